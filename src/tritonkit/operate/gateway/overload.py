@@ -5,95 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from tritonkit.operate.gateway.spec import GatewayLimits
+from tritonkit.serve.core import overload
 
 __all__ = ["BUFFER_BYTES", "memory_allocator", "overload_manager"]
 
 BUFFER_BYTES = 1 << 20
 """Of an answer, for a caller that does not read it: the replica waits with the rest."""
 
-_MIB = 1 << 20
-_MONITORS = "envoy.resource_monitors"
-_MONITOR_TYPES = "type.googleapis.com/envoy.extensions.resource_monitors"
-_TIMERS = "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig"
-_HEAP = f"{_MONITORS}.fixed_heap"
-_CONNECTIONS = f"{_MONITORS}.global_downstream_max_connections"
-_SHORTEST = {
-    "HTTP_DOWNSTREAM_STREAM_FLUSH": "0.250s",
-    "HTTP_DOWNSTREAM_STREAM_IDLE": "5s",
-    "HTTP_DOWNSTREAM_CONNECTION_IDLE": "1s",
-    "TRANSPORT_SOCKET_CONNECT": "2s",
-}
-"""Timeouts that pressure shortens, and how short they become."""
-_TRACKED_POWER = 14
-"""Requests whose buffers hold 16 KiB or more can be ended: many small ones take as much as a few large ones."""
-
 
 def overload_manager(limits: GatewayLimits) -> dict[str, Any]:
-    """An `envoy.config.overload.v3.OverloadManager`.
-
-    Answers that nobody reads are most of what a caller can make the gateway hold, and need no key, so their time is
-    cut first. Next go requests that hold most, then requests are refused. The connections whose refusals would still
-    fill the memory are closed at the end, with all that they hold.
-    """
-    return {
-        "refresh_interval": "0.050s",
-        "resource_monitors": [
-            _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", max_heap_size_bytes=_heap_bytes(limits)),
-            _monitor(
-                "global_downstream_max_connections", "downstream_connections.v3.DownstreamConnectionsConfig",
-                max_active_downstream_connections=limits.connections,
-            ),
-        ],
-        "actions": [
-            _action("reduce_timeouts", _scaled(_HEAP, 0.3, 0.6), _scaled(_CONNECTIONS, 0.7, 0.95)) | {
-                "typed_config": {"@type": _TIMERS, "timer_scale_factors": [
-                    {"timer": timer, "min_timeout": shortest} for timer, shortest in _SHORTEST.items()
-                ]},
-            },
-            _action("reset_high_memory_stream", _scaled(_HEAP, 0.75, 0.95)),
-            _action("stop_accepting_requests", _threshold(_HEAP, 0.9)),
-        ],
-        "loadshed_points": [
-            _shed("hcm_ondata_creating_codec", _threshold(_HEAP, 0.9)),
-            _shed("http2_server_go_away_and_close_on_dispatch", _threshold(_HEAP, 0.95)),
-        ],
-        "buffer_factory_config": {"minimum_account_to_track_power_of_two": _TRACKED_POWER},
-    }  # fmt: skip
+    """An `envoy.config.overload.v3.OverloadManager`; a caller needs no key to make the gateway hold refusals."""
+    return overload.overload_manager(_heap_bytes(limits), limits.connections, closes=True)
 
 
 def memory_allocator(limits: GatewayLimits) -> dict[str, Any]:
-    """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`. By itself the allocator keeps what a rush has taken; above
-    the soft limit it gives free memory back at once, below it in the background within minutes."""
-    return {
-        "soft_memory_limit_bytes": _heap_bytes(limits) // 4,
-        "bytes_to_release": 64 * _MIB,
-        "memory_release_interval": "1s",
-    }
+    """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`."""
+    return overload.memory_allocator(_heap_bytes(limits))
 
 
 def _heap_bytes(limits: GatewayLimits) -> int:
-    return max(limits.memory_mib, 4 * limits.request_mib) * _MIB
-
-
-def _monitor(name: str, kind: str, **options: int) -> dict[str, Any]:
-    return {
-        "name": f"{_MONITORS}.{name}",
-        "typed_config": {"@type": f"{_MONITOR_TYPES}.{kind}", **options},
-    }
-
-
-def _action(name: str, *triggers: dict[str, Any]) -> dict[str, Any]:
-    return {"name": f"envoy.overload_actions.{name}", "triggers": list(triggers)}
-
-
-def _shed(name: str, trigger: dict[str, Any]) -> dict[str, Any]:
-    return {"name": f"envoy.load_shed_points.{name}", "triggers": [trigger]}
-
-
-def _scaled(resource: str, begins: float, ends: float) -> dict[str, Any]:
-    """A trigger whose action grows between two parts of the resource's limit."""
-    return {"name": resource, "scaled": {"scaling_threshold": begins, "saturation_threshold": ends}}
-
-
-def _threshold(resource: str, part: float) -> dict[str, Any]:
-    return {"name": resource, "threshold": {"value": part}}
+    return max(limits.memory_mib, 4 * limits.request_mib) << 20

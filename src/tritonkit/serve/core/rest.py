@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .edge import no_trust
+from .overload import memory_allocator, overload_manager
 from .rest_routes import routes
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "envoy_config",
     "envoy_threads",
     "find_envoy",
-    "overload_manager",
 ]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
@@ -52,12 +52,15 @@ class RestLimits:
         header_time_s: for all headers of a request to come.
         request_time_s: for the whole request to come, however long it is.
         response_time_s: for Triton to answer, and between two pieces of a streamed answer.
+        unread_time_s: for a whole answer to be read; less as memory runs short.
         idle_time_s: a connection without a request is closed after that.
         max_connections: of callers, at a time; one more is closed at once.
+        max_streams: requests at a time on a connection over HTTP/2; Triton's own clients speak HTTP/1.1. With
+            max_connections it bounds the answers that nobody reads, each of which takes 20 KiB or more.
         max_requests: at Triton, at a time; each takes a connection to it.
         max_waiting_requests: for their turn; one more is answered 503.
-        max_memory_mib: Envoy's heap, or three of the largest requests if that is more. Near it new requests
-            are answered 503, and those over HTTP/2 that hold most are ended.
+        max_memory_mib: Envoy's heap, or three of the largest requests if that is more. From a third of it on, timeouts
+            become shorter; near it new requests are answered 503, and connections closed.
     """
 
     max_request_bytes: int = 64 << 20
@@ -68,8 +71,10 @@ class RestLimits:
     header_time_s: float = 10.0
     request_time_s: float = 60.0
     response_time_s: float = 300.0
+    unread_time_s: float = 30.0
     idle_time_s: float = 300.0
     max_connections: int = 1024
+    max_streams: int = 16
     max_requests: int = 128
     max_waiting_requests: int = 256
     max_memory_mib: int = 768
@@ -78,6 +83,11 @@ class RestLimits:
     def body_bytes(self) -> int:
         """The longest body: a tensor's JSON is longer than its data."""
         return max(self.max_request_bytes, self.max_json_bytes)
+
+    @property
+    def heap_bytes(self) -> int:
+        """Envoy's whole heap."""
+        return max(self.max_memory_mib << 20, 3 * self.body_bytes)
 
 
 def find_envoy(venv: Path | None) -> Path | None:
@@ -135,12 +145,11 @@ def envoy_config(
     manager = _manager(limits, address, hosts, origins, shared_memory=shared_memory)
     return {
         "static_resources": {
-            "listeners": [_listener(address, listen_port, manager)],
+            "listeners": [_listener(address, listen_port, manager, limits)],
             "clusters": [_cluster(triton_socket, limits)],
         },
-        "overload_manager": overload_manager(
-            max(limits.max_memory_mib << 20, 3 * limits.body_bytes), limits.max_connections
-        ),
+        "overload_manager": overload_manager(limits.heap_bytes, limits.max_connections),
+        "memory_allocator_manager": memory_allocator(limits.heap_bytes),
         # No caller can request them.
         "stats_config": {"stats_matcher": {"reject_all": True}},
         "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
@@ -156,7 +165,9 @@ def _address(host: str) -> str:
     return str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]")))
 
 
-def _listener(address: str, port: int, manager: dict[str, Any]) -> dict[str, Any]:
+def _listener(
+    address: str, port: int, manager: dict[str, Any], limits: RestLimits
+) -> dict[str, Any]:
     return {
         "name": "rest",
         "address": {"socket_address": {"address": address, "port_value": port}},
@@ -165,6 +176,7 @@ def _listener(address: str, port: int, manager: dict[str, Any]) -> dict[str, Any
         # All threads accept from one queue: whoever wakes first would take most.
         "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": 32 << 10,
+        "per_connection_buffer_high_watermark_timeout": _seconds(limits.unread_time_s),
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
         }]}],
@@ -189,13 +201,14 @@ def _manager(
         "request_headers_timeout": _seconds(limits.header_time_s),
         "request_timeout": _seconds(limits.request_time_s),
         "stream_idle_timeout": _seconds(max(limits.response_time_s, limits.request_time_s)),
+        "stream_flush_timeout": _seconds(limits.unread_time_s),
         "common_http_protocol_options": {
             "idle_timeout": _seconds(limits.idle_time_s),
             "max_headers_count": limits.max_headers,
             "headers_with_underscores_action": "REJECT_REQUEST",
         },
         "http2_protocol_options": {
-            "max_concurrent_streams": 100,
+            "max_concurrent_streams": limits.max_streams,
             "initial_stream_window_size": 64 << 10,
             "initial_connection_window_size": 1 << 20,
         },
@@ -292,37 +305,6 @@ def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
         "load_assignment": {"cluster_name": "triton", "endpoints": [{"lb_endpoints": [
             {"endpoint": {"address": {"pipe": {"path": socket}}}},
         ]}]},
-    }  # fmt: skip
-
-
-def overload_manager(heap_bytes: int, connections: int) -> dict[str, Any]:
-    """Envoy's overload manager: connections at a time, and what is done as its heap comes near to so many bytes."""
-    monitors = "envoy.resource_monitors"
-    types = "type.googleapis.com/envoy.extensions.resource_monitors"
-    heap = f"{monitors}.fixed_heap"
-
-    def at(action: str, **trigger: Any) -> dict[str, Any]:
-        return {"name": f"envoy.overload_actions.{action}", "triggers": [{"name": heap, **trigger}]}
-
-    return {
-        "refresh_interval": "0.1s",
-        "resource_monitors": [
-            {"name": heap, "typed_config": {
-                "@type": f"{types}.fixed_heap.v3.FixedHeapConfig",
-                "max_heap_size_bytes": heap_bytes,
-            }},
-            {"name": f"{monitors}.global_downstream_max_connections", "typed_config": {
-                "@type": f"{types}.downstream_connections.v3.DownstreamConnectionsConfig",
-                "max_active_downstream_connections": connections,
-            }},
-        ],
-        "actions": [
-            at("shrink_heap", threshold={"value": 0.7}),
-            at("reset_high_memory_stream", scaled={"scaling_threshold": 0.75, "saturation_threshold": 0.95}),
-            at("stop_accepting_requests", threshold={"value": 0.9}),
-        ],
-        # Requests of a MiB or more are the ones to be ended.
-        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
     }  # fmt: skip
 
 
