@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,10 +96,7 @@ def test_envoy_is_found_in_the_environment_first(
 
 def test_the_module_runs_without_tritonkit(tmp_path: Path) -> None:
     """The container has a copy of the folder and nothing else of the package."""
-    folder = Path(rest.__file__).parent
-    (tmp_path / "core").mkdir()
-    for name in ("__init__.py", "rest.py", "rest_routes.py", "rest.lua", "rest_json.lua"):
-        (tmp_path / "core" / name).write_bytes((folder / name).read_bytes())
+    shutil.copytree(Path(rest.__file__).parent, tmp_path / "core")
     code = "from core.rest import *; envoy_config('127.0.0.1', 1, 's', RestLimits())"
     subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, check=True)
 
