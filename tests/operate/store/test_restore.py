@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.publish.damaging import flip
 from tests.publish.test_publish import rendered
 from tritonkit.errors import PublishError, StoreError, UsageError
 from tritonkit.operate.store import Store, back_up, list_backups, open_store, restore, sign
+from tritonkit.operate.store.index import remove_index, write_index
 from tritonkit.operate.store.keys import (
     EncryptionKey,
     new_encryption_key,
@@ -54,6 +56,26 @@ def test_compiled_python_does_not_outlive_a_restore(repository: Path, store: Sto
     back_up(repository, store)
     assert restore(store, repository).models == {"net": "restored", "other": "unchanged"}
     assert not cache.exists()
+
+
+def test_an_older_signed_backup_does_not_pass_for_a_whole_id(
+    repository: Path, store: Store, tmp_path: Path
+) -> None:
+    """Whoever can write to the store can remove the latest, or date an older one anew: the signature still fits, the
+    ID does not."""
+    new_signing_key(tmp_path / "key")
+    key, public = read_signing_key(tmp_path / "key"), read_public_key(tmp_path / "key.pub")
+    sign(repository, key)
+    older = back_up(repository, store)
+    publish(repository, [rendered(tmp_path / "net", b"second", "net")], keep={"net"})
+    sign(repository, key)
+    latest = back_up(repository, store)
+    remove_index(store, latest.id, encrypted=False)
+    replayed = write_index(store, replace(older.index, created=latest.index.created), None)
+    assert replayed[:20] == latest.id[:20]
+    with pytest.raises(UsageError, match="no such backup"):
+        restore(store, tmp_path / "new", as_of=latest.id, public_key=public)
+    assert restore(store, tmp_path / "new", public_key=public).id == replayed
 
 
 def test_a_plain_backup_does_not_pass_for_an_encrypted_one(
