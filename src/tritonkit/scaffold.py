@@ -21,9 +21,10 @@ from tritonkit.errors import BuildError, SpecError, TritonkitError, UsageError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.checkpoint import read_checkpoint
 from tritonkit.export.describe import network_comments, other_comments
-from tritonkit.export.external_data import copy_file, data_files, flat_names, relocate
+from tritonkit.export.external_data import data_files, flat_names, relocate
 from tritonkit.export.made_up import make_up
 from tritonkit.export.onnx_file import check_file, read_signature, tensors
+from tritonkit.export.plain_files import copy_file, require_room
 from tritonkit.export.siblings import imports_relatively, package_code, sibling_code
 from tritonkit.export.torch_module import load_weights, make_module, run_outputs
 from tritonkit.export.torch_shared import small_outputs
@@ -206,6 +207,7 @@ def new_from_checkpoint(
     context = min(found.context, _CONTEXT)
     cache = -(-_SEQUENCES * context * token_bytes(found.sizes) // _CACHE_STEP) * _CACHE_STEP
     size = sum(file.stat().st_size for file in found.files)
+    require_room(root, size, str(checkpoint))
     say(f"{found.architecture}, {found.context} tokens: copying {format_bytes(size)} ...")
     settings = {
         "network": {"llm": {"checkpoint": _CHECKPOINT}},

@@ -145,3 +145,20 @@ def test_a_file_without_a_template_is_said(tmp_path: Path, text: bytes | None, s
     (tmp_path / "tokenizer_config.json").write_text("[")
     with pytest.raises(UsageError, match="no JSON"):
         read_chat(tmp_path)
+
+
+def test_a_checkpoint_s_link_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Else the file's content would be in the prompt that a caller's messages make."""
+    (tmp_path / "secret").write_text("SECRET")
+    folder = write_tokenizer(tmp_path / "a", "t")
+    (folder / "chat_template.jinja").symlink_to("../secret")
+    with pytest.raises(UsageError, match=r"a link to \.\./secret, out of"):
+        read_chat(folder)
+
+
+def test_a_template_without_an_end_is_a_400(tmp_path: Path) -> None:
+    """Not a server that answers nobody else."""
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    with pytest.raises(Problem) as refused:
+        Chat(loops).prompt(ASKED)
+    assert (refused.value.status, "steps" in refused.value.message) == (400, True)

@@ -59,17 +59,18 @@ def test_a_long_context_is_cut_and_the_cache_follows(tmp_path: Path) -> None:
 
 def test_weights_in_several_files_come_with_their_index(tmp_path: Path) -> None:
     """As the Hub has those of large networks; a file of its cache is a link, and the copy is none."""
-    given = write_checkpoint(tmp_path / "given")
-    kept = given / "model.safetensors"
-    kept.rename(tmp_path / "blob")
-    (given / "model-00001-of-00001.safetensors").symlink_to(tmp_path / "blob")
+    given = write_checkpoint(tmp_path / "cache" / "snapshots" / "0123")
+    blob = tmp_path / "cache" / "blobs" / "blob"
+    blob.parent.mkdir()
+    (given / "model.safetensors").rename(blob)
+    (given / "model-00001-of-00001.safetensors").symlink_to(blob)
     (given / "model.safetensors.index.json").write_text('{"weight_map": {}}')
     assert tritonkit_here(*new(tmp_path, "--llm", str(given))).returncode == 0
     copied = tmp_path / "models" / "chat" / "checkpoint"
     assert (copied / "model.safetensors.index.json").is_file()
     weights = copied / "model-00001-of-00001.safetensors"
     assert not weights.is_symlink()
-    assert weights.read_bytes() == (tmp_path / "blob").read_bytes()
+    assert weights.read_bytes() == blob.read_bytes()
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from backend_config import ModelError
 from llm_chat import Chat, ChatError, read_chat
 from llm_config import read_settings
 from llm_request import Asked, Reader, RequestError
+from llm_tokenizer import refusal
 from tokenizers import Tokenizer
 
 from tests.python_backends.llm_network import WORDS, write_model
@@ -184,3 +187,69 @@ def test_templates_have_what_transformers_gives_them() -> None:
     """`tojson` keeps letters, loops may be left, and the date is there."""
     source = "{% for m in messages %}{{ m.content | tojson }}{% break %}{% endfor %}{{ strftime_now('%Y') | length }}"
     assert Chat(source, {}).prompt([{"role": "user", "content": "<é>"}] * 2) == '"<é>"4'
+
+
+def split_by(folder: Path, expression: str) -> None:
+    """Let the tokenizer cut texts where an expression is found."""
+    file = folder / "tokenizer.json"
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": expression},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pre_tokenizer": split}))
+
+
+def test_an_expression_that_never_ends_refuses_its_text_alone(tmp_path: Path) -> None:
+    """The tokenizer's library panics, which Python does not count among its exceptions."""
+    folder = write_model(tmp_path / "1")
+    split_by(folder, "(?:(a|aa|aaa)+)+b")
+    reader = make_reader(folder)
+    with pytest.raises(RequestError, match="text: the tokenizer cannot cut it into tokens: "):
+        read(reader, text="a" * 40)
+    assert read(reader, text="w4").prompt == [4]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "content", "times", "said"),
+    [
+        ({"String": "a"}, "a" * 65, 1, "65 times"),
+        ({"String": "a"}, "aa", 7, "128 times"),
+        ({"Regex": ""}, "a" * 64, 1, "65 times"),
+        ({"String": ""}, "a" * 64, 1, "65 times"),
+        ({"String": "a"}, "aa", 6, ""),
+        ({"String": " "}, "\u2581", 1, ""),
+    ],
+)
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+def test_a_tokenizer_that_makes_texts_much_longer_is_refused(
+    part: str, pattern: dict[str, str], content: str, times: int, said: str
+) -> None:
+    """Ten steps that each make ten letters of one fill any memory with a line of text."""
+    step = {"type": "Replace", "pattern": pattern, "content": content}
+    steps = {"type": "Sequence", f"{part}s": [{"type": "NFC"}, *[step] * times]}
+    why = refusal({part: steps})
+    assert (said in why) if said else not why
+
+
+def test_a_model_whose_template_is_too_large_is_not_loaded(tmp_path: Path) -> None:
+    """Its size is looked at before it is read."""
+    folder = write_model(tmp_path / "1")
+    (folder / "chat_template.jinja").touch()
+    os.truncate(folder / "chat_template.jinja", 1 << 33)
+    with pytest.raises(ModelError, match="more than 524288 bytes"):
+        read_chat(folder)
+
+
+def test_a_chat_that_takes_too_much_is_refused_alone(tmp_path: Path) -> None:
+    """The next request has its own budget."""
+    folder = write_model(tmp_path / "1")
+    endless = "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(
+        f"{{% if messages[0].content == 'w4' %}}{endless}{{% endif %}}w5"
+    )
+    reader = make_reader(folder)
+    with pytest.raises(RequestError, match=r"messages: the chat template refuses them: .* steps"):
+        read(reader, messages='[{"role": "user", "content": "w4"}]')
+    assert read(reader, messages=json.dumps(CHAT)).prompt == [5]

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_MOST_BYTES = 1 << 19
+
+
 class ChatError(Exception):
     """The template refuses these messages; the text says why."""
 
@@ -46,6 +49,10 @@ def read_chat(folder: Path) -> Chat | None:
     """The template of a version's folder: chat_template.jinja, else that of tokenizer_config.json; None: no chat."""
     told = read_json(folder / "tokenizer_config.json")
     file = folder / "chat_template.jinja"
+    if file.exists() and (not file.is_file() or file.stat().st_size > _MOST_BYTES):
+        raise ModelError(
+            f"{file}: found no file, or more than {_MOST_BYTES} bytes, wanted a chat template"
+        )
     source = file.read_text("utf-8") if file.exists() else template_of(told)
     if source is None:
         return None

@@ -116,7 +116,7 @@ class Reader:
         if len(_bytes(name, text)) > self._most_bytes:
             raise self._too_long(name, f"{len(text)} characters")
         # A template writes the special tokens itself.
-        tokens = self._tokenizer.encode(text, add_special_tokens=name == "text").ids
+        tokens = self._tokens(name, text)
         if not tokens:
             raise _unfit(name, "a prompt without tokens", "at least one token")
         if len(tokens) >= self._settings.longest:
@@ -125,6 +125,16 @@ class Reader:
             known = f"tokens below the {self._settings.vocabulary} that the network knows"
             raise _unfit(name, f"token {max(tokens)}", known)
         return list(tokens)
+
+    def _tokens(self, name: str, text: str) -> list[int]:
+        """The text's tokens; a tokenizer's expressions give up where a text would take them for ever."""
+        try:
+            return list(self._tokenizer.encode(text, add_special_tokens=name == "text").ids)
+        except BaseException as error:  # the library's panics are no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            said = str(error)[:200] or type(error).__name__
+            raise RequestError(f"{name}: the tokenizer cannot cut it into tokens: {said}") from None
 
     def _too_long(self, name: str, found: str) -> RequestError:
         wanted = f"fewer than {self._settings.longest} tokens"

@@ -17,12 +17,13 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from backend_config import ModelError, check_served_here
 from llm_chat import read_chat
-from llm_config import read_settings
+from llm_config import read_json, read_settings
 from llm_engine import Engine, Failure, Overloaded, Sequence, pipeline_maker
 from llm_metrics import Counts, Metrics
 from llm_request import Asked, Reader, RequestError
 from llm_sending import Sending
 from llm_text import AnswerText
+from llm_tokenizer import refusal
 from llm_watch import Watch
 from tokenizers import Tokenizer
 
@@ -181,6 +182,8 @@ def _fail(sender: Any, failure: Failure) -> None:
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
+    if why := refusal(read_json(folder / "tokenizer.json")):
+        raise ModelError(f"{folder / 'tokenizer.json'}: {why}")
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises no class of its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import BuildError
+from tritonkit.export.chat import check_chat
+from tritonkit.export.plain_files import plain_file
 from tritonkit.export.quiet import quiet
+from tritonkit.export.safetensors_header import check_header
 from tritonkit.extras import need
+from tritonkit.resources import shipped_modules
 from tritonkit.text import first_line
 
 __all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
@@ -31,6 +36,10 @@ _MORE_SIZES = ("num_key_value_heads", "head_dim")
 _WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 """Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
 _WEIGHTS = ".safetensors"
+_MOST_BYTES = 64 << 20
+"""Of a file beside the weights: a tokenizer of 250,000 tokens has some 20 MiB."""
+_MOST_TEMPLATE_BYTES = 1 << 19
+_MOST_LAYERS = 4096
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -62,7 +71,7 @@ class Checkpoint:
     @property
     def carried(self) -> list[Path]:
         """The files that a server needs beside the network."""
-        return [file for name in CARRIED if (file := self.folder / name).is_file()]
+        return _carried(self.folder)
 
     @property
     def files(self) -> list[Path]:
@@ -95,10 +104,12 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Look at a folder, and refuse what cannot be served from it.
 
     Raises:
-        BuildError: a file is missing or unreadable, the weights are pickles, the architecture is none of transformers'
-            causal language models or comes with code of its own.
+        BuildError: a file is missing, unreadable, or lies elsewhere; the weights are pickles, or not as long as they
+            say; the architecture is none of transformers' causal language models or comes with code of
+            its own; the chat template cannot be served.
     """
     _check_files(folder)
+    _check_weights(folder)
     config = _read_json(folder / "config.json")
     architecture = next(iter(config.get("architectures") or []), "none")
     if config.get("auto_map"):
@@ -122,9 +133,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             str(folder / "config.json"), found=f"{architecture} without {unknown[0]}",
             wanted="a network whose layers have attention, with keys and values",
         )  # fmt: skip
+    _check_sizes(folder, sizes)
+    _check_tokenizer(folder)
     # What is traced attends to all that came before, which is the same as long as the window holds all of it.
     sizes["max_position_embeddings"] = min([sizes["max_position_embeddings"], *_windows(read)])
     return Checkpoint(folder, architecture, sizes)
+
+
+def _carried(folder: Path) -> list[Path]:
+    return [file for name in CARRIED if os.path.lexists(file := folder / name)]
 
 
 def _windows(config: Any) -> Iterator[int]:
@@ -143,11 +160,13 @@ def _check_files(folder: Path) -> None:
             todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
         )  # fmt: skip
     for name in _NEEDED:
-        if not (folder / name).is_file():
+        if not os.path.lexists(folder / name):
             raise BuildError(
                 str(folder), found=f"no {name}", wanted="a Hugging Face checkpoint with it",
                 todo="save the model and its fast tokenizer with save_pretrained",
             )  # fmt: skip
+    for file in _carried(folder):
+        plain_file(file, folder, _MOST_TEMPLATE_BYTES if file.suffix == ".jinja" else _MOST_BYTES)
     if any(folder.glob(f"*{_WEIGHTS}")):
         return
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
@@ -156,6 +175,48 @@ def _check_files(folder: Path) -> None:
         str(folder), found=found, wanted="*.safetensors: a pickle can run code when it is read",
         todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
     )  # fmt: skip
+
+
+def _check_weights(folder: Path) -> None:
+    """Each file is what it says, and the index names no other."""
+    files = sorted(folder.glob(f"*{_WEIGHTS}"))
+    for file in files:
+        check_header(plain_file(file, folder))
+    for index in folder.glob(f"*{_WEIGHTS}.index.json"):
+        plain_file(index, folder, _MOST_BYTES)
+        places = _read_json(index).get("weight_map")
+        named = set(places.values()) if isinstance(places, dict) else {places}
+        if unknown := named - {file.name for file in files}:
+            raise BuildError(
+                f"{index} weight_map", found=f"weights in {str(next(iter(unknown)))[:120]!r}",
+                wanted=f"the {_WEIGHTS} files of its folder", todo="copy the missing files, too",
+            )  # fmt: skip
+
+
+def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
+    """The library makes each layer before it looks for its weights."""
+    where = folder / "config.json"
+    if small := [name for name, size in sizes.items() if size < 1]:
+        raise BuildError(
+            f"{where} {small[0]}", found=str(sizes[small[0]]), wanted="a whole number above 0"
+        )  # fmt: skip
+    if sizes["num_hidden_layers"] > _MOST_LAYERS:
+        raise BuildError(
+            f"{where} num_hidden_layers", found=f"{sizes['num_hidden_layers']:,}",
+            wanted=f"at most {_MOST_LAYERS:,}: the largest networks have some hundred",
+        )  # fmt: skip
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Tokenizer and chat template can be served, whatever they are given."""
+    [tokenizer] = shipped_modules(["python_backends/backends/llm"], "llm_tokenizer")
+    if why := tokenizer.refusal(_read_json(folder / "tokenizer.json")):
+        raise BuildError(
+            str(folder / "tokenizer.json"), found=why, wanted="a tokenizer whose work the length of a text bounds",
+            todo="copy the tokenizer again from where it was trained",
+        )  # fmt: skip
+    file = folder / "tokenizer_config.json"
+    check_chat(folder, _read_json(file) if file.exists() else {})
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def find_checkpoint(
     source = spec.model.network.llm
     assert source is not None  # noqa: S101  the caller has looked
     if source.checkpoint is not None:
-        file = resolve_file(f"{source.checkpoint}/config.json", spec, "network.llm.checkpoint")
-        return read_checkpoint(file.parent)
+        resolve_file(f"{source.checkpoint}/config.json", spec, "network.llm.checkpoint")
+        return read_checkpoint((spec.folder / source.checkpoint).resolve())
     place = cache / f"{_KEPT}-{_hash(spec)}"
     if not place.is_dir() or fresh:
         say("training")

@@ -6,9 +6,7 @@ follows it: the file lies in the ONNX file's own folder and is as long as its te
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 import re
 import shutil
 import stat
@@ -24,7 +22,6 @@ from tritonkit.extras import need
 
 __all__ = [
     "MAX_WEIGHT_BYTES",
-    "copy_file",
     "data_files",
     "flat_names",
     "locations",
@@ -120,21 +117,6 @@ def save_apart(model: Any, file: Path) -> None:
         model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=1024
     )
     onnx.load_external_data_for_model(model, str(file.parent))
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy content; on file systems that can (XFS, Btrfs) both share it until one is written."""
-    with source.open("rb") as given, target.open("wb") as made:
-        left = os.fstat(given.fileno()).st_size
-        try:
-            while left > 0 and (count := os.copy_file_range(given.fileno(), made.fileno(), left)):
-                left -= count
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-                raise
-        if left == 0:
-            return
-    shutil.copyfile(source, target)
 
 
 def _entries(tensor: Any) -> dict[str, str]:

@@ -13,7 +13,6 @@ from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.bf16 import has_bf16, run_with_bf16
 from tritonkit.export.external_data import (
-    copy_file,
     data_files,
     flat_names,
     relocate,
@@ -28,6 +27,7 @@ from tritonkit.export.onnx_kinds import (
     needs_trial,
     refuse_kinds,
 )
+from tritonkit.export.plain_files import copy_file
 from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
 from tritonkit.extras import need

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,8 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
-from tritonkit.errors import SpecError, UsageError
+from tritonkit.errors import BuildError, SpecError, UsageError
+from tritonkit.export.plain_files import plain_file
 from tritonkit.openai.problems import invalid
 from tritonkit.resources import shipped_modules
 
@@ -133,6 +135,8 @@ def read_chat(path: Path) -> Chat:
     """
     where = f"chat template {path}"
     if path.is_dir():
+        for name in ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json"):
+            _stay(path / name, path)
         reading = _rendering()
         told = _object(path / "tokenizer_config.json")
         file = path / "chat_template.jinja"
@@ -167,6 +171,15 @@ def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str
         if isinstance(token, dict) and token.get("id") == special["bos_token"]:
             return True
     return False
+
+
+def _stay(file: Path, folder: Path) -> None:
+    """A checkpoint's file is its own: what is read here may be sent to whoever asks."""
+    if os.path.lexists(file):
+        try:
+            plain_file(file, folder, _MOST_BYTES)
+        except BuildError as error:
+            raise UsageError(error.where, found=error.found, wanted=error.wanted) from None
 
 
 def _text(file: Path) -> str:

@@ -283,6 +283,8 @@ def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
                 found=f"a link that leads out of {base}",
                 wanted="a file inside it: what it leads to would be published",
             )
+        if not file.is_file():
+            raise RenderError(str(file), found="not a regular file", wanted="Python of the step")
     named = {file.name: file for file in files}
     support = shipped(f"{STEPS}/step_support.py")
     if support.name not in named and any(support.stem in file.read_text() for file in files):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tritonkit.errors import BuildError
 from tritonkit.export.checkpoint import Checkpoint
+from tritonkit.export.plain_files import copy_file
 from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.llm.stateful import make_stateful
@@ -51,7 +51,7 @@ def convert_checkpoint(
     model.set_rt_info(precision, PRECISION_ENTRY)
     need("openvino", "optimize").save_model(model, out / FILE, compress_to_fp16=False)
     for file in checkpoint.carried:
-        shutil.copyfile(file, out / file.name)
+        copy_file(file, out / file.name)
     (out / "config.json").write_text(checkpoint.configuration, encoding="utf-8")
     _check_runs(out, where, precision)
     return notes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from tritonkit.export.job import Job
+from tritonkit.export.plain_files import copy_file
 
 __all__ = ["make"]
 
@@ -17,5 +17,5 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         BuildError: the checkpoint cannot be read.
     """
     for file in job.checkpoint.carried:
-        shutil.copyfile(file, folder / file.name)
+        copy_file(file, folder / file.name)
     return ()
