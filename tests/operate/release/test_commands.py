@@ -61,6 +61,21 @@ def served(root: Path, text: str) -> Path:
     return folder
 
 
+def test_a_clock_that_is_put_back_keeps_the_order(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last release is taken back first, and is not removed as an old one."""
+    for number, year_s in enumerate((4e9, 1e9, 2e9, 3e9, 5e9)):
+        monkeypatch.setattr("time.time_ns", lambda ns=int(year_s * 1e9): ns)
+        keep(root, served(root, str(number)), "net", [f"net {number}"])
+        prune(root, "net")
+    released = []
+    for _ in range(3):
+        released += latest(root, "net").released
+        forget(latest(root, "net"))
+    assert released == ["net 4", "net 3", "net 2"]
+
+
 def test_the_last_three_are_kept_and_taken_back_in_order(root: Path) -> None:
     """The newest first; what is not whole is passed over."""
     for number in range(5):

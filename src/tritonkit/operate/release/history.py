@@ -48,7 +48,9 @@ def keep(root: Path, served: Path, model: str, released: Sequence[str]) -> Forme
     now_ns = time.time_ns()
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ns // 10**9))
     place = root / FOLDER / model
-    folder = place / f"{at.replace(':', '')}-{now_ns % 10**9:09d}"
+    name, last = f"{at.replace(':', '')}-{now_ns % 10**9:09d}", max(_names(place), default="")
+    # A clock that was put back must not make an earlier release the last one.
+    folder = place / (name if name > last else f"{last}~")
     try:
         copied = copy_models(served, folder, made_from(served, model))
         former = Former(folder, model, tuple(copied), tuple(released), at)
@@ -61,6 +63,10 @@ def keep(root: Path, served: Path, model: str, released: Sequence[str]) -> Forme
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return former
+
+
+def _names(place: Path) -> list[str]:
+    return [path.name for path in place.iterdir()] if place.is_dir() else []
 
 
 def prune(root: Path, model: str) -> None:
