@@ -15,6 +15,7 @@ from tests.cli.running import Done, failed, tritonkit
 from tests.optimize.test_make import RELU, onnx_file
 from tests.waiting import eventually
 from tritonkit.cli.native_text import NativeText
+from tritonkit.cli.watch import is_watched
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x1b[Hpublished: all is well\npublished: evil: new version 1"
 
@@ -127,6 +128,14 @@ def test_a_build_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.
         process.wait()
     assert process.returncode == -number
     eventually(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def test_commands_that_open_a_network_are_watched() -> None:
+    """Others, such as those that serve, have no second process."""
+    watched = (["build"], ["new", "net", "--onnx", "net.onnx"], ["deploy", "--target", "lambda"])
+    assert all(is_watched(words) for words in watched)
+    others = ([], ["serve"], ["deploy"], ["inspect", "net"], ["build", "--help"])
+    assert not any(is_watched(words) for words in others)
 
 
 def written(*pieces: bytes) -> str:

@@ -26,7 +26,7 @@ from tritonkit.watched import Board, Seen, announce_to
 
 __all__ = ["fork_worker", "is_watched", "refused"]
 
-_COMMANDS = {"build", "check-batching", "profile", "release", "report", "tune"}
+_COMMANDS = {"build", "check-batching", "new", "profile", "release", "report", "tune"}
 """Commands that open networks in their own process."""
 
 _PR_SET_PDEATHSIG = 1
@@ -44,7 +44,9 @@ refused: dict[str, BuildError] = {}
 
 def is_watched(arguments: Sequence[str]) -> bool:
     """Whether a command's work belongs into a process of its own."""
-    return bool(arguments) and arguments[0] in _COMMANDS and "--help" not in arguments
+    command = arguments[0] if arguments and "--help" not in arguments else ""
+    packs = command == "deploy" and bool({"lambda", "--target=lambda"} & set(arguments))
+    return packs or command in _COMMANDS
 
 
 def fork_worker(as_json: bool) -> None:
