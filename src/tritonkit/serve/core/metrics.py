@@ -87,10 +87,12 @@ class MetricsProxy:
                         head = await reader.readuntil(b"\r\n\r\n")
                     async with asyncio.timeout(_ANSWER_S):
                         writer.write(await asyncio.to_thread(self._answer, head))
-                        await writer.drain()
+                        writer.close()
+                        await writer.wait_closed()
         finally:
             self._connections -= 1
-            writer.close()
+            # What is not read by now is not kept.
+            writer.transport.abort()
 
     def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
