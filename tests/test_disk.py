@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from tests.conftest import WriteModel
 from tests.optimize.test_make import LINEAR, TORCH
-from tritonkit.disk import try_writing, write_whole
+from tests.rooms import no_room
+from tritonkit.disk import is_of_writing, refused_by_system, try_writing, unwritable, write_whole
 from tritonkit.errors import BuildError
 from tritonkit.export import BuildCache
 from tritonkit.export.timing import VariantTiming
@@ -115,3 +117,26 @@ def fill(file: Path, content: bytes | str) -> NoReturn:
     with file.open("wb") as stream:
         stream.write(b"par")
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_the_system_refuses_has_words() -> None:
+    """Place, reason and remedy; an OSError that is none of the system's stays what it is."""
+    error = refused_by_system(OSError(errno.EROFS, os.strerror(errno.EROFS), "/there"))
+    assert error is not None
+    assert (error.where, error.found) == ("/there", "Read-only file system")
+    assert "mount it for writing" in error.todo
+    assert error.exit_code == 1
+    assert refused_by_system(OSError("libtbb.so.12: cannot open shared object file")) is None
+
+
+def test_a_folder_that_was_copied_in_part_gives_its_first_file_s_reason(tmp_path: Path) -> None:
+    """Not a list of all files."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(b"content")
+    with no_room(1), pytest.raises(shutil.Error) as caught:
+        shutil.copytree(source, tmp_path / "copy")
+    error = unwritable(tmp_path / "copy", caught.value)
+    assert error.found == "it cannot be written: File too large"
+    assert is_of_writing(caught.value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,29 +13,69 @@ from tritonkit.errors import BuildError, TritonkitError
 from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import first_line
 
-__all__ = ["is_of_writing", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
+__all__ = [
+    "is_of_writing",
+    "refused_by_system",
+    "sync",
+    "sync_tree",
+    "try_writing",
+    "unwritable",
+    "write_whole",
+]
 
 _OF_WRITING = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
 }  # fmt: skip
 _TRIED_BYTES = 1 << 16
+_PERMISSIONS = "correct its permissions, or name another place"
+_DO = {
+    errno.ENOSPC: "free space on that disk (df -h, df -i), and try again",
+    errno.EDQUOT: "free space, or have your quota raised, and try again",
+    errno.EROFS: "it is mounted read-only: name another place, or mount it for writing",
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.EIO: "the disk or its network fails: the system's log (dmesg) has more",
+    errno.ENFILE: "the whole system has too many open files: end what has them, or raise fs.file-max",
+}  # fmt: skip
 
 
 def unwritable(
     place: Path, error: OSError, kind: type[TritonkitError] = BuildError
 ) -> TritonkitError:
     """The error for a folder that cannot be written, or not any more."""
+    number, words = reason(error)
     limits = advice(is_of_limits(error), "this command")
+    todo = _DO.get(number, "free space, or correct its permissions")
     return kind(
         str(place),
-        found=f"it cannot be written: {error.strerror or first_line(error)}",
-        todo="; or ".join(filter(None, (limits, "free space, or correct its permissions"))),
+        found=f"it cannot be written: {words}",
+        todo="; or ".join(filter(None, (limits, todo))),
     )
+
+
+def refused_by_system(error: OSError) -> TritonkitError | None:
+    """The error for a refusal of the system's that no place had words for; None for an OSError of something else."""
+    number, words = reason(error)
+    if not number:
+        return None
+    place = error.filename or error.filename2
+    if isinstance(place, bytes):
+        place = os.fsdecode(place)
+    where = str(place) if place is not None else "standard output, or a file of this command"
+    return TritonkitError(where, found=words, todo=_DO.get(number, ""))
 
 
 def is_of_writing(error: Exception) -> bool:
     """Whether an error is the file system's refusal; a library that does not load is an OSError too."""
-    return isinstance(error, OSError) and error.errno in _OF_WRITING
+    return isinstance(error, OSError) and reason(error)[0] in _OF_WRITING
+
+
+def reason(error: OSError) -> tuple[int, str]:
+    """The system's number, 0 where there is none, and words. Of a folder that was copied in part: the first file's."""
+    number = error.errno
+    if isinstance(error, shutil.Error) and (copied := re.search(r"\[Errno (\d+)\]", str(error))):
+        number = int(copied[1])
+    return (number, os.strerror(number)) if number else (0, error.strerror or first_line(error))
 
 
 def try_writing(*places: Path) -> None:

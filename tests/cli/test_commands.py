@@ -326,3 +326,18 @@ def test_the_page_of_commands_is_current() -> None:
         capture_output=True, text=True, check=True, cwd=PROJECT,
     )  # fmt: skip
     assert done.stdout == (PROJECT / "docs" / "cli.md").read_text()
+
+
+def test_a_full_disk_behind_standard_output_has_words(root: Path) -> None:
+    """For much and for little text, in plain text and in JSON; no traceback."""
+    for words in (("schema",), ("keys", "list", "--json", "--root", str(root))):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "tritonkit.cli", *words],
+                stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "standard output" in done.stderr
+        assert "No space left on device" in done.stderr
+        assert "free space" in done.stderr

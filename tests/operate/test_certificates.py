@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rooms import no_room
 from tritonkit.errors import UsageError
 from tritonkit.operate import certificates
 from tritonkit.operate.certificates import check_pair, make_certificates, read_certificate
@@ -175,3 +176,14 @@ def test_names_are_wanted(tmp_path: Path) -> None:
     """And have to be some."""
     with pytest.raises(UsageError, match="no name"):
         make_certificates(tmp_path, [])
+
+
+def test_on_a_full_disk_the_pair_stays_as_it_is(tmp_path: Path) -> None:
+    """A key is not replaced unless its certificate is on the disk, too."""
+    make_certificates(tmp_path, ["localhost"])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    room = len(before["server.key"]) + 50  # for a key, and for no certificate
+    assert room < len(before["server.crt"])
+    with no_room(room), pytest.raises(UsageError, match="cannot be written: File too large"):
+        make_certificates(tmp_path, ["localhost"])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rooms import no_room
 from tritonkit.errors import UsageError
 from tritonkit.operate.keys import PREFIX, add_key, hash_of, read_keys, revoke_key
 
@@ -50,6 +51,22 @@ def test_a_revoked_key_is_gone(file: Path) -> None:
     with pytest.raises(UsageError, match="bobb") as caught:
         revoke_key(file, "bobb")
     assert caught.value.wanted == "'bob'"
+
+
+def test_on_a_full_disk_the_keys_stay_as_they_are(file: Path) -> None:
+    """Nothing is added or revoked, nothing is left behind, and the error says what to do."""
+    add_key(file, "alice")
+    before = file.read_bytes()
+    for change in (lambda: add_key(file, "bob"), lambda: revoke_key(file, "alice")):
+        with (
+            no_room(10),
+            pytest.raises(UsageError, match="cannot be written: File too large") as caught,
+        ):
+            change()
+        assert caught.value.where == str(file)
+        assert "keys are those from before" in caught.value.wanted
+        assert [path.name for path in file.parent.iterdir()] == [file.name]
+        assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(

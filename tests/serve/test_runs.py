@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.rooms import no_room
 from tritonkit.cli.options import read_key
-from tritonkit.serve.runs import clear, find_own_key_file, new_run_dir, write_run
+from tritonkit.serve.runs import clear, find_own_key_file, new_run_dir, write_owner, write_run
 from tritonkit.serve.values import Endpoint
 
 
@@ -62,3 +63,21 @@ def test_runs_that_are_gone_are_forgotten(tmp_path: Path, cache: Path) -> None:
     noted.write_text("a file")
     clear(begun(tmp_path / "project", "127.0.0.1:8001", "secret"))
     assert find_own_key_file("127.0.0.1:8001") is None
+
+
+def test_a_server_is_started_again_where_the_disk_has_become_full(
+    tmp_path: Path, cache: Path
+) -> None:
+    """Nothing that the second start writes needs more room than the first."""
+    run_dir = begun(tmp_path, "127.0.0.1:8001", "secret")
+    write_owner(run_dir, 1)
+    room = (run_dir / "owner").stat().st_size
+    log = run_dir / "server.log"
+    with no_room(room):
+        write_owner(run_dir, os.getpid())
+        write_run(
+            run_dir,
+            Endpoint("127.0.0.1:8001", "", "", os.getpid(), log, (), 2.0, "2.51.0", "secret"),
+        )
+    assert int((run_dir / "owner").read_text()) == os.getpid()
+    assert read_key(None, "127.0.0.1:8001") == "secret"

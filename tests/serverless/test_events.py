@@ -166,6 +166,7 @@ def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None
         (http_event(INFER, b"\xff"), 400, "the body: not JSON"),
         (http_event(INFER, b"[]"), 400, "the request: wanted an object"),
         (http_event(INFER, b"{}", headers={BINARY: "9"}), 400, "found '9', wanted 0 to 2"),
+        (http_event(INFER, b"{}", headers={BINARY: "0" * 5000}), 400, "wanted 0 to 2"),
         (http_event(INFER, b"{}", headers={"content-encoding": "gzip"}), 415, "content-encoding"),
         (http_event(INFER, method="GET"), 405, "method GET: wanted POST"),
         (http_event("/v2/models/digits"), 405, "method POST: wanted GET"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tritonkit_lambda.errors import Refused
+from tritonkit_lambda.protocol import Signature, read_request
 from tritonkit_lambda.tensors import TYPES, from_binary, from_json, to_binary, to_json
 
 NUMBERS = [name for name in TYPES if name != "BYTES"]
@@ -73,3 +74,15 @@ def test_what_json_cannot_carry_is_said(array: np.ndarray) -> None:
     """With the way that can."""
     with pytest.raises(Refused, match=r"ask for it as bytes: parameters \{binary_data: true\}"):
         to_json("y", array)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[0, 2**70], [2**63, 0], [10**4000, 10**4000], [0, 2**31, 2**31, 2**31]]
+)
+def test_a_shape_beyond_all_bounds_is_refused(sizes: list[int]) -> None:
+    """Where a model has several free axes; numpy and Python's own text of numbers have bounds of their own."""
+    signature = Signature("m", "1", 0, {"x": ("FP32", (-1,) * len(sizes))}, {"y": ("FP32", (-1,))})
+    tensor = {"name": "x", "datatype": "FP32", "shape": sizes, "data": []}
+    with pytest.raises(Refused) as caught:
+        read_request({"inputs": [tensor]}, b"", signature)
+    assert len(str(caught.value)) < 200

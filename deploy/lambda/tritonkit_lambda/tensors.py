@@ -14,6 +14,8 @@ from triton_python_backend_utils import TYPES
 from tritonkit_lambda.errors import Refused
 
 MOST_AXES = 32
+MOST_ELEMENTS = 1 << 31
+"""More than any event has bytes."""
 _LENGTH = 4
 """Bytes before each element of BYTES that say how many follow."""
 
@@ -27,6 +29,11 @@ def read_shape(found: Any, where: str) -> list[int]:
             raise Refused(
                 f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0"
             )
+    # numpy multiplies past an axis of 0, too.
+    if math.prod(max(size, 1) for size in found) > MOST_ELEMENTS:
+        raise Refused(
+            f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most"
+        )
     return found
 
 

@@ -6,10 +6,13 @@ error, and the exit code says whose they are (see `tritonkit.errors`).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
+import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -52,6 +55,7 @@ from tritonkit.cli import (
     watch,
 )
 from tritonkit.cli.output import print_error, print_line
+from tritonkit.disk import refused_by_system
 from tritonkit.errors import TritonkitError
 from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import printable
@@ -142,18 +146,30 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        app(arguments, prog_name="tritonkit")
+        _run(arguments)
     except TritonkitError as error:
-        print_error(error, as_json="--json" in arguments)
-        sys.exit(error.exit_code)
+        _fail(error, arguments)
     except (MemoryError, OSError, ImportError) as error:
-        limits = is_of_limits(error)
-        if not limits:
+        if (understood := _understood(error)) is None:
             raise
-        print_error(_too_little(error, limits), as_json="--json" in arguments)
-        sys.exit(1)
+        _fail(understood, arguments)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _run(arguments: list[str]) -> None:
+    try:
+        app(arguments, prog_name="tritonkit")
+    finally:
+        # Here a full disk behind standard output has words; when the interpreter ends it has none.
+        sys.stdout.flush()
+
+
+def _understood(error: Exception) -> TritonkitError | None:
+    """The error for what the system or a limit has refused anywhere in a command; None for a fault of ours."""
+    refused = _refused(error) if isinstance(error, OSError) else None
+    limits = is_of_limits(error)
+    return _too_little(error, limits) if limits else refused
 
 
 def _too_little(error: Exception, limits: str) -> TritonkitError:
@@ -165,3 +181,22 @@ def _too_little(error: Exception, limits: str) -> TritonkitError:
         wanted="room for this command",
         todo=advice(limits, "this command"),
     )
+
+
+def _refused(error: OSError) -> TritonkitError | None:
+    """The error for a refusal of the system's, such as a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What is left would be written, and refused, once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:  # `| head`
+        sys.exit(1)
+    return refused_by_system(error)
+
+
+def _fail(error: TritonkitError, arguments: list[str]) -> NoReturn:
+    # Where standard error cannot be written either, the exit code has to do.
+    with contextlib.suppress(OSError):
+        print_error(error, as_json="--json" in arguments)
+    sys.exit(error.exit_code)

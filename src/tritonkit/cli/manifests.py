@@ -11,6 +11,7 @@ import typer
 
 from tritonkit.cli.options import Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json
+from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import RenderError
 from tritonkit.resources import shipped
 
@@ -75,8 +76,11 @@ def write_resources(project: Path) -> Path:
 
 
 def _write(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text.encode())
+    except OSError as error:
+        raise unwritable(file, error, RenderError) from error
 
 
 def _needs(repository: Path) -> ContainerNeeds:

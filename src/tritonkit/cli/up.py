@@ -199,7 +199,12 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
     while time.monotonic() < deadline:
         code = process.poll()
         if code is not None:
-            sys.stderr.write(log.read_text(errors="replace"))
+            if not (said := log.read_text(errors="replace")):
+                raise ServerStartError(
+                    "the stack", found=f"it ended with exit code {code}, and nothing is in its log {log}",
+                    todo=f"look whether the disk is full: df -h {log.parent}",
+                )  # fmt: skip
+            sys.stderr.write(said)
             raise typer.Exit(code or 1)
         state = read_state(project)
         if state is not None and state["owner"] == process.pid:

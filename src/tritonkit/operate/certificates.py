@@ -6,15 +6,17 @@ callers know in the same place; what is there is never written over.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.serve.core.keys import write_private
@@ -66,7 +68,6 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
         raise UsageError("certs", found="no name", wanted="a DNS name or an address, or more")
     x509 = _x509()
     general = [_general(x509, name) for name in names]
-    folder.mkdir(parents=True, exist_ok=True)
     server_file, server_key_file = folder / "server.crt", folder / "server.key"
     written, ca, ca_key = _authority_of(folder)
     _refuse_foreign(server_file, ca)
@@ -76,8 +77,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
         x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, general, ca)
     )
     # The key first: between the two moments a reader finds a pair that does not fit, and keeps the one it has.
-    _write_key(server_key_file, key)
-    _replace(server_file, _pem(issued))
+    _put({server_key_file: _pem_of_key(key), server_file: _pem(issued)})
     return [*written, server_file, server_key_file]
 
 
@@ -93,8 +93,7 @@ def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
             [x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")]
         )
         own = _signed(x509, named, named, key.public_key(), key, _AUTHORITY_DAYS, _authority(x509))
-        _write_key(ca_key_file, key)
-        _replace(ca_file, _pem(own))
+        _put({ca_key_file: _pem_of_key(key), ca_file: _pem(own)})
         return [ca_file, ca_key_file], own, key
     try:
         ca = x509.load_pem_x509_certificate(ca_file.read_bytes())
@@ -127,10 +126,25 @@ def _foreign(file: Path) -> UsageError:
     )  # fmt: skip
 
 
-def _replace(file: Path, content: bytes) -> None:
-    new = file.with_name(f".{file.name}.new")
-    new.write_bytes(content)
-    new.replace(file)
+def _put(files: Mapping[Path, bytes]) -> None:
+    """Files in place of older ones: all are on the disk before the first is replaced, so that a full disk leaves no
+    key next to a certificate of another."""
+    new = {file: file.with_name(f".{file.name}.new") for file in files}
+    try:
+        for file, content in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            (write_private if file.suffix == ".key" else _write)(new[file], content.decode())
+        for file, written in new.items():
+            written.replace(file)
+    except OSError as error:
+        for written in new.values():
+            with contextlib.suppress(OSError):
+                written.unlink(missing_ok=True)
+        raise unwritable(next(iter(files)).parent, error, UsageError) from error
+
+
+def _write(file: Path, text: str) -> None:
+    write_whole(file, text.encode())
 
 
 def read_certificate(file: Path) -> Certificate:
@@ -230,14 +244,12 @@ def _read_key(file: Path) -> Any:
     return _serialization().load_pem_private_key(file.read_bytes(), None)
 
 
-def _write_key(file: Path, key: Any) -> None:
+def _pem_of_key(key: Any) -> bytes:
     kinds = _serialization()
-    text = key.private_bytes(
+    encoded: bytes = key.private_bytes(
         kinds.Encoding.PEM, kinds.PrivateFormat.PKCS8, kinds.NoEncryption()
-    ).decode()
-    new = file.with_name(f".{file.name}.new")
-    write_private(new, text)
-    new.replace(file)
+    )
+    return encoded
 
 
 def _pem(certificate: Any) -> bytes:

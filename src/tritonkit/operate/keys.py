@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.errors import UsageError
+from tritonkit.disk import sync, unwritable
+from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.publish.integrity import open_file
 from tritonkit.serve.core.keys import write_private
 from tritonkit.spec.document import nearest
@@ -179,19 +180,40 @@ def _check(key: ApiKey) -> None:
 
 @contextlib.contextmanager
 def _changing(file: Path) -> Iterator[list[ApiKey]]:
-    """The keys, written when the block has ended well; one process at a time."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """The keys, written when the block has ended well; one process at a time.
+
+    Raises:
+        UsageError: they cannot be written; the file is as it was.
+    """
+    with _locked(file.parent):
         keys = read_keys(file)
         yield keys
         facts = {"version": _VERSION, "keys": [asdict(each) for each in keys]}
-        new = file.with_name(f".{file.name}.new")
-        write_private(new, json.dumps(facts, indent=1) + "\n")
-        new.replace(file)
+        try:
+            write_private(file, json.dumps(facts, indent=1) + "\n")
+            sync(file.parent)
+        except OSError as error:
+            raise _unwritten(file, error) from error
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise unwritable(folder, error, UsageError) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
+
+
+def _unwritten(file: Path, error: OSError) -> TritonkitError:
+    made = unwritable(file, error, UsageError)
+    made.wanted = "the same command once it can be written: the keys are those from before"
+    return made
 
 
 def _unreadable(file: Path, found: str) -> UsageError:

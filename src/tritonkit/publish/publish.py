@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from tritonkit.disk import sync
+from tritonkit.disk import reason, sync
 from tritonkit.errors import PublishError
 from tritonkit.export import Artifact, sha256_file
 from tritonkit.export.artifact import Independence
@@ -385,11 +385,12 @@ def disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        number, why = reason(error)
+        if number in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(out, "room for the new versions beside the old ones") from error
         raise PublishError(
             str(error.filename or out),
-            found=f"it cannot be written: {error.strerror or error}",
+            found=f"it cannot be written: {why}",
             wanted="a folder this user may write",
             todo=f"correct it, or name another {option}: what was served before is still in place",
         ) from error

@@ -30,6 +30,7 @@ __all__ = [
     "find_own_key_file",
     "find_runs",
     "new_run_dir",
+    "write_owner",
     "write_run",
 ]
 
@@ -37,6 +38,7 @@ _RUNS = Path(".tritonkit") / "run"
 
 KEY_FILE = "admin-key"
 _ENDPOINT_FILE = "endpoint.json"
+_OWNER_FILE = "owner"
 
 KEEP = 5
 """Runs whose logs stay."""
@@ -81,12 +83,20 @@ def _forget_old(runs: Path) -> None:
 def _is_owned(run_dir: Path) -> bool:
     """Whether the server of a run is still there."""
     try:
-        os.kill(int((run_dir / "owner").read_text()), 0)
+        os.kill(int((run_dir / _OWNER_FILE).read_text()), 0)
     except PermissionError:
         return True
     except (OSError, ValueError):
         return False
     return True
+
+
+def write_owner(folder: Path, pid: int) -> None:
+    """Say which process runs the server. A later one is written over it, in the same room: a disk that has become full
+    must not keep a server from being started again."""
+    descriptor = os.open(folder / _OWNER_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(f"{pid:<20}\n")
 
 
 def write_run(folder: Path, endpoint: Endpoint) -> None:
@@ -95,9 +105,20 @@ def write_run(folder: Path, endpoint: Endpoint) -> None:
         "grpc": endpoint.grpc, "http": endpoint.http, "metrics": endpoint.metrics,
         "models": endpoint.models, "failed": dict(endpoint.failed), "version": endpoint.version,
     }  # fmt: skip
-    write_private(folder / _ENDPOINT_FILE, json.dumps(facts))
-    write_private(folder / KEY_FILE, f"{endpoint.admin_key}\n")
+    _renew(folder / _ENDPOINT_FILE, json.dumps(facts))
+    _renew(folder / KEY_FILE, f"{endpoint.admin_key}\n")
     note_run(folder)
+
+
+def _renew(file: Path, text: str) -> None:
+    """Write a file that says something else. Started again, a server says mostly the same, for which a full disk has
+    no room."""
+    try:
+        same = file.read_text() == text
+    except FileNotFoundError:
+        same = False
+    if not same:
+        write_private(file, text)
 
 
 def find_key_file(root: Path, address: str) -> Path | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tritonkit.disk import unwritable
 from tritonkit.errors import ServerStartError
 from tritonkit.limits import low_memory, too_low
 from tritonkit.machine import cores, cores_within, free_memory
@@ -21,7 +23,7 @@ from tritonkit.serve.command import (
     without_own,
 )
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
-from tritonkit.serve.core.keys import new_key, write_private
+from tritonkit.serve.core.keys import new_key
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.native_backends import STEPS, why_not
 from tritonkit.serve.core.rest import envoy_threads
@@ -38,7 +40,7 @@ from tritonkit.serve.repository import (
     config_file,
     read_models,
 )
-from tritonkit.serve.runs import new_run_dir
+from tritonkit.serve.runs import new_run_dir, write_owner
 from tritonkit.serve.selection import Selection, mark, select
 from tritonkit.serve.values import ServeEvent, Settings
 
@@ -134,7 +136,7 @@ def prepare(settings: Settings) -> Run:
     selection, wanted = _with_room(settings, installation, native, selection)
     models = tuple(selection.models.values())
     folder = new_run_dir(settings.project)
-    backends = prepare_backends(installation, settings.stand_ins, folder / "backends", native)
+    backends = _prepare_backends(installation, settings, folder, native)
     _announce(settings, installation, models, compiled, native)
     for error in selection.refused.values():
         settings.emit(ServeEvent("not_served", error.in_a_line()))
@@ -153,6 +155,16 @@ def _hold_to_limits() -> None:
             wanted=f"at least {_LEAST_FILES} open files, and files of {_LEAST_FILE_BYTES >> 20} MiB",
             todo="raise it, and start again: ulimit -n 4096; ulimit -f unlimited",
         )
+
+
+def _prepare_backends(
+    installation: ServerInstallation, settings: Settings, folder: Path, native: Sequence[NativeBackend]
+) -> Path:  # fmt: skip
+    try:
+        return prepare_backends(installation, settings.stand_ins, folder / "backends", native)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise unwritable(folder, error, ServerStartError) from error
 
 
 def read_again(run: Run) -> Run:
@@ -319,7 +331,7 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
     for name in (HTTP_SOCKET, METRICS_SOCKET):  # of a process that died
         (run.folder / name).unlink(missing_ok=True)
     triton = SupervisedProcess(process, run.log)
-    write_private(run.folder / "owner", str(triton.supervisor_pid))
+    write_owner(run.folder, triton.supervisor_pid)
     return triton
 
 

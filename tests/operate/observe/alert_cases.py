@@ -30,6 +30,7 @@ _GATEWAY_UP = f"up{{{_GATEWAY}}}"
 _CLUSTER = f'{_GATEWAY},envoy_cluster_name="triton"'
 _HEALTHY = f"envoy_cluster_membership_healthy{{{_CLUSTER}}}"
 _MEMBERS = f"envoy_cluster_membership_total{{{_CLUSTER}}}"
+_UNWRITTEN = f"envoy_filesystem_write_failed{{{_GATEWAY}}}"
 _UNDECIDED = f'envoy_cluster_ratelimit_failure_mode_allowed{{{_GATEWAY},envoy_cluster_name="grpc"}}'
 _DAYS = f"envoy_server_days_until_first_cert_expiring{{{_GATEWAY}}}"
 
@@ -138,6 +139,8 @@ CASES = (
     Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),
     Case("GatewayDown", "no answer for minutes", {_GATEWAY_UP: "1+0x5 0+0x10"}, 10, _OF_GATEWAY),
     Case("GatewayDown", "one scrape failed", {_GATEWAY_UP: "1+0x5 0 1+0x10"}, 6),
+    Case("AuditLogUnwritten", "some are lost", {_UNWRITTEN: "0+0x5 0+3x20"}, 15, _OF_GATEWAY),
+    Case("AuditLogUnwritten", "none is any more", {_UNWRITTEN: "0+3x5 15+0x20"}, 20),
     Case("RatesNotShared", "some pass", {_UNDECIDED: "0+0x5 0+30x20"}, 15, {"instance": "g:9901"}),
     Case("RatesNotShared", "none does any more", {_UNDECIDED: "0+30x5 150+0x20"}, 20),
     Case("ModelStalled", "they wait and none is answered", {_PENDING: "5+0x20", _WELL: "100+0x20"}, 10, _OF_BOTH),

@@ -63,6 +63,10 @@ class GatewayAdmin:
             return None
         return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
 
+    def unwritten(self) -> int | None:
+        """How many writes of its logs have failed since it started; None where it does not answer."""
+        return self.stat("filesystem.write_failed")
+
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
         """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
         try:
@@ -74,6 +78,10 @@ class GatewayAdmin:
             older = log.with_name(f"{log.name}.{number - 1}") if number > 1 else log
             with contextlib.suppress(OSError):
                 older.replace(log.with_name(f"{log.name}.{number}"))
+        self.reopen_logs()
+
+    def reopen_logs(self) -> None:
+        """Close the files of its logs and open those that have their names now."""
         self._ask("POST", "/reopen_logs")
 
     def leave(self) -> None:

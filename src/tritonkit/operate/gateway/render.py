@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import tempfile
@@ -168,12 +167,8 @@ def _without_type(resource: dict[str, Any]) -> dict[str, Any]:
 
 def _write(file: Path, content: dict[str, Any]) -> None:
     """In place of the one there is, in one step: Envoy reads a file when it is moved."""
-    new = file.with_name(f".{file.name}.new")
     try:
         # Who can write it can give themselves keys.
-        write_private(new, json.dumps(content, indent=1) + "\n")
-        new.replace(file)
+        write_private(file, json.dumps(content, indent=1) + "\n")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
         raise unwritable(file, error, UsageError) from error

@@ -176,6 +176,13 @@ ALERTS: tuple[Alert, ...] = (
         "tritonkit gateway check, and the limiter's log",
     ),
     Alert(
+        "AuditLogUnwritten", Severity.page,
+        lambda pace: f"increase({gateway(m.GATEWAY_UNWRITTEN)}[{pace(300)}]) > 0", 0,
+        "The gateway {{ $labels.instance }} answers requests whose lines in the audit log are lost",
+        "Its disk is full, read-only or failing",
+        "df -h on the gateway's machine",
+    ),
+    Alert(
         "ModelStalled", Severity.page,
         _stalled, 60,
         "Requests for {{ $labels.model }} wait on {{ $labels.instance }} and none is answered",

@@ -9,6 +9,7 @@ __all__ = [
     "COMPUTE_INPUT", "COMPUTE_OUTPUT", "CPU_SHARE", "DISK_FREE", "DISK_SIZE", "EXECUTIONS",
     "GATEWAY_ACTIVE", "GATEWAY_CERTIFICATE_DAYS", "GATEWAY_CODES", "GATEWAY_EJECTED", "GATEWAY_HEALTHY", "GATEWAY_JOB",
     "GATEWAY_MEMBERS", "GATEWAY_MS", "GATEWAY_REQUESTS", "GATEWAY_RETRIES", "GATEWAY_TLS_ERRORS", "GATEWAY_UNDECIDED",
+    "GATEWAY_UNWRITTEN",
     "GPU_MEMORY_TOTAL", "GPU_MEMORY_USED", "GPU_POWER", "GPU_SHARE", "INFERENCES", "LLM_BETWEEN_S", "LLM_CACHE",
     "LLM_FIRST_S", "LLM_PREEMPTIONS", "LLM_PROMPT_TOKENS", "LLM_REFUSED", "LLM_REQUESTS", "LLM_RUNNING", "LLM_STALLED",
     "LLM_STEPS", "LLM_STEP_S", "LLM_TOKENS", "LLM_WAITING", "MAX_BATCH_SIZE",
@@ -98,4 +99,6 @@ GATEWAY_RETRIES: Final = "envoy_cluster_upstream_rq_retry"
 GATEWAY_TLS_ERRORS: Final = "envoy_listener_ssl_connection_error"
 GATEWAY_UNDECIDED: Final = "envoy_cluster_ratelimit_failure_mode_allowed"
 """Requests that passed because the service of shared rates gave no decision."""
+GATEWAY_UNWRITTEN: Final = "envoy_filesystem_write_failed"
+"""Writes of its logs that failed, the audit log's among them."""
 GATEWAY_CERTIFICATE_DAYS: Final = "envoy_server_days_until_first_cert_expiring"

@@ -15,10 +15,10 @@ from tritonkit.operate import certificates, keys
 from tritonkit.operate.gateway import Places, read_gateway, write_gateway
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.bootstrap import CLUSTERS
-from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.operate.gateway.render import RENDERED
 from tritonkit.operate.gateway.spec import FILE as GATEWAY_FILE
 from tritonkit.operate.stack import companions
+from tritonkit.operate.stack.audit_logs import AuditLogs
 from tritonkit.operate.stack.control import Control
 from tritonkit.operate.stack.releasing import Releasing
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
@@ -37,8 +37,6 @@ __all__ = ["Stack"]
 _TICK_S, _STATE_S = 0.25, 1.0
 _RELEASED = "model_repository"
 """What the replicas serve: a copy of the repository at the start, and what was released since."""
-_AUDIT_BYTES, _AUDITS, _STRANGERS = 64 << 20, 8, 2
-"""Bytes of the audit log and of the one of strangers before another one is begun, and how many older ones are kept."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -149,10 +147,8 @@ class Stack:
             self._settings.emit("stack", f"its state cannot be written: {error.strerror}")
         if self._spec.limits.shared and (said := self._limits.look()):
             self._settings.emit("gateway", said)
-        if self._places.audit is not None:
-            self._admin.rotate(self._places.audit, _AUDIT_BYTES, _AUDITS)
-            strangers = self._places.audit.with_name(STRANGERS_LOG)
-            self._admin.rotate(strangers, _AUDIT_BYTES, _STRANGERS)
+        if said := self._audits.look():
+            self._settings.emit("gateway", said)
 
     # -- the start
 
@@ -220,6 +216,7 @@ class Stack:
         self.address = reachable(self._spec.host, self._port)
         metrics = f"127.0.0.1:{ports[0]}"
         self._places = self._places_of(metrics)
+        self._audits = AuditLogs(self._admin, self._places.audit)
         models = self._replicas[0].endpoint.models
         replicas = [each.replica for each in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)

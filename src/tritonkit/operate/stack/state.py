@@ -39,10 +39,7 @@ def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> 
         "gateway": gateway,
         "parts": [asdict(part) for part in parts],
     }
-    file = root / FOLDER / _FILE
-    new = file.with_name(f".{_FILE}.new")
-    write_private(new, json.dumps(facts))
-    new.replace(file)
+    write_private(root / FOLDER / _FILE, json.dumps(facts))
 
 
 def read_state(root: Path) -> dict[str, Any] | None:

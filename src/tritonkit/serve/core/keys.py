@@ -7,6 +7,7 @@ inside the process for the key, which it reads from a pipe.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -25,8 +26,21 @@ def new_key() -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that its owner alone can read, in place of one there is."""
-    file.unlink(missing_ok=True)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(text)
+    """Write a file that its owner alone can read, whole and on the disk itself, in place of one there is.
+
+    Raises:
+        OSError: with the file's name; the one that was there still is.
+    """
+    new = file.with_name(f".{file.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        new.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(file), None
+        raise
