@@ -14,7 +14,7 @@ enum { MOST_DESCRIPTORS = 1 << 16, MOST_PIECES = 16 };
 /* By descriptor. A connection's memory is kept for the next one of that number. */
 static _Atomic(struct connection *) connections[MOST_DESCRIPTORS];
 static atomic_int end_of_connections;
-static pid_t owner;
+static atomic_int owner; /* the process that accepts */
 
 int connections_end(void) {
     return atomic_load_explicit(&end_of_connections, memory_order_acquire);
