@@ -20,6 +20,7 @@ from tritonkit.errors import BuildError, GateError, RenderError, SpecError
 from tritonkit.export import Artifact
 from tritonkit.export.artifact import Signature
 from tritonkit.export.checkpoint import read_checkpoint
+from tritonkit.export.language import read_texts
 from tritonkit.export.plain_files import copy_file
 from tritonkit.inspection import inspect_model
 from tritonkit.optimize.llm import WEIGHTS, Weights, convert_checkpoint
@@ -379,6 +380,26 @@ def test_a_stranger_s_files_are_looked_at_first(tmp_path: Path, spoil: object, s
     spoil(folder)
     with pytest.raises(BuildError, match=said):
         read_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"model": {"type": "Unheard"}},
+        {"pre_tokenizer": {
+            "type": "Split", "pattern": {"Regex": "(?:(.|..|...)+)+[0-9]{7}"}, "behavior": "Isolated", "invert": False,
+        }},
+    ],
+    ids=["unknown", "endless"],
+)  # fmt: skip
+def test_a_tokenizer_that_fails_is_said(tmp_path: Path, parts: dict[str, Any]) -> None:
+    """Also where its library panics over a text."""
+    root = write_project(tmp_path)
+    file = root / "models" / "chat" / "checkpoint" / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+    [spec] = load_all(root)
+    with pytest.raises(BuildError, match=r"tokenizer\.json: the tokenizer cannot cut texts"):
+        read_texts(spec, read_checkpoint(file.parent))
 
 
 def test_a_snapshot_of_a_hub_s_cache_is_copied(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import BuildError
@@ -10,6 +13,7 @@ from tritonkit.export.checkpoint import Checkpoint
 from tritonkit.export.hooks import load_hook
 from tritonkit.extras import need
 from tritonkit.spec import Spec
+from tritonkit.text import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,9 +70,9 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
     """Each text cut to what counts."""
     import numpy as np
 
-    tokenizer = need("tokenizers", "models").Tokenizer.from_file(
-        str(checkpoint.folder / "tokenizer.json")
-    )
+    file = checkpoint.folder / "tokenizer.json"
+    with _refusals(file):
+        tokenizer = need("tokenizers", "models").Tokenizer.from_file(str(file))
     field = "quality.samples"
     hook = spec.model.hooks.get(field)
     texts = load_hook(spec, hook, field)() if hook else _documentation()
@@ -78,13 +82,28 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
         )  # fmt: skip
     texts = texts[: spec.model.quality.max_samples]
     longest = min(_LONGEST, checkpoint.context)
-    found = [np.array(tokenizer.encode(text).ids[:longest], np.int64) for text in texts]
+    with _refusals(file):
+        found = [np.array(tokenizer.encode(text).ids[:longest], np.int64) for text in texts]
     found = [ids for ids in found if len(ids) > 1]
     if not found:
         raise BuildError(
             f"{spec.file} {field}", found="no text of more than one token", wanted="real, held-out texts"
         )  # fmt: skip
     return found
+
+
+@contextmanager
+def _refusals(file: Path) -> Iterator[None]:
+    """A tokenizer that cannot be read, or whose expressions give up on a text, as an error of the checkpoint."""
+    try:
+        yield
+    except BaseException as error:  # the library's panics are no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | BuildError):
+            raise
+        raise BuildError(
+            str(file), found=f"the tokenizer cannot cut texts into tokens: {first_line(error)}",
+            wanted="a fast tokenizer, as save_pretrained writes it",
+        ) from None  # fmt: skip
 
 
 def _documentation() -> list[str]:
