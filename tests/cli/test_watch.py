@@ -130,11 +130,33 @@ def test_a_build_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.
     eventually(lambda: not Path(f"/proc/{worker}").exists())
 
 
+def test_ctrl_c_ends_an_engine_that_gives_nothing_back(tmp_path: Path) -> None:
+    """Python itself hears of it only after the step."""
+    opened = "import numpy as np\nimport onnxruntime\ndef samples():\n    print('in', flush=True)\n"
+    given = "    return [{'x': np.ones((2, 4), np.float32)}]\n"
+    write(tmp_path, "endless", endless(), SAMPLES, opened + given)
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while process.stderr.readline().strip() != "in":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        message = process.stderr.read()
+    assert process.returncode == 130, message
+    assert "interrupted" in message
+
+
 def test_commands_that_open_a_network_are_watched() -> None:
     """Others, such as those that serve, have no second process."""
     watched = (["build"], ["new", "net", "--onnx", "net.onnx"], ["deploy", "--target", "lambda"])
     assert all(is_watched(words) for words in watched)
-    others = ([], ["serve"], ["deploy"], ["inspect", "net"], ["build", "--help"])
+    others: tuple[list[str], ...] = (
+        [],
+        ["serve"],
+        ["deploy"],
+        ["inspect", "net"],
+        ["build", "--help"],
+    )
     assert not any(is_watched(words) for words in others)
 
 

@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -37,6 +37,7 @@ _CRASHES = (
 _LOOK_S = 0.5
 _FIRST_NOTE_S = 60.0
 _ONE_INTERRUPT_S = 0.5
+_AFTER_INTERRUPT_S = 3.0
 
 refused: dict[str, BuildError] = {}
 """Model -> the reason why an earlier worker of this command had to be ended; it is not tried again."""
@@ -61,10 +62,14 @@ def fork_worker(as_json: bool) -> None:
             _become_worker(board, writing, watcher)
             return
         os.close(writing)
-        status, timed_out = _Watch(worker, reading, board).follow()
+        watch = _Watch(worker, reading, board)
+        status = watch.follow()
         os.close(reading)
+        if watch.interrupted:
+            note("interrupted: the engine was ended amid a step; nothing was published since")
+            sys.exit(130)
         seen = board.read()
-        error = _explain(status, seen, timed_out)
+        error = _explain(status, seen, watch.timed_out)
         if error is None:
             _say_limits(status)
             _end_as(status)
@@ -118,12 +123,16 @@ class _Watch:
         self._text = NativeText()
         self._turn, self._elapsed_s, self._next_note_s = 0, 0.0, _FIRST_NOTE_S
         self._looked_s = time.monotonic()
-        self._timed_out = False
+        self._interrupt_s: float | None = None
+        self.timed_out = False
+        """Whether a step was ended for its time."""
+        self.interrupted = False
+        """Whether one was ended because it did not end after Ctrl-C."""
 
-    def follow(self) -> tuple[int, bool]:
-        """The worker's wait status, and whether its step was ended for its time."""
+    def follow(self) -> int:
+        """The worker's wait status, once it has ended."""
         os.set_blocking(self._native, False)
-        with _forwarding(self._worker) as woken:
+        with _forwarding(self._forward) as woken:
             while True:
                 ended, status = os.waitpid(self._worker, os.WNOHANG)
                 if ended:
@@ -135,7 +144,13 @@ class _Watch:
                 self._show()
         self._show()
         self._text.end()
-        return status, self._timed_out
+        return status
+
+    def _forward(self, number: int) -> None:
+        if number == signal.SIGINT and self._interrupt_s is None:
+            self._interrupt_s = self._elapsed_s
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._worker, number)
 
     def _show(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -148,10 +163,16 @@ class _Watch:
         passed, self._looked_s = min(now - self._looked_s, 2 * _LOOK_S), now
         if seen.turn != self._turn or not seen.step:
             self._turn, self._elapsed_s, self._next_note_s = seen.turn, 0.0, _FIRST_NOTE_S
+            self._interrupt_s = None  # Python has heard of it, and may go on all the same
             return
         self._elapsed_s += passed
-        if self._elapsed_s >= seen.limit_s and not self._timed_out:
-            self._timed_out = True
+        if self.timed_out or self.interrupted:
+            return
+        # Python hears of an interrupt only when the engine gives it back.
+        waited_s = 0.0 if self._interrupt_s is None else self._elapsed_s - self._interrupt_s
+        self.timed_out = self._elapsed_s >= seen.limit_s
+        self.interrupted = not self.timed_out and waited_s >= _AFTER_INTERRUPT_S
+        if self.timed_out or self.interrupted:
             _kill(self._worker)
         elif self._elapsed_s >= self._next_note_s:
             self._next_note_s *= 2
@@ -162,14 +183,13 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _forwarding(worker: int) -> Iterator[int]:
+def _forwarding(hand_on: Callable[[int], None]) -> Iterator[int]:
     """Hand signals on to the worker; gives a descriptor that is readable when one came, or the worker ended."""
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
 
     def forward(number: int, _: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker, number)
+        hand_on(number)
 
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
