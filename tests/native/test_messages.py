@@ -156,6 +156,16 @@ def test_absurdly_many_open_streams_are_reset(receiver: Receiver) -> None:
     assert came == [OPENING, fits, "ConnectionResetError"]
 
 
+@pytest.mark.parametrize(("window", "most"), [(0, 64), (16383, 64), (16384, 100)])
+def test_calls_without_room_for_answers_are_few(receiver: Receiver, window: int, most: int) -> None:
+    """64 may be open where a call's window is below a quarter of HTTP/2's default."""
+    opening = PREFACE + frame(SETTINGS, 0, 0, b"\0\4" + window.to_bytes(4, "big"))
+    heads = [frame(HEADERS, 4, number) for number in range(1, 201, 2)]
+    fits, over = b"".join(heads[:most]), b"".join(heads[most:])
+    came, _ = receiver.exchange(opening + fits + over, [len(opening + fits), len(over)])
+    assert came == [opening + fits, "ConnectionResetError" if over else b""]
+
+
 def test_the_bound_on_calls_is_announced_first(receiver: Receiver) -> None:
     """A client that goes by it never comes near to the number that ends its connection."""
     with receiver.begin([[OPENING.hex()]]) as peer:

@@ -168,7 +168,7 @@ class Watch:
     ("method", "model", "window", "connections", "calls"),
     [
         ("ServerMetadata", "", 0, 10, 1000),
-        ("ModelInfer", "large", 0, 3, 100),
+        ("ModelInfer", "large", 0, 5, 60),
         ("ModelInfer", "large", 2**31 - 1, 3, 100),
         ("ModelStreamInfer", "endless", 0, 1, 1),
         ("ModelStreamInfer", "endless", 2**31 - 1, 1, 1),

@@ -108,10 +108,19 @@ static void begin_data(struct connection *connection, struct frame_head head) {
     }
 }
 
+/* A client that gives a call less room than a quarter of HTTP/2's default cannot have many open and
+   mean to read their answers. */
+static bool leaves_no_room(const struct connection *connection) {
+    enum { LEAST_WINDOW = 16384, MOST_WITHOUT_ROOM = 64 };
+    return connection->initial_window < LEAST_WINDOW &&
+           connection->streams.used >= MOST_WITHOUT_ROOM;
+}
+
 static void begin_stream(struct connection *connection, uint32_t number) {
     const int64_t window = connection->initial_window;
     connection->in.last_stream = number;
-    connection->broken |= !streams_add(&connection->streams, number, window);
+    connection->broken |=
+        leaves_no_room(connection) || !streams_add(&connection->streams, number, window);
     if (window <= 0) {
         atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
     }
