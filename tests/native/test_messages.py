@@ -166,6 +166,24 @@ def test_calls_without_room_for_answers_are_few(receiver: Receiver, window: int,
     assert came == [opening + fits, "ConnectionResetError" if over else b""]
 
 
+@pytest.mark.parametrize(("bound", "most"), [(1, 32), (40, 40)])
+def test_calls_of_all_connections_have_a_bound(
+    guard: Path, tmp_path: Path, bound: int, most: int
+) -> None:
+    """Beyond it a connection with 32 open calls gets no more; one that has ended, and a call that was given up, count
+    no longer."""
+    path = str(tmp_path / "calls")
+    limits = {"TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000", "TRITONKIT_GUARD_CALLS": str(bound)}
+    receiver = Receiver(guard, path, {"TRITONKIT_GUARD_GRPC_SOCKET": path, **limits})
+    heads = [frame(HEADERS, 4, number) for number in range(1, 2 * most + 3, 2)]
+    given_up = frame(RST_STREAM, 0, 1, bytes(4)) + heads.pop()
+    fits, over = PREFACE + b"".join(heads) + given_up, frame(HEADERS, 4, 2 * most + 3)
+    for _ in range(2):
+        came, _ = receiver.exchange(fits + over, [len(fits), len(over)])
+        assert came == [fits, "ConnectionResetError"]
+    receiver.close()
+
+
 def test_the_bound_on_calls_is_announced_first(receiver: Receiver) -> None:
     """A client that goes by it never comes near to the number that ends its connection."""
     with receiver.begin([[OPENING.hex()]]) as peer:

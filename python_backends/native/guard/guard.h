@@ -115,6 +115,7 @@ struct settings {
     uint32_t max_message_bytes;
     uint32_t unread_mib; /* by which unread answers may make the process grow */
     uint32_t unread_s;   /* for a client that takes nothing of its answers */
+    uint32_t calls;      /* open on all connections together, before those with many are ended */
 };
 
 extern struct settings guard_settings;
@@ -122,6 +123,7 @@ extern struct settings guard_settings;
 /* streams.c */
 struct stream *streams_find(const struct streams *streams, uint32_t number);
 bool streams_add(struct streams *streams, uint32_t number, int64_t window);
+uint32_t streams_open(void);
 void streams_remove(struct streams *streams, uint32_t number);
 void streams_clear(struct streams *streams);
 

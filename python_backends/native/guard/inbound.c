@@ -116,11 +116,18 @@ static bool leaves_no_room(const struct connection *connection) {
            connection->streams.used >= MOST_WITHOUT_ROOM;
 }
 
+/* Calls that the server has not got to yet take memory, too, whoever will read their answers. Who
+   has few keeps them, however many others have. */
+static bool is_too_much(const struct connection *connection) {
+    enum { FEW = 32 };
+    return connection->streams.used >= FEW && streams_open() >= guard_settings.calls;
+}
+
 static void begin_stream(struct connection *connection, uint32_t number) {
     const int64_t window = connection->initial_window;
     connection->in.last_stream = number;
-    connection->broken |=
-        leaves_no_room(connection) || !streams_add(&connection->streams, number, window);
+    connection->broken |= leaves_no_room(connection) || is_too_much(connection) ||
+                          !streams_add(&connection->streams, number, window);
     if (window <= 0) {
         atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
     }

@@ -12,11 +12,13 @@
 #define MAX_MESSAGE "TRITONKIT_GUARD_MAX_MESSAGE_BYTES"
 #define UNREAD_MIB "TRITONKIT_GUARD_UNREAD_MIB"
 #define UNREAD_S "TRITONKIT_GUARD_UNREAD_S"
+#define CALLS "TRITONKIT_GUARD_CALLS"
 
 /* As tritonkit's own for a server that does not start. */
 enum { EXIT_CODE = 4 };
 
 enum { DEFAULT_UNREAD_MIB = 128, DEFAULT_UNREAD_S = 900, MOST_MIB = 1 << 20, DAY_S = 86400 };
+enum { DEFAULT_CALLS = 16384, MOST_CALLS = 1 << 20 };
 
 struct settings guard_settings;
 
@@ -60,6 +62,7 @@ static void read_settings(void) {
     }
     guard_settings.unread_mib = number_or(UNREAD_MIB, DEFAULT_UNREAD_MIB, MOST_MIB);
     guard_settings.unread_s = number_or(UNREAD_S, DEFAULT_UNREAD_S, DAY_S);
+    guard_settings.calls = number_or(CALLS, DEFAULT_CALLS, MOST_CALLS);
 }
 
 /* glibc hands a constructor what main() will get. */
@@ -75,4 +78,5 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     unsetenv(MAX_MESSAGE);
     unsetenv(UNREAD_MIB);
     unsetenv(UNREAD_S);
+    unsetenv(CALLS);
 }

@@ -9,6 +9,8 @@ enum { FIRST_CAPACITY = 16 };
 /* The table is half full at most. */
 #define LARGEST_CAPACITY (UINT32_C(2) * MOST_STREAMS)
 
+static atomic_uint open_calls; /* of all connections */
+
 /* Random, or a sender could choose numbers that all meet in one place. */
 static uint64_t multiplier;
 
@@ -76,7 +78,12 @@ bool streams_add(struct streams *streams, uint32_t number, int64_t window) {
         return false;
     }
     put(streams, (struct stream){.number = number, .window = window});
+    atomic_fetch_add_explicit(&open_calls, 1, memory_order_relaxed);
     return true;
+}
+
+uint32_t streams_open(void) {
+    return atomic_load_explicit(&open_calls, memory_order_relaxed);
 }
 
 void streams_remove(struct streams *streams, uint32_t number) {
@@ -99,9 +106,11 @@ void streams_remove(struct streams *streams, uint32_t number) {
     }
     streams->places[hole].number = 0;
     streams->used--;
+    atomic_fetch_sub_explicit(&open_calls, 1, memory_order_relaxed);
 }
 
 void streams_clear(struct streams *streams) {
     free(streams->places);
+    atomic_fetch_sub_explicit(&open_calls, streams->used, memory_order_relaxed);
     *streams = (struct streams){NULL, 0, 0, 0};
 }
