@@ -113,7 +113,7 @@ def test_contract_is_well_formed(name: str) -> None:
     assert set(step) == {"description", "parameters", "inputs", "outputs"}
     for parameter in step["parameters"].values():
         assert set(parameter) <= {
-            "type", "place", "default", "required", "minimum", "choices", "help",
+            "type", "place", "default", "required", "minimum", "max_mib", "choices", "help",
         }  # fmt: skip
         assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints"}
         assert parameter["help"]

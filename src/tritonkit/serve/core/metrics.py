@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import struct
 import threading
 from pathlib import Path
 
@@ -91,8 +92,7 @@ class MetricsProxy:
                         await writer.wait_closed()
         finally:
             self._connections -= 1
-            # What is not read by now is not kept.
-            writer.transport.abort()
+            _drop(writer)
 
     def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
@@ -112,6 +112,15 @@ class MetricsProxy:
             return _response(503, b"the server does not answer\n")
         finally:
             connection.close()
+
+
+def _drop(writer: asyncio.StreamWriter) -> None:
+    """End a connection. What its caller has not read by now is kept by neither this process nor the system."""
+    peer = writer.get_extra_info("socket")
+    if peer.fileno() >= 0:
+        # Without it the end of the connection would wait behind what the caller does not read.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 def _response(status: int, body: bytes) -> bytes:
