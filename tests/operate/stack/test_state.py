@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from tritonkit.errors import UsageError
 from tritonkit.operate.stack import Part, read_state, stop_running
 from tritonkit.operate.stack.replicas import divided
-from tritonkit.operate.stack.state import FOLDER, clear_state, write_state
+from tritonkit.operate.stack.state import FOLDER, StateFile, clear_state, write_state
 
 
 @pytest.fixture
@@ -37,6 +37,18 @@ def test_parts_are_read_as_they_were_written(place: Path) -> None:
     assert stat.S_IMODE((place / FOLDER / "state.json").stat().st_mode) == 0o600
     clear_state(place)
     assert read_state(place) is None
+
+
+def test_a_state_that_cannot_be_written_is_reported_once(root: Path) -> None:
+    """As on a full disk; and once more when it can be written again."""
+    state = StateFile(root)
+    said = [state.write("127.0.0.1:8443", []) for _ in range(3)]
+    assert "read the last one: No such file or directory" in said[0]
+    assert said[1:] == ["", ""]
+    (root / FOLDER).mkdir(parents=True)
+    said = [state.write("127.0.0.1:8443", []) for _ in range(2)]
+    assert said == ["its state can be written again", ""]
+    assert read_state(root) is not None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tritonkit.operate.stack.releasing import Releasing
 from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, stop_replicas
 from tritonkit.operate.stack.routing import Routing
 from tritonkit.operate.stack.shared_limits import SharedLimitsWatch
-from tritonkit.operate.stack.state import FOLDER, clear_state, read_state, write_state
+from tritonkit.operate.stack.state import FOLDER, StateFile, clear_state, read_state, write_state
 from tritonkit.operate.stack.values import Part, StackSettings
 from tritonkit.operate.store.keys import read_public_key
 from tritonkit.operate.store.whole import require_whole
@@ -56,6 +56,7 @@ class Stack:
         self._control: Control | None = None
         self._releasing: Releasing | None = None
         self._limits = SharedLimitsWatch(self._admin.undecided)
+        self._state = StateFile(settings.root)
         self.address = ""
         """Of the gateway, `host:port`."""
         self.ending = threading.Event()
@@ -141,10 +142,8 @@ class Stack:
 
     def _say(self) -> None:
         """Write the state, and begin another audit log where it is time; a full disk ends no serving."""
-        try:
-            write_state(self._settings.root, os.getpid(), self.address, self.parts)
-        except OSError as error:
-            self._settings.emit("stack", f"its state cannot be written: {error.strerror}")
+        if said := self._state.write(self.address, self.parts):
+            self._settings.emit("stack", said)
         if self._spec.limits.shared and (said := self._limits.look()):
             self._settings.emit("gateway", said)
         if said := self._audits.look():

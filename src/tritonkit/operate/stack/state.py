@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tritonkit.operate.stack.values import Part
 
-__all__ = ["FOLDER", "clear_state", "read_state", "stop_running", "write_state"]
+__all__ = ["FOLDER", "StateFile", "clear_state", "read_state", "stop_running", "write_state"]
 
 FOLDER = Path(".tritonkit") / "stack"
 _FILE = "state.json"
@@ -40,6 +40,28 @@ def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> 
         "parts": [asdict(part) for part in parts],
     }
     write_private(root / FOLDER / _FILE, json.dumps(facts))
+
+
+class StateFile:
+    """The state of the stack that this process watches over, written every second."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._reason = ""
+
+    def write(self, gateway: str, parts: Sequence[Part]) -> str:
+        """Write the state. Returns the text to report, which is empty unless writing has begun or ceased to fail."""
+        before = self._reason
+        try:
+            write_state(self._root, os.getpid(), gateway, parts)
+            self._reason = ""
+        except OSError as error:
+            self._reason = error.strerror or str(error)
+        if self._reason == before:
+            return ""
+        if self._reason:
+            return f"its state cannot be written, other commands read the last one: {self._reason}"
+        return "its state can be written again"
 
 
 def read_state(root: Path) -> dict[str, Any] | None:
