@@ -123,7 +123,7 @@ class _Watch:
         self._text = NativeText()
         self._turn, self._elapsed_s, self._next_note_s = 0, 0.0, _FIRST_NOTE_S
         self._looked_s = time.monotonic()
-        self._interrupt_s: float | None = None
+        self._interrupted_turn, self._waited_s = -1, 0.0
         self.timed_out = False
         """Whether a step was ended for its time."""
         self.interrupted = False
@@ -147,10 +147,10 @@ class _Watch:
         return status
 
     def _forward(self, number: int) -> None:
-        if number == signal.SIGINT and self._interrupt_s is None:
-            self._interrupt_s = self._elapsed_s
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._worker, number)
+        if number == signal.SIGINT:  # read after the signal: a step that has just begun has it, too
+            self._interrupted_turn = self._board.read().turn
 
     def _show(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -163,15 +163,15 @@ class _Watch:
         passed, self._looked_s = min(now - self._looked_s, 2 * _LOOK_S), now
         if seen.turn != self._turn or not seen.step:
             self._turn, self._elapsed_s, self._next_note_s = seen.turn, 0.0, _FIRST_NOTE_S
-            self._interrupt_s = None  # Python has heard of it, and may go on all the same
+            self._waited_s = 0.0
             return
         self._elapsed_s += passed
         if self.timed_out or self.interrupted:
             return
-        # Python hears of an interrupt only when the engine gives it back.
-        waited_s = 0.0 if self._interrupt_s is None else self._elapsed_s - self._interrupt_s
+        # Python hears of an interrupt when the engine gives it back; then it may go on with another step all the same.
+        self._waited_s += passed if seen.turn == self._interrupted_turn else 0.0
         self.timed_out = self._elapsed_s >= seen.limit_s
-        self.interrupted = not self.timed_out and waited_s >= _AFTER_INTERRUPT_S
+        self.interrupted = not self.timed_out and self._waited_s >= _AFTER_INTERRUPT_S
         if self.timed_out or self.interrupted:
             _kill(self._worker)
         elif self._elapsed_s >= self._next_note_s:
