@@ -113,6 +113,19 @@ def test_a_step_without_an_end_is_ended_and_named(strangers: tuple[Path, Done]) 
     assert not (root / "model_repository" / "b_endless").exists()
 
 
+def test_another_command_names_the_limit_that_it_has(
+    strangers: tuple[Path, Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment's; a text that is not a time is refused."""
+    words = ("deploy", "--target", "lambda", "--model", "b_endless")
+    monkeypatch.setenv("TRITONKIT_STEP_TIMEOUT", "1s")
+    message = failed(tritonkit(*words, cwd=strangers[0]), 3)
+    assert "ONNX Runtime runs the network: it did not end within 1 s" in message
+    assert "raise the limit: TRITONKIT_STEP_TIMEOUT=2h tritonkit deploy\n" in message
+    monkeypatch.setenv("TRITONKIT_STEP_TIMEOUT", "soon")
+    assert "TRITONKIT_STEP_TIMEOUT: 'soon'" in failed(tritonkit(*words, cwd=strangers[0]), 2)
+
+
 def test_an_engine_that_ends_the_process_is_named(strangers: tuple[Path, Done]) -> None:
     """A signal becomes an error of that model."""
     assert (

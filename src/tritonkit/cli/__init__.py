@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = sys.argv[1:]
         _write_logs_as_text()
         if watch.is_watched(arguments):
-            watch.fork_worker("--json" in arguments)
+            watch.fork_worker(arguments[0], "--json" in arguments)
     # transformers imports torchao where it is installed, which logs each GPU kernel that it lacks.
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -158,6 +158,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str]) -> None:
+    if watch.is_watched(arguments):
+        watch.bound_steps()
     try:
         app(arguments, prog_name="tritonkit")
     finally:

@@ -77,6 +77,7 @@ def command(
         str,
         typer.Option(
             metavar="TIME",
+            envvar=watch.STEP_VARIABLE,
             help="Longest time of one step in an engine, such as opening or running a network. Python of the model's"
             " folder, such as training, has no limit.",
         ),

@@ -19,12 +19,16 @@ from types import FrameType
 from typing import NoReturn
 
 from tritonkit.cli.native_text import NativeText
+from tritonkit.cli.options import seconds
 from tritonkit.cli.output import note, print_error
 from tritonkit.errors import BuildError
 from tritonkit.limits import advice, low
-from tritonkit.watched import Board, Seen, announce_to
+from tritonkit.watched import Board, Seen, announce_to, limit
 
-__all__ = ["fork_worker", "is_watched", "refused"]
+__all__ = ["STEP_VARIABLE", "bound_steps", "fork_worker", "is_watched", "refused"]
+
+STEP_VARIABLE = "TRITONKIT_STEP_TIMEOUT"
+"""The longest step of every watched command; `build` has an option for it, too."""
 
 _COMMANDS = {"build", "check-batching", "new", "profile", "release", "report", "tune"}
 """Commands that open networks in their own process."""
@@ -50,7 +54,17 @@ def is_watched(arguments: Sequence[str]) -> bool:
     return packs or command in _COMMANDS
 
 
-def fork_worker(as_json: bool) -> None:
+def bound_steps() -> None:
+    """Bound each step by the environment's limit, if there is one.
+
+    Raises:
+        UsageError: it is not a time.
+    """
+    if given := os.environ.get(STEP_VARIABLE):
+        limit(seconds(STEP_VARIABLE, given, least=1))
+
+
+def fork_worker(command: str, as_json: bool) -> None:
     """Return in a new process, which is to do the command's work; the calling one ends in here, as that does."""
     while True:
         board = Board()
@@ -69,7 +83,7 @@ def fork_worker(as_json: bool) -> None:
             note("interrupted: the engine was ended amid a step; nothing was published since")
             sys.exit(130)
         seen = board.read()
-        error = _explain(status, seen, watch.timed_out)
+        error = _explain(status, seen, watch.timed_out, command)
         if error is None:
             _say_limits(status)
             _end_as(status)
@@ -221,17 +235,18 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(child)
 
 
-def _explain(status: int, seen: Seen, timed_out: bool) -> BuildError | None:
+def _explain(status: int, seen: Seen, timed_out: bool, command: str) -> BuildError | None:
     """The error for a worker that did not end by itself; None for one that did."""
     where = f"models/{seen.model}" if seen.model else "this command"
     if timed_out:
-        limit = _said(seen.limit_s)
+        longest = _said(seen.limit_s)
+        own = "tritonkit build --step-timeout 2h"
         return BuildError(
             where,
-            found=f"{seen.step}: it did not end within {limit}, and was ended",
-            wanted=f"at most {limit} for each step in an engine",
-            todo="look for a loop without an end in the file; or, for a network that needs longer, raise the limit:"
-            " tritonkit build --step-timeout 2h",
+            found=f"{seen.step}: it did not end within {longest}, and was ended",
+            wanted=f"at most {longest} for each step in an engine",
+            todo="look for a loop without an end in the file; or, for a network that needs longer, raise the limit: "
+            + (own if command == "build" else f"{STEP_VARIABLE}=2h tritonkit {command}"),
         )
     if not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in _CRASHES:
         return None
