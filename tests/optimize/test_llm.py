@@ -153,6 +153,12 @@ def without_attention(folder: Path) -> None:
         (lambda folder: change(folder, architectures=["BertModel"]), "BertModel"),
         (lambda folder: change(folder, architectures=None), "architectures"),
         (lambda folder: change(folder, auto_map={"AutoConfig": "a.B"}), "code lies in the"),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text(
+                '{"base_model_name_or_path": "/elsewhere"}'
+            ),
+            r"adapter_config\.json: an adapter",
+        ),
         (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be read"),
         (without_attention, "MambaForCausalLM without max_position_embeddings"),
     ],

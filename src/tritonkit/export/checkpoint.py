@@ -40,6 +40,7 @@ _MOST_BYTES = 64 << 20
 """Of a file beside the weights: a tokenizer of 250,000 tokens has some 20 MiB."""
 _MOST_TEMPLATE_BYTES = 1 << 19
 _MOST_LAYERS = 4096
+_ADAPTER = "adapter_config.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -153,12 +154,24 @@ def _windows(config: Any) -> Iterator[int]:
             yield window
 
 
+def _check_adapter(folder: Path) -> None:
+    """Where peft is installed, transformers follows an adapter's file to a base model elsewhere."""
+    if os.path.lexists(folder / _ADAPTER):
+        raise BuildError(
+            str(folder / _ADAPTER), found="an adapter (peft), which names a base model elsewhere",
+            wanted="a checkpoint that is whole by itself",
+            todo="merge it where you trust both: merge_and_unload() of peft, then save_pretrained; in a folder that is"
+            " whole already, remove the file",
+        )  # fmt: skip
+
+
 def _check_files(folder: Path) -> None:
     if not folder.is_dir():
         raise BuildError(
             str(folder), found="no such folder", wanted="a Hugging Face checkpoint that lies on this machine",
             todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
         )  # fmt: skip
+    _check_adapter(folder)
     for name in _NEEDED:
         if not os.path.lexists(folder / name):
             raise BuildError(
