@@ -10,6 +10,7 @@ from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.serve.core.keys import HEADER
 from tritonkit.wire.answer import stream_response
 from tritonkit.wire.http2 import Http2Transport, Secret
+from tritonkit.wire.http2.status import in_stream
 from tritonkit.wire.limits import AnswerLimit
 from tritonkit.wire.messages import message, parse
 
@@ -73,7 +74,7 @@ class Service:
             while (answer := stream.read(_left(deadline))) is not None:
                 error, _ = stream_response(answer)
                 if error:
-                    raise NotAnswered(error)
+                    raise in_stream(error, "the stream")
         finally:
             stream.cancel()
 

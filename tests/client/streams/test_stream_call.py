@@ -16,7 +16,7 @@ from tritonkit.client.policy import Policy
 from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_blocking
 from tritonkit.client.streams.stream_call import StreamCall
-from tritonkit.errors import DeadlineExceeded, InferenceError
+from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 from tritonkit.testing import FakeModel
 
 REQUEST = ["stream", "write", "end"]
@@ -120,6 +120,21 @@ def test_after_an_error_the_server_ends_first(call: StreamCall, core: Core) -> N
     assert seen == [*REQUEST, "read", "read", "read", "cancel"]
     assert isinstance(error, InferenceError)
     assert error.found == "no"
+    assert in_flight(core) == 0
+
+
+@pytest.mark.parametrize("before", ["", "in ensemble 'e', ", "the request failed, message: "])
+def test_a_model_whose_process_has_died_is_unavailable(
+    call: StreamCall, core: Core, before: str
+) -> None:
+    """As in a unary call: the server rests, and its end of the stream is waited for a moment."""
+    words = f"{before}Stub process 'count_0_0' is not healthy."
+    results = [None, None, None, message(final=False, error=words), None]
+    seen, error = kinds(call.next(), results)
+    assert seen == [*REQUEST, "read", "read", "cancel"]
+    assert isinstance(error, ServerUnavailable)
+    assert error.found == words
+    assert not error.unprocessed
     assert in_flight(core) == 0
 
 

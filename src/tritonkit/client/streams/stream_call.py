@@ -19,6 +19,7 @@ from tritonkit.errors import (
     UsageError,
 )
 from tritonkit.wire.answer import stream_response
+from tritonkit.wire.http2.status import in_stream
 
 if TYPE_CHECKING:
     from tritonkit.client.core import Core
@@ -143,13 +144,12 @@ class StreamCall:
     def _move(self, error: ServerUnavailable) -> None:
         """Let go of a server that was lost; raises its error unless another may be used."""
         server, policy = self._server, self._core.policy
-        if server is None:
+        moves = error.unprocessed and not self._replies and self._attempts == 1 and not self._over
+        if server is None or not moves:
             raise error
         self._server = self._stream = None
         now = policy.clock()
         server.end(now, error)
-        if not error.unprocessed or self._replies or self._attempts > 1 or self._over:
-            raise error
         if not policy.may_use_other(now, (server.replica,)):
             raise error
 
@@ -172,8 +172,8 @@ class StreamCall:
             self._server.answered(self._core.policy.clock())
         problem, answer = stream_response(message)
         if problem or answer is None:
-            found = problem or "a message that holds neither answer nor error"
-            raise InferenceError(self._where, found=found)
+            self._final = True  # the server's own end follows
+            raise in_stream(problem or "a message that holds neither answer nor error", self._where)
         self._final = answer.parameters.get("triton_final_response") is True
         if self._final and not answer.outputs:
             return None

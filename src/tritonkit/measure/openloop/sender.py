@@ -29,7 +29,7 @@ from tritonkit.wire.answer import stream_response
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.polled_connection import PolledConnection
 from tritonkit.wire.http2.status import STREAM as STREAM_METHOD
-from tritonkit.wire.http2.status import answer_of
+from tritonkit.wire.http2.status import answer_of, in_stream
 
 __all__ = ["INTERRUPTED", "MISSED", "Prepared", "Record", "Sender", "Stop"]
 
@@ -339,8 +339,8 @@ class Sender:
         """Take in a stream's replies; whether it has ended, or is given up because of an error."""
         while (message := connection.reply(call)) is not None:
             if message and message[0] == _ERROR_TAG:
-                words = f"InferenceError: {connection.address}: {stream_response(message)[0]}"
-                self._fail(index, words, now)
+                error = in_stream(stream_response(message)[0], connection.address)
+                self._fail(index, words_of(error), now)
                 connection.cancel(call)
                 return True
             self._progress.reply(index, now)

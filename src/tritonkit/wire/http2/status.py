@@ -23,7 +23,7 @@ from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREA
 from tritonkit.wire.transport import Body
 
 __all__ = [
-    "CANCELLED", "CLOSED", "STREAM", "answer_of", "error_of", "not_in_time", "place",
+    "CANCELLED", "CLOSED", "STREAM", "answer_of", "error_of", "in_stream", "not_in_time", "place",
     "too_large", "unreachable",
 ]  # fmt: skip
 
@@ -289,6 +289,20 @@ def _stopping(found: str, where: str, unprocessed: bool = False) -> ServerStoppi
     )  # fmt: skip
 
 
+def in_stream(details: str, where: str) -> ClientError:
+    """The error that a message of a stream holds. It has no status, so its words are read alone."""
+    if _PROCESS_DEAD.fullmatch(details):
+        return _process_dead(where, details)
+    return InferenceError(where, found=details)
+
+
+def _process_dead(where: str, found: str) -> ServerUnavailable:
+    return ServerUnavailable(
+        where, found=found, wanted="a Python process of the model",
+        todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
+    )  # fmt: skip
+
+
 def _error(name: str, details: str, where: str) -> ClientError:
     """Our error for a gRPC status."""
     if name == "UNAVAILABLE" and details == _NO_REPLICA:
@@ -296,10 +310,7 @@ def _error(name: str, details: str, where: str) -> ClientError:
             where, details, "see which replicas that gateway has, and why none is well", True
         )
     if name == "INTERNAL" and _PROCESS_DEAD.fullmatch(details):
-        return ServerUnavailable(
-            where, found=f"{name}: {details}", wanted="a Python process of the model",
-            todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
-        )  # fmt: skip
+        return _process_dead(where, f"{name}: {details}")
     if name == "UNIMPLEMENTED" and _DECOUPLED in details:
         return Unsupported(
             where, found=f"{name}: {details}", wanted="a stream, for it gives any number of answers",
