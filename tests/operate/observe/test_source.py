@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -27,6 +29,7 @@ from tritonkit.operate.observe import (
     page,
     recording,
     rules_text,
+    web,
 )
 from tritonkit.operate.observe.source import _points, _seconds
 
@@ -155,3 +158,50 @@ def test_a_replica_that_is_away_is_seen_and_told() -> None:
         done = tritonkit("dash", "--prometheus", url, "--terminal")
         assert "ReplicaDown" in done.stdout
         assert "empty, because" in done.stdout
+
+
+def test_connections_have_a_bound() -> None:
+    """One more is closed immediately, and has its turn when others have left; a thread each would have no end."""
+    with served(page(view())) as url, contextlib.ExitStack() as held:
+        port = int(url.rsplit(":", 1)[1].strip("/"))
+        others = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
+        for each in others:
+            held.enter_context(each)
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as one_more:
+            assert one_more.recv(1) == b""
+        for each in others:
+            each.close()
+        eventually(lambda: answers(url))
+
+
+def answers(url: str) -> bool:
+    """Whether the page comes."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as answer:
+        return b"tritonkit dash" in answer.read()
+    return False
+
+
+@pytest.mark.parametrize("start", [b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_headers_that_trickle_in_are_given_up(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte begins the socket's own time again; half a request gets no page."""
+    monkeypatch.setattr(web, "_HEAD_S", 0.2)
+    with served(page(view())) as url:
+        port = int(url.rsplit(":", 1)[1].strip("/"))
+        with socket.create_connection(("127.0.0.1", port), timeout=0.01) as slow:
+            slow.sendall(start)
+            eventually(lambda: is_ended(slow))
+
+
+def is_ended(slow: socket.socket) -> bool:
+    """Send one byte more; whether the server has ended the connection, without an answer."""
+    try:
+        slow.sendall(b"a")
+        received = slow.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    assert received == b""
+    return True

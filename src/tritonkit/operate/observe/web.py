@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tritonkit.errors import TritonkitError
 from tritonkit.serve.ports import refusal
@@ -14,7 +18,12 @@ __all__ = ["HOST", "PageServer"]
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
+_CONNECTIONS = 16
+"""At a time; one more is closed immediately."""
+_HEAD_S = 5.0
+"""Seconds for all headers of a request to come."""
 _IDLE_S = 10.0
+"""Seconds for the answer to be taken."""
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
     " img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -33,10 +42,12 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = _CONNECTIONS
 
     def __init__(self, port: int, make: Callable[[], str]) -> None:
         self.make = make
         self.making = threading.Lock()
+        self._free = threading.BoundedSemaphore(_CONNECTIONS)
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -47,9 +58,55 @@ class PageServer(ThreadingHTTPServer):
         """Where the page is."""
         return f"http://{HOST}:{self.server_port}/"
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if one is free."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._free.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and free the thread's place."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing for a caller that has gone away; a fault of ours is printed."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = _IDLE_S
+
+    def setup(self) -> None:
+        """Begin the time for the headers: the socket's own begins again with each byte."""
+        super().setup()
+        self._late = threading.Timer(_HEAD_S, self._give_up)
+        self._late.daemon = True
+        self._late.start()
+
+    def parse_request(self) -> bool:
+        """Read the headers; those of a connection that was given up are not whole."""
+        read = super().parse_request()
+        late = self._late.finished.is_set()
+        self._late.cancel()
+        return read and not late
+
+    def finish(self) -> None:
+        """End the connection."""
+        self._late.cancel()
+        super().finish()
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         """The page, for callers on this machine who know it as such: a name of somebody's may lead here too."""
