@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import failed, tritonkit_here
+from tritonkit.operate.gateway.overload import memory_notes
+from tritonkit.operate.gateway.spec import GatewayLimits
 
 
 def here(*words: str, folder: Path) -> str:
@@ -58,6 +60,9 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
     assert facts["keys"] == ["alice"]
     assert facts["names"] == ["localhost"]
     assert {each.name for each in tmp_path.iterdir()} == {"keys.json", "tls"}
+    (tmp_path / "gateway.yaml").write_text("limits: {memory_mib: 2048}\n")
+    done = tritonkit_here("gateway", "check", "--gateway", str(tmp_path))
+    assert "note: in docker compose this needs GATEWAY_MEMORY=2304m or more\n" in done.stderr
     (tmp_path / "gateway.yaml").write_text("prot: 1\n")
     assert "unknown key 'prot'" in failed(
         tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 2
@@ -66,3 +71,22 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
     assert "Envoy does not take it" in failed(
         tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 3
     )
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "request_mib", "said"),
+    [
+        (1024, 64, []),
+        (256, 64, []),
+        (64, 64, ["less than four of the largest requests: 256 MiB are used"]),
+        (64, 8, ["256 or more is sensible"]),
+        (1024, 512, ["2048 MiB are used", "GATEWAY_MEMORY=2304m"]),
+    ],
+)
+def test_memory_of_a_gateway_is_advised_on(
+    memory_mib: int, request_mib: int, said: list[str]
+) -> None:
+    """Too little of it for bursts or large requests, and more than docker compose gives by default."""
+    notes = memory_notes(GatewayLimits(memory_mib=memory_mib, request_mib=request_mib))
+    assert len(notes) == len(said)
+    assert all(words in note for note, words in zip(notes, said, strict=True))

@@ -36,6 +36,7 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     """
     from tritonkit.operate import certificates, keys
     from tritonkit.operate.gateway import Places, read_gateway
+    from tritonkit.operate.gateway.overload import memory_notes
     from tritonkit.operate.gateway.render import validate
     from tritonkit.operate.stack.companions import check_limiter
 
@@ -47,6 +48,8 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     envoy = _envoy(project_folder(root) if gateway is None else None)
     unused = folder / "unused"
     validate(spec, Places(folder, unused, unused, None, spec.port), known, (), (), envoy)
+    for advice in memory_notes(spec.limits):
+        note(f"note: {advice}")
     if as_json:
         print_json({
             "gateway": str(folder), "address": f"{spec.host}:{spec.port}", "keys": [key.name for key in known],

@@ -7,10 +7,32 @@ from typing import Any
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.serve.core import overload
 
-__all__ = ["BUFFER_BYTES", "memory_allocator", "overload_manager"]
+__all__ = ["BUFFER_BYTES", "memory_allocator", "memory_notes", "overload_manager"]
 
 BUFFER_BYTES = 1 << 20
 """Of an answer, for a caller that does not read it: the replica waits with the rest."""
+
+_BURST_MIB = 256
+"""Held in a measured burst of 10,000 streams on many connections; with 64 MiB the gateway refused others' calls."""
+_CONTAINER_MIB, _BESIDE_MIB = 1280, 256
+"""The memory of the gateway's container in docker compose by default, and the part of it that is not the heap's."""
+
+
+def memory_notes(limits: GatewayLimits) -> list[str]:
+    """Advice on `memory_mib`, mostly none."""
+    taken, needed = _heap_bytes(limits) >> 20, _BESIDE_MIB + (_heap_bytes(limits) >> 20)
+    notes = []
+    if limits.memory_mib < taken:
+        notes.append(
+            f"memory_mib is {limits.memory_mib}, less than four of the largest requests: {taken} MiB are used"
+        )
+    if taken < _BURST_MIB:
+        notes.append(
+            f"with a memory_mib of {taken} a burst of calls has others refused; {_BURST_MIB} or more is sensible"
+        )
+    if needed > _CONTAINER_MIB:
+        notes.append(f"in docker compose this needs GATEWAY_MEMORY={needed}m or more")
+    return notes
 
 
 def overload_manager(limits: GatewayLimits) -> dict[str, Any]:
