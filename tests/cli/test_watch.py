@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from tests.cli.running import Done, failed, tritonkit
 from tests.optimize.test_make import RELU, onnx_file
 from tests.waiting import eventually
+from tritonkit.cli import watch
 from tritonkit.cli.native_text import NativeText
 from tritonkit.cli.watch import is_watched
 
@@ -44,6 +45,7 @@ def samples():
     return [{'x': np.ones((2, 4), np.float32)}]
 """
 """Presses Ctrl-C as soon as an engine works."""
+DATA = "def samples():\n    import numpy as np\n    return [{'x': np.ones((2, 4), np.float32)}]\n"
 SAMPLES = "quality: {samples: data:samples}\n"
 
 
@@ -162,6 +164,44 @@ def test_ctrl_c_ends_an_engine_that_gives_nothing_back(tmp_path: Path) -> None:
     done = tritonkit("build", "--step-timeout", "1m", "--root", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert "interrupted: the engine was ended" in done.stderr
+
+
+def test_streams_that_a_caller_has_closed_lead_nowhere(tmp_path: Path) -> None:
+    """As from a service without any: the build is made, and what it is not to say goes to no other file."""
+    write(tmp_path, "relu", onnx_file(RELU, ["batch", 4]), SAMPLES, DATA)
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
+    closed = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False
+    )
+    assert closed.returncode == 0
+    assert (tmp_path / "model_repository" / "relu" / "1" / "model.onnx").is_file()
+    command[-3:] = ["--version"]
+    version = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False
+    )
+    assert (version.returncode, version.stderr) == (0, b"")
+
+
+def test_a_process_that_writes_on_keeps_no_build_from_its_end(tmp_path: Path) -> None:
+    """A hook's process may outlive the build."""
+    writes = f"import subprocess\nsubprocess.Popen(['timeout', '60', 'yes', '\\x1b'])\n{DATA}"
+    write(tmp_path, "relu", onnx_file(RELU, ["batch", 4]), SAMPLES, writes)
+    command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
+    done = subprocess.run(command, stderr=subprocess.DEVNULL, check=False, timeout=45)
+    assert done.returncode == 0
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """Ctrl-C is not meant for a script's background jobs, for which the shell ignores it; nor SIGHUP under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    heard: list[int] = []
+    try:
+        with watch._forwarding(heard.append):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert heard == [signal.SIGUSR1]
 
 
 def test_commands_that_open_a_network_are_watched() -> None:

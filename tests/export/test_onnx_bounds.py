@@ -48,6 +48,18 @@ def chain(length: int, calls: int) -> list[FunctionProto]:
     return functions
 
 
+def branching(length: int, depth: int) -> list[FunctionProto]:
+    """Functions that call each other, each from a branch within branches."""
+    functions = chain(length, 1)
+    for function in functions:
+        node = function.node[0]
+        for _ in range(depth):
+            branch = helper.make_graph([node], "branch", [], [])
+            node = helper.make_node("If", ["a"], ["b"], then_branch=branch)
+        function.node[0].CopyFrom(node)
+    return functions
+
+
 def endless() -> list[FunctionProto]:
     """A function that calls itself."""
     [one] = chain(1, 1)
@@ -79,6 +91,7 @@ FILES: dict[str, tuple[ModelProto | bytes, str]] = {
     ),
     "function without an end": (network(nodes=(CALL,), functions=endless()), "calls itself"),
     "1000 functions deep": (network(nodes=(CALL,), functions=chain(1000, 1)), "deeper than 100"),
+    "branches of functions": (network(nodes=(CALL,), functions=branching(99, 20)), "deeper than can be"),
     "operator not in UTF-8": (raw(network(), b"Identity", b"Iden\xff\xfety"), "is not UTF-8"),
     "axis not in UTF-8": (raw(network(), b"batch", b"b\xff\xfech"), "is not UTF-8"),
 }  # fmt: skip

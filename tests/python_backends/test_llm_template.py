@@ -79,6 +79,9 @@ ENDLESS = {
 REFUSED = {
     "{{ 9 ** (9 ** 9) }}": "numbers of more than 4096 bits",
     grown("ns.x * ns.x", "9"): "numbers of more than 4096 bits",
+    "{{ range(0, 99 * 0x1fffffffffffffff, 0x1fffffffffffffff) | unique | list }}": "whole numbers from",
+    "{{ dict(range(0, 99 * 0x1fffffffffffffff, 0x1fffffffffffffff) | groupby('real')) }}": "whole numbers from",
+    "{{ ([(0x1fffffffffffffff, 1)] * 9) | unique | list }}": "whole numbers from",
     "{{ 1.5 | round(999999999, 'ceil') }}": "that precision",
     "{{ ('9' * 1000000) | int }}": "that many digits",
     "{{ '%9999999999d' % 1 }}": "that width",

@@ -26,6 +26,7 @@ DEEPEST = 100
 """Values within values. Python's own hash of a tuple would end the process somewhere below."""
 _CHARACTER_BYTES = 80
 """Of a text of one character, with its place in a list."""
+_HASHED_BELOW = sys.hash_info.modulus
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -77,6 +78,7 @@ class Budget:
     def read(self, value: Any, times: int = 1) -> None:
         """Pay for a value with all that is in it, as often as it is in there."""
         if type(value) in _SCALARS:
+            _hold_number(value)
             self.take(times * sys.getsizeof(value))
             return
         level, depth = [value], 0
@@ -88,6 +90,7 @@ class Budget:
             for each in level:
                 self.step(times)
                 self.take(times * sys.getsizeof(each))
+                _hold_number(each)
                 # Those within count before they are listed: one value may be in there a million times.
                 inner = _within(each)
                 self.take(8 * len(inner))
@@ -117,6 +120,12 @@ class Budget:
             self.step()
             self.take(8)
             yield value
+
+
+def _hold_number(value: Any) -> None:
+    """Whole numbers of 61 bits and more share hashes: each would be compared with all others that share its own."""
+    if type(value) is int and abs(value) >= _HASHED_BELOW:
+        raise SecurityError(f"whole numbers from {_HASHED_BELOW:,} on are not offered here")
 
 
 def _within(value: Any) -> list[Any] | tuple[Any, ...]:

@@ -139,6 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's mistake ends in a message and an exit code, never a traceback."""
     if arguments is None:
         arguments = sys.argv[1:]
+        _open_closed_streams()
         _write_logs_as_text()
         if watch.is_watched(arguments):
             watch.fork_worker(arguments[0], "--json" in arguments)
@@ -155,6 +156,18 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(understood, arguments)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _open_closed_streams() -> None:
+    """Let standard streams that a caller has closed (`>&-`) lead nowhere; else their numbers go to other files."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(
+                os.devnull, os.O_RDWR
+            )  # the lowest number that is free, which is its own
+            os.set_inheritable(opened, True)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r", closefd=False))
+            setattr(sys, f"__{name}__", getattr(sys, name))
 
 
 def _run(arguments: list[str]) -> None:

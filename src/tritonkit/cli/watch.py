@@ -38,6 +38,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sign
 _CRASHES = (
     signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS,
 )  # fmt: skip
+_PIPE_BYTES = 1 << 16
 _LOOK_S = 0.5
 _FIRST_NOTE_S = 60.0
 _ONE_INTERRUPT_S = 0.5
@@ -135,6 +136,7 @@ class _Watch:
     def __init__(self, worker: int, native: int, board: Board) -> None:
         self._worker, self._native, self._board = worker, native, board
         self._text = NativeText()
+        self._writers = [native]
         self._turn, self._elapsed_s, self._next_note_s = 0, 0.0, _FIRST_NOTE_S
         self._looked_s = time.monotonic()
         self._interrupted_turn, self._waited_s = -1, 0.0
@@ -152,7 +154,7 @@ class _Watch:
                 if ended:
                     break
                 self._look()
-                ready, _, _ = select.select([self._native, woken], [], [], _LOOK_S)
+                ready, _, _ = select.select([*self._writers, woken], [], [], _LOOK_S)
                 if woken in ready:
                     os.read(woken, 4096)
                 self._show()
@@ -167,9 +169,12 @@ class _Watch:
             self._interrupted_turn = self._board.read().turn
 
     def _show(self) -> None:
+        """Show no more than a pipe holds: whoever writes without an end shall not keep this process from its work."""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._native, 1 << 16):
-                self._text.feed(data)
+            data = os.read(self._native, _PIPE_BYTES)
+            self._text.feed(data)
+            if not data:  # closed by all: it would be ready for ever
+                self._writers.clear()
 
     def _look(self) -> None:
         """Count the time of a step. While this process itself stands still, as after Ctrl-Z, it does not count."""
@@ -205,7 +210,9 @@ def _forwarding(hand_on: Callable[[int], None]) -> Iterator[int]:
     def forward(number: int, _: FrameType | None) -> None:
         hand_on(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    # One that is ignored, as nohup and a shell's background jobs have it, stays so.
+    heard = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in heard}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     try:

@@ -52,7 +52,13 @@ def hold_to_bounds(model: Any, name: str, where: str) -> None:
     call themselves, and for names that no configuration can hold."""
     _hold_text(model, name, where)
     _hold_values(model, name, where)
-    count = _Counting(model, name, where).of(model.graph.node, ())
+    try:
+        count = _Counting(model, name, where).of(model.graph.node, ())
+    except RecursionError:
+        raise BuildError(
+            where, found=f"{name} has graphs within functions within graphs, deeper than can be followed",
+            wanted="functions that can be written out", todo="export the network without functions",
+        ) from None  # fmt: skip
     if count > MAX_NODES:
         raise BuildError(
             where,
