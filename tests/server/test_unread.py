@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ LIMIT_MIB = 32
 """What the guard lets unread answers take."""
 MOST_MIB = 600
 """What comes before the guard acts, on a machine that is busy; the endless stream would bring 1,000."""
+SLOWLY, READ_MIB = 130, 15
+"""Answers of a MiB at once, whose memory is between four and eight times the limit; and how much of them is read slowly."""
 
 CONFIG = """backend: "python"
 max_batch_size: 0
@@ -76,13 +79,19 @@ MODELS = {
 }
 
 
+@contextlib.contextmanager
+def started(project: Path, folder: Path) -> Iterator[Guarded]:
+    """A server whose guard lets unread answers take little."""
+    limit = {"TRITONKIT_GUARD_UNREAD_MIB": str(LIMIT_MIB)}
+    prefix = f"unread_test_{os.getpid()}_{folder.name}_"
+    with start_guarded(project, folder, MODELS, MIB, prefix, limit) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
 def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A server whose guard lets unread answers take little."""
-    folder = tmp_path_factory.mktemp("unread")
-    limit = {"TRITONKIT_GUARD_UNREAD_MIB": str(LIMIT_MIB)}
-    prefix = f"unread_test_{os.getpid()}_"
-    with start_guarded(project, folder, MODELS, MIB, prefix, limit) as running:
+    """Such a server."""
+    with started(project, tmp_path_factory.mktemp("unread")) as running:
         yield running
 
 
@@ -192,3 +201,18 @@ def test_unread_answers_end_their_connections(
     assert watch.most - watch.before < MOST_MIB
     assert not watch.failures
     assert watch.answers
+
+
+def test_large_answers_over_a_slow_line(project: Path, tmp_path: Path) -> None:
+    """Many at once grow the server by several times the limit. Who reads them as fast as a line brings them gets them
+    all. Its server has no memory left over from others' answers, which would count."""
+    with started(project, tmp_path) as server:
+        hoarder = Hoarder(server.port, "ModelInfer", 2**31 - 1)
+        with hoarder.peer as peer:
+            hoarder.ask(SLOWLY, request("large"))
+            came = 0
+            while came < SLOWLY * MIB:
+                part = peer.recv(1 << 16)
+                assert part, f"ended after {came >> 20} MiB"
+                came += len(part)
+                time.sleep(0.01 if came < READ_MIB * MIB else 0)

@@ -54,7 +54,7 @@ enum step { HEAD_BEGUN, HEAD_COMPLETE, PAYLOAD };
 struct stream {
     uint32_t number;
     uint32_t body_left;
-    int64_t window; /* bytes that the client takes now; below 0 after it took some back */
+    int64_t window; /* bytes that the client takes now beyond the connection's initial window */
     uint8_t prefix[PREFIX_BYTES];
     uint8_t prefix_length;
     bool answered; /* the server has sent response headers */
@@ -86,10 +86,10 @@ struct outbound {
     size_t queue_length;
 };
 
-/* Answers that a client does not take, as unread.c saw it last. Zeros where none waits. */
+/* Answers that a client does not take, as unread.c saw it last. */
 struct unread {
-    uint64_t delivered;
-    int64_t slow_since_ns;  /* the last moment at which it took enough */
+    uint64_t taken;         /* bytes of answers, as far as it was ever seen */
+    int64_t slow_since_ns;  /* it has taken enough until then; ahead of now where it took more */
     int64_t still_since_ns; /* the last moment at which it took anything */
     uint32_t waiting;
 };
@@ -102,7 +102,7 @@ struct connection {
     bool broken;
     int64_t window;         /* bytes that the client takes now, of all streams together */
     int64_t initial_window; /* of a stream */
-    uint64_t delivered;     /* bytes of answers */
+    uint64_t delivered;     /* bytes of answers that the system has taken */
     struct unread unread;
     struct inbound in;
     struct outbound out;
@@ -122,7 +122,7 @@ extern struct settings guard_settings;
 
 /* streams.c */
 struct stream *streams_find(const struct streams *streams, uint32_t number);
-bool streams_add(struct streams *streams, uint32_t number, int64_t window);
+bool streams_add(struct streams *streams, uint32_t number);
 uint32_t streams_open(void);
 void streams_remove(struct streams *streams, uint32_t number);
 void streams_clear(struct streams *streams);

@@ -124,11 +124,10 @@ static bool is_too_much(const struct connection *connection) {
 }
 
 static void begin_stream(struct connection *connection, uint32_t number) {
-    const int64_t window = connection->initial_window;
     connection->in.last_stream = number;
     connection->broken |= leaves_no_room(connection) || is_too_much(connection) ||
-                          !streams_add(&connection->streams, number, window);
-    if (window <= 0) {
+                          !streams_add(&connection->streams, number);
+    if (connection->initial_window <= 0) {
         atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
     }
 }

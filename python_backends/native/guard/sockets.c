@@ -223,8 +223,26 @@ static ssize_t send_start(int descriptor, const struct msghdr *message, int flag
     return real_sendmsg(descriptor, &start, flags);
 }
 
-static void note_sent(struct connection *connection, const struct msghdr *message, size_t length) {
+static size_t length_of(const struct msghdr *message) {
+    size_t length = 0;
+    for (size_t piece = 0; piece < message->msg_iovlen; piece++) {
+        length += message->msg_iov[piece].iov_len;
+    }
+    return length;
+}
+
+/* Under the lock, or unread.c might take a mark away that it has not seen the reason for. */
+static void note_stopped(struct connection *connection, bool stopped) {
+    atomic_store_explicit(&connection->stopped, stopped, memory_order_relaxed);
+    if (stopped) {
+        atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
+    }
+}
+
+static void note_sent(struct connection *connection, const struct msghdr *message, ssize_t sent) {
+    size_t length = sent > 0 ? (size_t)sent : 0;
     pthread_mutex_lock(&connection->lock);
+    note_stopped(connection, sent < 0 || length < length_of(message));
     for (size_t piece = 0; piece < message->msg_iovlen && length > 0; piece++) {
         const struct iovec *place = &message->msg_iov[piece];
         const size_t part = place->iov_len < length ? place->iov_len : length;
@@ -261,25 +279,13 @@ static size_t prepare(int descriptor, struct connection *connection, const struc
     return most;
 }
 
-static size_t length_of(const struct msghdr *message) {
-    size_t length = 0;
-    for (size_t piece = 0; piece < message->msg_iovlen; piece++) {
-        length += message->msg_iov[piece].iov_len;
-    }
-    return length;
-}
-
 static ssize_t send_followed(int descriptor, struct connection *connection,
                              const struct msghdr *message, int flags) {
     const size_t most = prepare(descriptor, connection, message);
-    if (most == 0) {
-        return -1;
-    }
-    const ssize_t sent = most == SIZE_MAX ? real_sendmsg(descriptor, message, flags)
-                                          : send_start(descriptor, message, flags, most);
-    if (sent > 0) {
-        note_sent(connection, message, (size_t)sent);
-    }
+    const ssize_t sent = most == 0          ? -1
+                         : most == SIZE_MAX ? real_sendmsg(descriptor, message, flags)
+                                            : send_start(descriptor, message, flags, most);
+    note_sent(connection, message, sent);
     return sent;
 }
 
@@ -289,11 +295,6 @@ EXPORTED ssize_t sendmsg(int descriptor, const struct msghdr *message, int flags
         return real_sendmsg(descriptor, message, flags);
     }
     const ssize_t sent = send_followed(descriptor, connection, message, flags);
-    const bool stopped = sent < 0 || (size_t)sent < length_of(message);
-    atomic_store_explicit(&connection->stopped, stopped, memory_order_relaxed);
-    if (stopped) {
-        atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
-    }
     wake_for(connection);
     return sent;
 }

@@ -73,11 +73,11 @@ static bool grow(struct streams *streams) {
 }
 
 /* False: too many are open, or there is no memory. */
-bool streams_add(struct streams *streams, uint32_t number, int64_t window) {
+bool streams_add(struct streams *streams, uint32_t number) {
     if (2 * streams->used >= streams->capacity && !grow(streams)) {
         return false;
     }
-    put(streams, (struct stream){.number = number, .window = window});
+    put(streams, (struct stream){.number = number});
     atomic_fetch_add_explicit(&open_calls, 1, memory_order_relaxed);
     return true;
 }

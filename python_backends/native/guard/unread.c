@@ -6,10 +6,12 @@
 #include "real.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <malloc.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +23,9 @@ enum {
     LEAST_BYTES = 128, /* of each call that waits, from one look to the next */
     MORE_SHIFT = 4,    /* 16 times as many for each time that the limit fits into the growth */
     MOST_TIMES = 4,
+    ENOUGH_BYTES = 1 << 16, /* of all calls of a connection: 5 Mbit/s */
+    MOST_AHEAD = 10,
+    LAST_TIMES = 8,         /* from then on they are not enough */
     RISES_PER_LIMIT = 4096, /* looks in which the baseline may rise by the limit */
     TRIM_MIB = 32,
     TRIM_CALLS = 1024,
@@ -75,14 +80,41 @@ static int64_t limit_bytes(void) {
     return guard_settings.unread_mib * MIB;
 }
 
+/* How many times the limit fits into the growth; the process may have become smaller as well. */
+static int64_t times_grown(void) {
+    return growth > 0 ? growth / limit_bytes() : 0;
+}
+
 static uint64_t least_bytes(void) {
-    const int64_t times = growth / limit_bytes();
+    const int64_t times = times_grown();
     return (uint64_t)LEAST_BYTES << MORE_SHIFT * (times < MOST_TIMES ? times : MOST_TIMES);
+}
+
+/* Large answers of several calls at once grow the process, too, and come no faster than the
+   client's line. */
+static uint64_t least_of(const struct unread *unread, const struct look *look) {
+    const uint64_t least = look->least * unread->waiting;
+    return least < ENOUGH_BYTES || times_grown() >= LAST_TIMES ? least : ENOUGH_BYTES;
+}
+
+/* Bytes of answers that have reached the client since the last look. The system says that a socket
+   has room again when a part of what it keeps is gone, which may take seconds. */
+static uint64_t newly_taken(int descriptor, struct connection *connection) {
+    int kept = 0;
+    const bool is_known = ioctl(descriptor, SIOCOUTQ, &kept) == 0 && kept > 0;
+    const uint64_t delivered = connection->delivered;
+    const uint64_t outside = is_known && (uint64_t)kept < delivered ? (uint64_t)kept : 0;
+    const uint64_t before = connection->unread.taken;
+    if (delivered - outside <= before) {
+        return 0;
+    }
+    connection->unread.taken = delivered - outside;
+    return connection->unread.taken - before;
 }
 
 /* For how long a client must have read too slowly to be one that is ended. */
 static int64_t patience_ns(void) {
-    const int64_t times = growth / limit_bytes();
+    const int64_t times = times_grown();
     return times < 2 ? NS_PER_S : times < 4 ? 3 * LOOK_NS : LOOK_NS;
 }
 
@@ -95,7 +127,7 @@ static bool is_still(const struct unread *unread, int64_t now) {
 }
 
 static void clear(struct connection *connection) {
-    connection->unread = (struct unread){0};
+    connection->unread.waiting = 0;
     atomic_store_explicit(&connection->suspect, false, memory_order_relaxed);
 }
 
@@ -111,18 +143,23 @@ static void end(int descriptor, struct connection *connection) {
     connection->broken = true;
 }
 
+/* Who reads much may then pause for as many looks, as a client does that decodes an answer. */
+static void praise(struct unread *unread, int64_t now, uint64_t looks) {
+    const int64_t until = now + LOOK_NS * (int64_t)(looks < MOST_AHEAD ? looks : MOST_AHEAD);
+    unread->slow_since_ns = unread->slow_since_ns > until ? unread->slow_since_ns : until;
+}
+
 static void look_at(int descriptor, struct connection *connection, struct look *look) {
     struct unread *const unread = &connection->unread;
     const bool is_new = unread->waiting == 0;
-    const uint64_t taken = connection->delivered - unread->delivered;
-    unread->delivered = connection->delivered;
+    const uint64_t taken = newly_taken(descriptor, connection);
     unread->waiting = connection->broken ? 0 : windows_waiting(connection);
     if (unread->waiting == 0) {
         clear(connection);
         return;
     }
-    if (is_new || taken >= look->least * unread->waiting) {
-        unread->slow_since_ns = look->now_ns;
+    if (is_new || taken >= least_of(unread, look)) {
+        praise(unread, look->now_ns, is_new ? 0 : taken / least_of(unread, look));
     }
     if (is_new || taken > 0) {
         unread->still_since_ns = look->now_ns;

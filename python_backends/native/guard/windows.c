@@ -16,17 +16,14 @@ static uint32_t number_in(const uint8_t bytes[4]) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* A new initial window changes those of the streams that are open. */
+/* A new initial window changes those of the streams that are open, which are kept without it: a
+   frame may bring thousands of settings. */
 static void take_setting(struct connection *connection) {
     const uint8_t *const field = connection->in.field;
     if (field[0] != 0 || field[1] != INITIAL_WINDOW_SIZE) {
         return;
     }
-    const int64_t more = (int64_t)number_in(field + 2) - connection->initial_window;
-    connection->initial_window += more;
-    for (uint32_t place = 0; place < connection->streams.capacity; place++) {
-        connection->streams.places[place].window += more;
-    }
+    connection->initial_window = number_in(field + 2);
 }
 
 static void take_update(struct connection *connection) {
@@ -57,6 +54,10 @@ void windows_take(struct connection *connection, const uint8_t *bytes, size_t le
     }
 }
 
+static bool is_full(const struct connection *connection, const struct stream *stream) {
+    return connection->initial_window + stream->window <= 0;
+}
+
 /* The server sends a frame. grpc-core sends the response headers of a call when its answer is
    there, and of the answer as much as the windows have room for. */
 void windows_spend(struct connection *connection, struct frame_head head) {
@@ -68,7 +69,7 @@ void windows_spend(struct connection *connection, struct frame_head head) {
         connection->window -= head.length_bytes;
         stream->window -= head.length_bytes;
     }
-    if (connection->window <= 0 || stream->window <= 0) {
+    if (connection->window <= 0 || is_full(connection, stream)) {
         atomic_store_explicit(&connection->suspect, true, memory_order_relaxed);
     }
 }
@@ -83,7 +84,7 @@ uint32_t windows_waiting(const struct connection *connection) {
     for (uint32_t place = 0; place < connection->streams.capacity; place++) {
         const struct stream *const stream = &connection->streams.places[place];
         waiting += stream->number != 0 &&
-                   (stream->window <= 0 || (stream->answered && connection->window <= 0));
+                   (is_full(connection, stream) || (stream->answered && connection->window <= 0));
     }
     return waiting;
 }
