@@ -37,7 +37,7 @@ LIMIT_MIB = 32
 MOST_MIB = 600
 """What comes before the guard acts, on a machine that is busy; the endless stream would bring 1,000."""
 SLOWLY, READ_MIB = 130, 15
-"""Answers of a MiB at once, whose memory is between four and eight times the limit; and how much of them is read slowly."""
+"""Answers of a MiB at once, whose memory is between four and eight times the limit; and how much is read slowly."""
 
 CONFIG = """backend: "python"
 max_batch_size: 0
