@@ -15,10 +15,10 @@ import pytest
 
 from tests.conftest import PROJECT
 from tests.hostile import grpc_requests, http_requests
-from tests.hostile.conftest import EVERY_KIND
+from tests.hostile.conftest import COPY, EVERY_KIND, WIDE
 from tests.hostile.test_campaign import CALLERS, REQUESTS, WARM_UP, Memory, storm
 from tests.hostile.test_closed import resident
-from tests.server.models import write_repository
+from tests.server.models import ModelText, write_repository
 from tritonkit.client import TLS, Client
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
@@ -31,6 +31,15 @@ SPEC = "limits: {header_s: 3, request_mib: 16}\n"
 IDLE = 2000
 GATEWAY_MAY_GROW = 96 << 20
 """Buffers of many connections at once, which its allocator keeps."""
+
+
+QUIET = ModelText(
+    WIDE,
+    COPY.replace("        given =", "        time.sleep(6)\n        given =").replace(
+        "import ", "import time\nimport ", 1
+    ),
+)
+"""Each run is longer than several pings of the gateway."""
 
 
 class Door:
@@ -79,10 +88,18 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     """Models of every kind behind a gateway."""
     root = tmp_path_factory.mktemp("door")
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    write_repository(root / "model_repository", EVERY_KIND)
+    write_repository(root / "model_repository", EVERY_KIND | {"quiet": QUIET})
     made = Door(root)
     yield made
     made.stop()
+
+
+def test_a_long_call_with_no_other_beside_it(door: Door) -> None:
+    """The gateway's pings meanwhile are no reason for Triton to end the connection."""
+    tls = TLS(ca=str(door.folder / "tls" / "ca.crt"))
+    with Client(f"grpcs://{door.stack.address}", tls=tls, api_key=door.key) as client:
+        values = np.arange(5, dtype=np.float32)[None]
+        np.testing.assert_array_equal(client.model("quiet").predict(x=values)["y"], values)
 
 
 @pytest.fixture

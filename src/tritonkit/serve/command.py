@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tritonkit.errors import ServerNotFound, UsageError
 from tritonkit.resources import shipped
-from tritonkit.serve.core.flags import UNREAD_FLAG, server_arguments
+from tritonkit.serve.core.flags import GRPC_FLAGS, server_arguments
 from tritonkit.serve.core.native_backends import ENGINES, backend_flags
 
 if TYPE_CHECKING:
@@ -143,9 +143,8 @@ def arguments(
         shared_memory=settings.shared_memory_api,
         config="" if CONFIG_FLAG in settings.triton_flags else config,
     )
-    words = [*common, *backend_flags(native)]
-    if UNREAD_FLAG in settings.triton_flags:
-        words = [word for word in words if not word.startswith(f"--{UNREAD_FLAG}=")]
+    replaced = tuple(f"--{name}=" for name in GRPC_FLAGS if name in settings.triton_flags)
+    words = [word for word in [*common, *backend_flags(native)] if not word.startswith(replaced)]
     return [*words, *_own_flags(settings.triton_flags, words)]
 
 

@@ -8,16 +8,22 @@ from pathlib import Path
 from .keys import HEADER, PLACEHOLDER
 
 __all__ = [
-    "CACHE_BYTES", "HTTP_SOCKET", "METRICS_SOCKET", "UNREAD_FLAG", "closed_flags", "server_arguments",
+    "CACHE_BYTES", "GRPC_FLAGS", "HTTP_SOCKET", "METRICS_SOCKET", "closed_flags", "server_arguments",
 ]  # fmt: skip
 
 CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
 
-UNREAD_FLAG = "grpc-keepalive-time"
-UNREAD_MS = 300_000
-"""After so long gRPC asks a caller with calls under way for a sign of life. One that does not read its connection gives
-none (--grpc-keepalive-timeout, 20 s), and its calls are cancelled. Triton's default is two hours."""
+GRPC_FLAGS: dict[str, object] = {
+    # After so many ms gRPC asks a caller for a sign of life. One that does not read its connection gives none
+    # (--grpc-keepalive-timeout, 20 s), and its calls are cancelled. Triton's default is two hours.
+    "grpc-keepalive-time": 300_000,
+    # A gateway pings each second, also while a call is worked on for long and no other goes by. By Triton's defaults
+    # the third such ping in five minutes ends the connection, and the call with it.
+    "grpc-http2-min-recv-ping-interval-without-data": 500,
+    "grpc-keepalive-permit-without-calls": 1,
+}
+"""Defaults of tritonkit's own, which a user's flags replace."""
 
 HTTP_SOCKET = "http.sock"
 METRICS_SOCKET = "metrics.sock"
@@ -88,7 +94,7 @@ def server_arguments(
         # While a model is loaded again, or where its new version does not load, the old one answers: a balancer that
         # asks must not take the server out. Whether all models came up at the start is looked at by itself.
         "strict-readiness": "false",
-        UNREAD_FLAG: UNREAD_MS,
+        **GRPC_FLAGS,
     }
     if not Path("/dev/nvidiactl").exists():
         flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
