@@ -30,7 +30,7 @@ from tritonkit.serve import Endpoint
 pytestmark = pytest.mark.slow
 
 
-_LOOKS = 5
+_LOOKS = 12
 """Where other programs take the cores for a moment, that may truly be the verdict: the machine is looked at again."""
 
 
