@@ -14,7 +14,6 @@ from onnx import TensorProto, helper
 from tests.cli.running import Done, failed, tritonkit
 from tests.optimize.test_make import RELU, onnx_file
 from tests.waiting import eventually
-from tritonkit.cli import watch
 from tritonkit.cli.native_text import NativeText
 from tritonkit.cli.watch import is_watched
 
@@ -193,15 +192,17 @@ def test_a_process_that_writes_on_keeps_no_build_from_its_end(tmp_path: Path) ->
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """Ctrl-C is not meant for a script's background jobs, for which the shell ignores it; nor SIGHUP under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    heard: list[int] = []
-    try:
-        with watch._forwarding(heard.append):
-            signal.raise_signal(signal.SIGHUP)
-            signal.raise_signal(signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert heard == [signal.SIGUSR1]
+    raises = """import signal
+from tritonkit.cli import watch
+heard = []
+with watch._forwarding(heard.append):
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGUSR1)
+print(*(signal.Signals(number).name for number in heard))
+"""
+    ignoring = ["/bin/sh", "-c", "trap '' HUP; exec \"$@\"", "sh", sys.executable, "-c", raises]
+    done = subprocess.run(ignoring, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "SIGUSR1\n")
 
 
 def test_commands_that_open_a_network_are_watched() -> None:
