@@ -28,7 +28,7 @@ LOCK = HERE / "requirements.lock"
 """The same as one version of each package, with the hashes of its files on PyPI; `make lock` writes it."""
 WITH_TORCH = HERE / "requirements-torch.txt"
 SITE = HERE / "site"
-"""Its files go beside the installed packages."""
+"""Its files go next to the installed packages."""
 NATIVE = Path("lib") / "tritonkit"
 GUARD = NATIVE / "guard.so"
 _NATIVE = ("onnxruntime", "openvino", "python")
@@ -157,7 +157,7 @@ def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
 
 
 def place(folder: Path) -> None:
-    """Put the modules of `site/` beside an environment's packages, where each of its interpreters imports them."""
+    """Put the modules of `site/` next to an environment's packages, where each of its interpreters imports them."""
     for packages in folder.glob("lib/python3.*/site-packages"):
         for file in sorted(SITE.glob("*.p*"), reverse=True):  # what a .pth imports comes before it
             draft = packages / f".{file.name}.{os.getpid()}"

@@ -35,7 +35,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class _Seen:
-    """What was seen of a stack.
+    """Observations of a stack.
 
     Args:
         pings, still: when a replica left one unanswered, and when the machine stood still.
@@ -118,7 +118,7 @@ def _say(fault: Fault | None) -> None:
 
 
 def _ratios(seen: _Seen, explained: Explained) -> list[Ratio]:
-    """What has a limit, then the seconds until each kind of part answered right again."""
+    """Figures with a limit, then the seconds until each kind of part answered right again."""
     end = seen.left[2]
     wrong = sum(not call.right for call in seen.calls)
     lost = sum(fault.recovered_s is None for fault in seen.faults)

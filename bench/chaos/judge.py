@@ -46,7 +46,7 @@ EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
 STILL = "no part: the machine stood still"
 SILENT = "no part: a replica did not answer a ping in time"
 BOTH = _BEHIND | {"model away", "overloaded", "circuit open"}
-"""What calls of tritonkit's client may end with while more than one replica is hit."""
+"""Errors with which calls of tritonkit's client may end while more than one replica is hit."""
 
 
 @dataclass(frozen=True)

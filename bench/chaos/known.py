@@ -94,7 +94,7 @@ def learned(
     answers: Sequence[Mapping[str, NDArray[Any]]],
     replies: Sequence[tuple[int, Mapping[str, NDArray[Any]]]],
 ) -> Known:
-    """What is known from the answers alone, and all replies of a calm server with the numbers of their questions.
+    """Answers known beforehand, and all replies of a calm server with the numbers of their questions.
 
     Raises:
         ClientError: they differ by more than rounding.

@@ -1,4 +1,4 @@
-"""What a stack leaves on a machine: processes, shared memory, folders."""
+"""Leftovers of a stack on a machine: processes, shared memory, folders."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def regions(running: Running) -> list[Path]:
 
 
 def sample(running: Running, at_s: float) -> Sample:
-    """What its parts hold now, and this process, which has the callers."""
+    """Memory and files that its parts hold now, and this process, which has the callers."""
     pss_bytes: Counter[str] = Counter()
     files: Counter[str] = Counter()
     own = Member("callers", "", "", os.getpid())

@@ -101,7 +101,7 @@ class Running:
 
     @property
     def address(self) -> str:
-        """Of the gateway, `host:port`."""
+        """Address of the gateway, `host:port`."""
         return str(self._state()["gateway"])
 
     @property
@@ -119,7 +119,7 @@ class Running:
         return next(each for each in self._state()["parts"] if each["name"] == name)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
-        """What each replica says of itself, such as `grpc` and `http`, by the name of its run's folder."""
+        """Addresses that each replica reports, such as `grpc` and `http`, by the name of its run's folder."""
         files = (self.root / ".tritonkit" / "run").glob("*/endpoint.json")
         return {file.parent.name: json.loads(file.read_text()) for file in sorted(files)}
 

@@ -1,4 +1,4 @@
-"""Python outside of the server's environment is run from its source, never from compiled files beside it.
+"""Python outside of the server's environment is run from its source, never from compiled files next to it.
 
 `tritonkit_sources.pth` imports this in each interpreter of the environment, before Triton's stub imports a model.py.
 The stub ignores PYTHONDONTWRITEBYTECODE and PYTHONPYCACHEPREFIX. Signatures and manifests cover sources, and a compiled

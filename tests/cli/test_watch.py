@@ -135,7 +135,7 @@ def test_an_engine_that_ends_the_process_is_named(strangers: tuple[Path, Done]) 
 
 
 def test_the_other_models_are_published(strangers: tuple[Path, Done]) -> None:
-    """What came before and after them; the exit code is that of a build with failures."""
+    """Models before and after them are; the exit code is that of a build with failures."""
     root, done = strangers
     assert "2 models could not be built" in failed(done, 3)
     assert "published: a_words: new version 1" in done.stderr
@@ -220,7 +220,7 @@ def test_commands_that_open_a_network_are_watched() -> None:
 
 
 def written(*pieces: bytes) -> str:
-    """What becomes of text that arrives in these pieces."""
+    """Output for text that arrives in these pieces."""
     reading, writing = os.pipe()
     text = NativeText(writing)
     for piece in pieces:

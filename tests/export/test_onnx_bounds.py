@@ -33,7 +33,7 @@ def network(
 
 
 def chain(length: int, calls: int) -> list[FunctionProto]:
-    """Functions, each of which calls the next so many times."""
+    """Functions, each of which calls the next a given number of times."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     functions = []
     for place in range(length):

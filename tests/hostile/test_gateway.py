@@ -94,7 +94,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     made.stop()
 
 
-def test_a_long_call_with_no_other_beside_it(door: Door) -> None:
+def test_a_long_call_with_no_other_next_to_it(door: Door) -> None:
     """The gateway's pings meanwhile are no reason for Triton to end the connection."""
     tls = TLS(ca=str(door.folder / "tls" / "ca.crt"))
     with Client(f"grpcs://{door.stack.address}", tls=tls, api_key=door.key) as client:

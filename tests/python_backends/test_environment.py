@@ -79,7 +79,7 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 def test_another_file_than_pypis_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of the locked version, by an index that somebody changed or that builds for itself."""
+    """Files of the locked version, by an index that somebody changed or that builds for itself."""
     with zipfile.ZipFile(tmp_path / "other-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(
             "other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"

@@ -291,7 +291,7 @@ def test_clients_are_few(gateway: Gateway) -> None:
             for key in (*keys, *keys):
                 assert await ask(callers, key)
             assert len(callers) == 2
-            # Strangers, many at once: none takes the place of a caller that is known.
+            # Strangers, many concurrently: none takes the place of a caller that is known.
             wrong = [ask(callers, f"{WRONG[:-3]}{number:03}") for number in range(100)]
             refused = await asyncio.gather(*wrong, return_exceptions=True)
             full = [each.status for each in refused if isinstance(each, Problem)]

@@ -33,9 +33,9 @@ from tests.waiting import eventually
 
 MIB = 1 << 20
 LIMIT_MIB = 32
-"""What the guard lets unread answers take."""
+"""Memory that the guard lets unread answers take."""
 MOST_MIB = 600
-"""What comes before the guard acts, on a machine that is busy; the endless stream would bring 1,000."""
+"""Growth before the guard acts, on a machine that is busy; the endless stream would bring 1,000."""
 SLOWLY, READ_MIB = 130, 15
 """Answers of a MiB at once, whose memory is between four and eight times the limit; and how much is read slowly."""
 

@@ -80,7 +80,7 @@ def test_what_json_cannot_carry_is_said(array: np.ndarray) -> None:
     "sizes", [[0, 2**70], [2**63, 0], [10**4000, 10**4000], [0, 2**31, 2**31, 2**31]]
 )
 def test_a_shape_beyond_all_bounds_is_refused(sizes: list[int]) -> None:
-    """Where a model has several free axes; numpy and Python's own text of numbers have bounds of their own."""
+    """For a model with several free axes; numpy and Python's own text of numbers have bounds of their own."""
     signature = Signature("m", "1", 0, {"x": ("FP32", (-1,) * len(sizes))}, {"y": ("FP32", (-1,))})
     tensor = {"name": "x", "datatype": "FP32", "shape": sizes, "data": []}
     with pytest.raises(Refused) as caught:

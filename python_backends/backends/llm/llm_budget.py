@@ -25,7 +25,7 @@ _BYTES, _BYTES_PER_BYTE, _MOST_BYTES = 64 << 20, 64, 512 << 20
 DEEPEST = 100
 """Values within values. Python's own hash of a tuple would end the process somewhere below."""
 _CHARACTER_BYTES = 80
-"""Of a text of one character, with its place in a list."""
+"""Bytes of a text of one character, with its place in a list."""
 _HASHED_BELOW = sys.hash_info.modulus
 _SCALARS = (str, int, float, bool, type(None))
 

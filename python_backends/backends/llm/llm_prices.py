@@ -1,4 +1,4 @@
-"""What each filter, test, method and operator of a chat template costs, before it is run.
+"""Cost of each filter, test, method and operator of a chat template, paid before it runs.
 
 Whatever is not named here cannot be used: nothing is free because nobody thought of it.
 """
@@ -29,7 +29,7 @@ MOST_BITS = 4096
 _MOST_PRECISION = 100
 _WIDTH_DIGITS = 4
 _PIECE_BYTES = 64
-"""Of a short text in a list."""
+"""Bytes of a short text in a list."""
 _COMPARED_PER_BYTE = 16
 """Characters that are compared in the time in which one is copied, about."""
 _WIDTH = re.compile(r"%[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?")

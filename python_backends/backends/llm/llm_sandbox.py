@@ -73,7 +73,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
-        """What a macro or a block wrote, as one text."""
+        """Output of a macro or a block, as one text."""
         pieces = list(pieces)
         current().take(sum(map(len, pieces)))
         whole = "".join(pieces)
@@ -203,7 +203,7 @@ class _Paying(NodeTransformer):
         return node
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:
-        """What is written becomes text."""
+        """Written values become text."""
         self.generic_visit(node)
         node.nodes = [
             each if isinstance(each, nodes.TemplateData) else self._filter(_TEXT, each)

@@ -94,7 +94,7 @@ def _paid_for(pieces: Iterable[str], budget: Budget) -> Iterator[str]:
 
 
 def _line_of(error: Exception) -> str:
-    """Where in the template it happened, as far as Python knows."""
+    """Place in the template where it happened, as far as Python knows."""
     lines = [
         line
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -81,7 +81,7 @@ def fork_worker(command: str, as_json: bool) -> None:
         status = watch.follow()
         os.close(reading)
         if watch.interrupted:
-            note("interrupted: the engine was ended amid a step; nothing was published since")
+            note("interrupted: the engine was ended during a step; nothing was published since")
             sys.exit(130)
         seen = board.read()
         error = _explain(status, seen, watch.timed_out, command)

@@ -155,7 +155,7 @@ def _windows(config: Any) -> Iterator[int]:
 
 
 def _check_adapter(folder: Path) -> None:
-    """Where peft is installed, transformers follows an adapter's file to a base model elsewhere."""
+    """With peft installed, transformers follows an adapter's file to a base model elsewhere."""
     if os.path.lexists(folder / _ADAPTER):
         raise BuildError(
             str(folder / _ADAPTER), found="an adapter (peft), which names a base model elsewhere",

@@ -25,7 +25,7 @@ _STEP = 1 << 24
 
 
 def plain_file(file: Path, folder: Path, most_bytes: int | None = None) -> Path:
-    """Where a file of a folder really lies. Nothing is opened.
+    """Resolved path of a file of a folder. Nothing is opened.
 
     Args:
         file: it, or a link to it.

@@ -46,7 +46,7 @@ def _header(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def _end(file: Path, entry: Any) -> int:
-    """Where a tensor ends, among whose bytes its shape has room."""
+    """End of a tensor whose bytes have room for its shape."""
     end, fits = 0, False
     try:
         shape = tuple(entry["shape"])

@@ -61,7 +61,7 @@ class ServerInstallation:
 
     @property
     def runs_sources_alone(self) -> bool:
-        """Whether its Python takes models from their sources, and no compiled file beside them."""
+        """Whether its Python takes models from their sources, and no compiled file next to them."""
         places = (
             self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
         )

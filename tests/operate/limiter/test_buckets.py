@@ -103,7 +103,7 @@ def test_one_decision_is_one_command(start_redis: StartRedis) -> None:
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_out(start_redis: StartRedis) -> None:
-    """What a bucket owes lies an hour ahead then: it is begun again, and one that owes its burst is not."""
+    """The debt of a bucket lies an hour ahead then: it is begun again, and one that owes its burst is not."""
     redis = start_redis()
     rate = Rate("a", 0.01, 5)
 

@@ -1,4 +1,4 @@
-"""Processes beside the replicas, started for real."""
+"""Processes next to the replicas, started for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway says of each request: a line of a log, and metrics by model and key."""
+"""Records that the gateway writes of each request: a line of a log, and metrics by model and key."""
 
 from __future__ import annotations
 

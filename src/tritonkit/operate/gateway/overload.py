@@ -10,7 +10,7 @@ from tritonkit.serve.core import overload
 __all__ = ["BUFFER_BYTES", "memory_allocator", "memory_notes", "overload_manager"]
 
 BUFFER_BYTES = 1 << 20
-"""Of an answer, for a caller that does not read it: the replica waits with the rest."""
+"""Buffer of an answer, for a caller that does not read it: the replica waits with the rest."""
 
 _BURST_MIB = 256
 """Held in a measured burst of 10,000 streams on many connections; with 64 MiB the gateway refused others' calls."""

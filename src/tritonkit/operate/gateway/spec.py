@@ -137,8 +137,8 @@ class GatewayLimits(Strict):
     connections: Count = 4096
     """Of callers; one more is closed at once."""
     memory_mib: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] = 1024
-    """Of the gateway itself, or four of the largest requests if that is more. From a third of it on, timeouts become
-    shorter; near it requests are refused, and connections closed."""
+    """Memory of the gateway itself, or four of the largest requests if that is more. From a third of it on, timeouts
+    become shorter; near it requests are refused, and connections closed."""
     streams: Annotated[int, Field(gt=0, le=100_000, strict=True)] = 256
     """Requests under way on one connection."""
     header_kib: Annotated[int, Field(gt=0, le=96, strict=True)] = 16

@@ -30,7 +30,7 @@ _PREFIX = "tritonkit:limit"
 _CONNECTIONS = 32
 _TRIES = 3
 _AHEAD_S = 1.0
-"""Of a bucket beyond the time that its burst takes: only a clock that was set back does that."""
+"""Debt of a bucket beyond the time that its burst takes: only a clock that was set back does that."""
 _SHARE_OF_TIMEOUT = 0.75
 """Of the time that a gateway waits: so much for Redis, that the gateway hears of a failure."""
 

@@ -58,7 +58,7 @@ class Stack:
         self._limits = SharedLimitsWatch(self._admin.undecided)
         self._state = StateFile(settings.root)
         self.address = ""
-        """Of the gateway, `host:port`."""
+        """Address of the gateway, `host:port`."""
         self.ending = threading.Event()
 
     def __enter__(self) -> Stack:

@@ -153,7 +153,7 @@ def _read_there(repository: Path, model: str) -> tuple[Entry, ...]:
         contents: Contents = read_contents(repository, [model])
     except UsageError:
         return ()
-    # Compiled Python beside it is in no backup: the model is put in place again, without it.
+    # Compiled Python next to it is in no backup: the model is put in place again, without it.
     return () if compiled(repository / model) else contents[model]
 
 

@@ -65,7 +65,7 @@ def overload_manager(heap_bytes: int, connections: int, *, closes: bool = False)
 
 def memory_allocator(heap_bytes: int) -> dict[str, Any]:
     """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`. By itself the allocator keeps what a rush has taken; above
-    the soft limit it gives free memory back at once, below it in the background within minutes."""
+    the soft limit it gives free memory back immediately, below it in the background within minutes."""
     return {
         "soft_memory_limit_bytes": heap_bytes // 4,
         "bytes_to_release": 64 * _MIB,

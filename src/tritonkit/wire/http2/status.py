@@ -122,7 +122,7 @@ _NO_REPLICA: Final = "no healthy upstream"
 """What Envoy says where it knows no server to send a call to."""
 
 _LOST_BEHIND: Final = re.compile(r"upstream (connect error|reset)(?!.*overflow).*")
-"""What Envoy says of a call whose server was lost. With `overflow` Envoy itself has no room for it."""
+"""Envoy's words for a call whose server was lost. With `overflow` Envoy itself has no room for it."""
 
 _DECOUPLED: Final = "doesn't support models with decoupled transaction policy"
 """What Triton says of a call with one answer to a model that streams."""
