@@ -138,6 +138,16 @@ def test_a_model_whose_process_has_died_is_unavailable(
     assert in_flight(core) == 0
 
 
+def test_a_language_model_that_ends_an_overdue_request(call: StreamCall, core: Core) -> None:
+    """The server's clock and the caller's race; the error is the same whichever is first."""
+    words = "UNAVAILABLE: the request's timeout has expired"
+    results = [None, None, None, message(final=False, error=words), None]
+    _, error = kinds(call.next(), results)
+    assert isinstance(error, DeadlineExceeded)
+    assert error.found == words
+    assert in_flight(core) == 0
+
+
 def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> None:
     """The call is given up all the same."""
     cancelled = asyncio.CancelledError()

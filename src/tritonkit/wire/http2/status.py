@@ -131,6 +131,10 @@ _PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy
 """What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
 still have theirs."""
 
+_OVERDUE: Final = re.compile(r"(UNAVAILABLE: )?the request's timeout has expired")
+"""Words of the language models' backend for a request that outlived its caller's `timeout_s`. They race with the
+caller's own clock, and mean the same."""
+
 _CALLS: Final = re.compile(
     r"Failed for execute the inference request\. Model '([^']+)' is not ready"
 )
@@ -293,6 +297,8 @@ def in_stream(details: str, where: str) -> ClientError:
     """The error that a message of a stream holds. It has no status, so its words are read alone."""
     if _PROCESS_DEAD.fullmatch(details):
         return _process_dead(where, details)
+    if _OVERDUE.fullmatch(details):
+        return DeadlineExceeded(where, found=details, todo=_MORE_TIME)
     return InferenceError(where, found=details)
 
 
