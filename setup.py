@@ -22,15 +22,23 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CARRIED = (
-    "deploy/alertmanager", "deploy/collector", "deploy/docker", "deploy/grafana", "deploy/lambda", "deploy/prometheus",
-    "docker-compose.yml", "docker-compose.direct.yml", "loadtest", "python_backends", "pyproject.toml", "README.md",
+    "deploy/alertmanager",
+    "deploy/collector",
+    "deploy/docker",
+    "deploy/grafana",
+    "deploy/lambda",
+    "deploy/prometheus",
+    "docker-compose.yml",
+    "docker-compose.direct.yml",
+    "loadtest",
+    "python_backends",
+    "pyproject.toml",
+    "README.md",
     "LICENSE",
-)  # fmt: skip
+)
 NATIVE = Path("python_backends") / "native"
 # Keys and wheels of this machine, and what `tritonkit manifests` computes for the models of the clone.
-_LEFT_OUT = shutil.ignore_patterns(
-    "__pycache__", "admin-key", "*.whl", "resources.yml", "*.so", "prebuilt"
-)
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "admin-key", "*.whl", "resources.yml", "*.so", "prebuilt")
 
 
 class BuildWithData(build_py):
@@ -77,9 +85,7 @@ def _prebuild(folder: Path) -> tuple[int, int] | None:
     if wanted == "auto" and native.this_glibc() < native.OLDEST_GLIBC:
         return None
     try:
-        glibc: tuple[int, int] = native.prebuild(
-            folder / platform.machine(), download=wanted == "require"
-        )
+        glibc: tuple[int, int] = native.prebuild(folder / platform.machine(), download=wanted == "require")
     except native.BuildError as error:
         if wanted == "require":
             raise SystemExit(f"the native backends cannot be compiled: {error}") from error

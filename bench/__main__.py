@@ -97,20 +97,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=BENCHES, help="none lists them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
-    parser.add_argument(
-        "--address", metavar="HOST:PORT", help="a server that runs already; default: start one"
-    )
+    parser.add_argument("--address", metavar="HOST:PORT", help="a server that runs already; default: start one")
     parser.add_argument("--repository", type=Path, default=ROOT / "model_repository")
     parser.add_argument("--rounds", type=_above_zero, default=5, help="repeats, interleaved (5)")
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="length of one load measurement (3)"
-    )
-    parser.add_argument(
-        "--engine-python", type=Path, help="runs the engine alone; default: .venv-server's"
-    )
-    parser.add_argument(
-        "--peers", type=_names, default=[], metavar="A,B", help="of `peers`: these servers alone"
-    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one load measurement (3)")
+    parser.add_argument("--engine-python", type=Path, help="runs the engine alone; default: .venv-server's")
+    parser.add_argument("--peers", type=_names, default=[], metavar="A,B", help="of `peers`: these servers alone")
     parser.add_argument(
         "--models",
         type=_names,

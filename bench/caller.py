@@ -201,11 +201,7 @@ ASYNC = {
     "tritonkit-async-shared": _ours_async_shared,
     "tritonclient-async": _theirs_async,
 }
-MANY = {
-    "tritonkit-batched": _ours_batched,
-    "tritonkit": _ours_network,
-    "tritonclient": _theirs_network,
-}
+MANY = {"tritonkit-batched": _ours_batched, "tritonkit": _ours_network, "tritonclient": _theirs_network}
 
 
 def _key(address: str) -> str:

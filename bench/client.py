@@ -65,8 +65,7 @@ def _crowd(address: str, seconds: float, turn: int) -> dict[str, dict[str, float
     ways = ["tritonclient", "tritonkit", "tritonkit-batched"]
     arguments = (f"--callers={CALLERS}", f"--seconds={seconds}")
     return {
-        way: output(_python(), "bench.caller", way, address, *arguments)
-        for way in sorted(ways, reverse=turn % 2 == 1)
+        way: output(_python(), "bench.caller", way, address, *arguments) for way in sorted(ways, reverse=turn % 2 == 1)
     }
 
 
@@ -76,14 +75,10 @@ def _costs(sizes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Ratio]:
             yield _cost(f"{kind}, {name}: processor time", rounds, ours, theirs, SIZES[name][2])
             # Small calls travel as usual: there is nothing to show.
             if name != "256 B":
-                yield _cost(
-                    f"{kind}, {name}, shared memory", rounds, shared, theirs, SIZES[name][2]
-                )
+                yield _cost(f"{kind}, {name}, shared memory", rounds, shared, theirs, SIZES[name][2])
 
 
-def _cost(
-    name: str, rounds: Sequence[Mapping[str, Any]], ours: str, theirs: str, at_most: float
-) -> Ratio:
+def _cost(name: str, rounds: Sequence[Mapping[str, Any]], ours: str, theirs: str, at_most: float) -> Ratio:
     last = rounds[-1]
     return Ratio(
         f"{name} / tritonclient's",
@@ -101,9 +96,7 @@ def _crowded(rounds: Sequence[Mapping[str, Any]]) -> list[Ratio]:
         return [each[way][figure] / each["tritonclient"][figure] for each in rounds]
 
     last = rounds[-1]
-    facts = {
-        way: {key: round(value, 2) for key, value in last[way].items()} for way in sorted(last)
-    }
+    facts = {way: {key: round(value, 2) for key, value in last[way].items()} for way in sorted(last)}
     return [
         Ratio(
             f"{CALLERS} threads with batching: calls/s / tritonclient's",
@@ -112,9 +105,7 @@ def _crowded(rounds: Sequence[Mapping[str, Any]]) -> list[Ratio]:
             facts=facts,
         ),
         Ratio(
-            f"{CALLERS} threads with batching: p99 / tritonclient's",
-            ratio("tritonkit-batched", "p99_ms"),
-            at_most=1.0,
+            f"{CALLERS} threads with batching: p99 / tritonclient's", ratio("tritonkit-batched", "p99_ms"), at_most=1.0
         ),
         Ratio(f"{CALLERS} threads without: calls/s / tritonclient's", ratio("tritonkit", "per_s")),
     ]
@@ -130,9 +121,7 @@ def _cached(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
             facts={"microseconds": last},
         ),
         Ratio(
-            "cached in Redis / served sentences",
-            [each["l2_us"] / each["served_us"] for each in rounds],
-            at_most=0.5,
+            "cached in Redis / served sentences", [each["l2_us"] / each["served_us"] for each in rounds], at_most=0.5
         ),
     ]
 
@@ -155,9 +144,8 @@ def _sink(setting: Setting) -> Iterator[dict[str, str]]:
         shutil.copy(source / "config.pbtxt", model)
         shutil.copy(source / "model.py", model / "1")
         with serve(
-            model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT,
-            http=True, shared_memory_api=True,
-        ) as endpoint:  # fmt: skip
+            model.parent, grpc_port=0, http_port=0, metrics_port=0, root=ROOT, http=True, shared_memory_api=True
+        ) as endpoint:
             yield {"grpc": endpoint.grpc, "http": endpoint.http}
 
 
@@ -167,9 +155,7 @@ def _shipped(setting: Setting) -> Iterator[str]:
     from tritonkit.serve import serve
 
     models = ("digits_network", "sentences")
-    with serve(
-        setting.repository, models=models, grpc_port=0, http_port=0, metrics_port=0, root=ROOT
-    ) as endpoint:
+    with serve(setting.repository, models=models, grpc_port=0, http_port=0, metrics_port=0, root=ROOT) as endpoint:
         yield endpoint.grpc
 
 
@@ -178,15 +164,12 @@ def _redis() -> Iterator[str]:
     """A Redis of its own that keeps nothing on disk."""
     program = shutil.which("redis-server")
     if program is None:
-        raise UsageError(
-            "redis-server", found="it is not installed", todo="apt-get install redis-server"
-        )
+        raise UsageError("redis-server", found="it is not installed", todo="apt-get install redis-server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
-        [program, "--bind", "127.0.0.1", "--port", str(port), "--save", ""],
-        stdout=subprocess.DEVNULL,
+        [program, "--bind", "127.0.0.1", "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL
     )
     try:
         _reach(port)

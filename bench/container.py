@@ -60,21 +60,15 @@ def _all_cores(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
         container(setting.repository, cores(), "--publish", "127.0.0.1::8001") as name,
         _embedded(setting.repository) as embedded,
     ):
-        addresses = {
-            "container": address(name), "published port": published(name), EMBEDDED: embedded,
-        }  # fmt: skip
+        addresses = {"container": address(name), "published port": published(name), EMBEDDED: embedded}
         ratios = []
         for model, item in items.items():
             rounds = _rounds(setting, addresses, model, item)
             for server, promised in (("container", True), ("published port", False)):
                 ratios += [
-                    _ratio(
-                        rounds, model, server, EMBEDDED, 1, at_most=AT_MOST_P50 if promised else None
-                    ),
-                    _ratio(
-                        rounds, model, server, EMBEDDED, 32, at_least=AT_LEAST_RATE if promised else None
-                    ),
-                ]  # fmt: skip
+                    _ratio(rounds, model, server, EMBEDDED, 1, at_most=AT_MOST_P50 if promised else None),
+                    _ratio(rounds, model, server, EMBEDDED, 32, at_least=AT_LEAST_RATE if promised else None),
+                ]
         return ratios
 
 
@@ -89,9 +83,7 @@ def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
         _embedded(setting.repository) as pinned,
         _unpinned(),
     ):
-        addresses = {
-            ONE: address(one), ONE_PINNED: address(one_pinned), ALL_THREADS: address(threads), PINNED: pinned,
-        }  # fmt: skip
+        addresses = {ONE: address(one), ONE_PINNED: address(one_pinned), ALL_THREADS: address(threads), PINNED: pinned}
         ratios = []
         for model, item in items.items():
             rounds = _rounds(setting, addresses, model, item)
@@ -138,10 +130,7 @@ def _items(folder: Path) -> dict[str, Path]:
     """What clients call, with a real item each."""
     text = folder / "sentence"
     text.write_text(SENTENCE)
-    return {
-        "digits": ROOT / "models" / "digits" / "examples" / "seven.png",
-        "sentences": text,
-    }
+    return {"digits": ROOT / "models" / "digits" / "examples" / "seven.png", "sentences": text}
 
 
 def _rounds(
@@ -151,41 +140,42 @@ def _rounds(
     made = []
     for turn in range(setting.rounds):
         order = sorted(addresses, reverse=turn % 2 == 1)
-        made.append({
-            (server, callers): _load(addresses[server], model, callers, setting.seconds, item)
-            for callers in CALLERS
-            for server in order
-        })  # fmt: skip
+        made.append(
+            {
+                (server, callers): _load(addresses[server], model, callers, setting.seconds, item)
+                for callers in CALLERS
+                for server in order
+            }
+        )
     return made
 
 
 def _load(address: str, model: str, callers: int, seconds: float, item: Path) -> dict[str, Any]:
     words = [address, model, f"--concurrency={callers}", f"--seconds={seconds}"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = command(
-        sys.executable, "-m", "bench.load", *words, f"--item={item}",
-        env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
+    done = command(sys.executable, "-m", "bench.load", *words, f"--item={item}", env=os.environ | {"PYTHONPATH": path})
     measured: dict[str, Any] = json.loads(done)
     if measured["failures"]:
         raise ServerStartError(
-            f"model {model} at {address}", found=f"{measured['failures']} requests failed",
+            f"model {model} at {address}",
+            found=f"{measured['failures']} requests failed",
             details=measured["first_failure"],
-        )  # fmt: skip
+        )
     return measured
 
 
 def _ratio(
-    rounds: Sequence[Mapping[tuple[str, int], Any]], model: str, server: str, over: str, callers: int, *,
-    at_least: float | None = None, at_most: float | None = None,
-) -> Ratio:  # fmt: skip
+    rounds: Sequence[Mapping[tuple[str, int], Any]],
+    model: str,
+    server: str,
+    over: str,
+    callers: int,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Ratio:
     """p50 of one caller, or the throughput of many."""
-    key, what = (
-        ("p50_ms", "p50, 1 caller") if callers == 1 else ("per_s", f"throughput, {callers} callers")
-    )
-    facts = {
-        name: round(statistics.median(each[name, callers][key] for each in rounds), 2)
-        for name in (server, over)
-    }
+    key, what = ("p50_ms", "p50, 1 caller") if callers == 1 else ("per_s", f"throughput, {callers} callers")
+    facts = {name: round(statistics.median(each[name, callers][key] for each in rounds), 2) for name in (server, over)}
     quotients = [each[server, callers][key] / each[over, callers][key] for each in rounds]
     return Ratio(f"{model}, {server} / {over}, {what}", quotients, at_most, at_least, facts)

@@ -19,18 +19,7 @@ from tritonkit.serve.repository import read_models
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "IMAGE",
-    "address",
-    "command",
-    "container",
-    "docker",
-    "give",
-    "logs",
-    "need_image",
-    "published",
-    "user",
-]
+__all__ = ["IMAGE", "address", "command", "container", "docker", "give", "logs", "need_image", "published", "user"]
 
 DOCKER = shutil.which("docker") or "docker"
 IMAGE = os.environ.get("TRITONKIT_SERVER_IMAGE", "tritonkit/server:0.1.0")
@@ -39,9 +28,7 @@ _USER = 10001
 
 
 @contextmanager
-def container(
-    repository: Path, cores: int, *options: str, words: Sequence[str] = ()
-) -> Iterator[str]:
+def container(repository: Path, cores: int, *options: str, words: Sequence[str] = ()) -> Iterator[str]:
     """The id of a container that is ready, under what `tritonkit deploy` gives a pod: cores, memory, /dev/shm, a root
     that is read-only, a user without capabilities.
 
@@ -49,16 +36,31 @@ def container(
         options: more of `docker run`.
         words: for entry.py.
     """
-    needs = container_needs(
-        read_models(repository), python_run(shipped("python_backends/backends"))
-    )
+    needs = container_needs(read_models(repository), python_run(shipped("python_backends/backends")))
     name = command(
-        DOCKER, "run", "--detach", "--init", "--read-only", "--tmpfs", "/tmp", *user(),  # noqa: S108
-        "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true", f"--cpus={cores}",
+        DOCKER,
+        "run",
+        "--detach",
+        "--init",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",  # noqa: S108
+        *user(),
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges:true",
+        f"--cpus={cores}",
         "--health-interval=5s",  # as the readiness probe's
-        f"--memory={needs.memory_bytes}", f"--shm-size={needs.shm_bytes}", *options,
-        "--volume", f"{repository}:/models:ro", IMAGE, "--own-key", *words,
-    ).strip()  # fmt: skip
+        f"--memory={needs.memory_bytes}",
+        f"--shm-size={needs.shm_bytes}",
+        *options,
+        "--volume",
+        f"{repository}:/models:ro",
+        IMAGE,
+        "--own-key",
+        *words,
+    ).strip()
     try:
         _await_ready(name)
         yield name
@@ -81,9 +83,7 @@ def give(folder: Path) -> None:
 
 def address(name: str) -> str:
     """Where a container's gRPC answers, from this machine."""
-    return (
-        command(DOCKER, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", name).strip() + ":8001"
-    )
+    return command(DOCKER, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", name).strip() + ":8001"
 
 
 def published(name: str) -> str:
@@ -104,7 +104,7 @@ def _await_ready(name: str) -> None:
         if time.monotonic() > deadline or not _running(name):
             raise ServerStartError(
                 f"image {IMAGE}", found="its container did not become ready", details=logs(name)[-2000:]
-            )  # fmt: skip
+            )
         time.sleep(0.5)
 
 
@@ -140,12 +140,9 @@ def command(*words: str, env: Mapping[str, str] | None = None) -> str:
     Raises:
         ServerStartError: it failed.
     """
-    done = subprocess.run(
-        list(words), capture_output=True, text=True, timeout=600, env=env, check=False
-    )
+    done = subprocess.run(list(words), capture_output=True, text=True, timeout=600, env=env, check=False)
     if done.returncode != 0:
         raise ServerStartError(
-            " ".join(words[:3]), found=f"it ended with exit code {done.returncode}",
-            details=done.stderr[-2000:],
-        )  # fmt: skip
+            " ".join(words[:3]), found=f"it ended with exit code {done.returncode}", details=done.stderr[-2000:]
+        )
     return done.stdout

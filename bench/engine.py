@@ -58,9 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
     parser.add_argument("model")
     parser.add_argument("variant")
-    parser.add_argument(
-        "--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1]
-    )
+    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=[1])
     parser.add_argument("--seconds", type=float, default=1.0, help="for each batch size")
     return parser
 

@@ -41,19 +41,13 @@ def run(setting: Setting) -> Report:
         DEFAULT: {},
         AGAIN: {},
         INTERRUPTING: {},
-        **{
-            f"{name}={value}": {name: value}
-            for name, values in _candidates(cores()).items()
-            for value in values
-        },
+        **{f"{name}={value}": {name: value} for name, values in _candidates(cores()).items() for value in values},
     }
     ratios: list[Ratio] = []
     with ExitStack() as stack:
         repository, model = stack.enter_context(ceiling_repository(setting.repository, MODEL))
         servers = {
-            name: stack.enter_context(
-                _served(repository, model, flags, interrupting=name == INTERRUPTING)
-            )
+            name: stack.enter_context(_served(repository, model, flags, interrupting=name == INTERRUPTING))
             for name, flags in sets.items()
         }
         for way in ("gRPC", "HTTP"):
@@ -61,8 +55,7 @@ def run(setting: Setting) -> Report:
                 rounds = [_round(setting, servers, way, callers, n) for n in range(setting.rounds)]
                 ratios += [_ratio(name, way, callers, rounds) for name in sets if name != DEFAULT]
     about = (
-        "requests per second, and the server's processor time for each, over what serve starts;"
-        f" {AGAIN!r} is the noise"
+        f"requests per second, and the server's processor time for each, over what serve starts; {AGAIN!r} is the noise"
     )
     return Report("flags", about, ratios)
 
@@ -96,9 +89,7 @@ class _Measured:
 
 
 @contextmanager
-def _served(
-    repository: Path, model: str, flags: Mapping[str, str], *, interrupting: bool
-) -> Iterator[_Server]:
+def _served(repository: Path, model: str, flags: Mapping[str, str], *, interrupting: bool) -> Iterator[_Server]:
     """A server with these flags for the block, its threads scheduled as the kernel does by default or not."""
     import grpc
 
@@ -107,11 +98,10 @@ def _served(
     with (
         mock.patch.dict(os.environ, {SCHEDULING_VARIABLE: "other" if interrupting else ""}),
         serve(
-            repository, models=[model], grpc_port=0, metrics_port=0, root=ROOT, backend="auto",
-            triton_flags=flags,
+            repository, models=[model], grpc_port=0, metrics_port=0, root=ROOT, backend="auto", triton_flags=flags
         ) as endpoint,
         grpc.insecure_channel(endpoint.grpc) as channel,
-    ):  # fmt: skip
+    ):
         item = made_up(channel, model)
         # Triton's own HTTP, without the proxy that stands before it.
         socket = f"unix:{endpoint.log.parent / HTTP_SOCKET}"
@@ -122,9 +112,7 @@ def _served(
         yield _Server(endpoint.pid, ways)
 
 
-def _round(
-    setting: Setting, servers: Mapping[str, _Server], way: str, callers: int, turn: int
-) -> dict[str, _Measured]:
+def _round(setting: Setting, servers: Mapping[str, _Server], way: str, callers: int, turn: int) -> dict[str, _Measured]:
     """Each server once; the order turns from round to round."""
     order = sorted(servers, reverse=turn % 2 == 1)
     return {name: _measured(setting, servers[name], way, callers) for name in order}
@@ -134,26 +122,17 @@ def _measured(setting: Setting, server: _Server, way: str, callers: int) -> _Mea
     """A connection for each caller, as clients on many machines have."""
     address, body = server.ways[way]
     before = cpu_s(server.pid)
-    load = h2load(
-        address, body, callers=callers, connections=callers, seconds=setting.seconds,
-        warm_seconds=_WARM_S,
-    )  # fmt: skip
+    load = h2load(address, body, callers=callers, connections=callers, seconds=setting.seconds, warm_seconds=_WARM_S)
     used = cpu_s(server.pid) - before
     return _Measured(load.per_s, used / load.sent, load.cpu_share)
 
 
 def _ratio(flags: str, way: str, callers: int, rounds: Sequence[Mapping[str, _Measured]]) -> Ratio:
     pairs = [(each[flags], each[DEFAULT]) for each in rounds]
-    facts = {
-        "processor time of a request": _median(one.cpu_s / other.cpu_s for one, other in pairs)
-    }
+    facts = {"processor time of a request": _median(one.cpu_s / other.cpu_s for one, other in pairs)}
     if flags == AGAIN:
         facts["the load generator's share of a core"] = _median(one.generator for one, _ in pairs)
-    return Ratio(
-        f"{flags}, {way}, {callers} callers",
-        [one.per_s / other.per_s for one, other in pairs],
-        facts=facts,
-    )
+    return Ratio(f"{flags}, {way}, {callers} callers", [one.per_s / other.per_s for one, other in pairs], facts=facts)
 
 
 def _median(values: Iterable[float]) -> float:

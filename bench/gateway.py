@@ -91,9 +91,7 @@ def _rate(places: _Places) -> float:
     """Requests of a limited key that were let through, over its rate times the seconds."""
     passed = refused = 0
     tls = TLS(ca=str(places.authority))
-    with Client(
-        f"grpcs://{places.gateway}", tls=tls, api_key=places.slow_key, retry=None, breaker=None
-    ) as client:
+    with Client(f"grpcs://{places.gateway}", tls=tls, api_key=places.slow_key, retry=None, breaker=None) as client:
         began = time.monotonic()
         while time.monotonic() < began + RATE_S:
             if client.is_ready():
@@ -102,9 +100,7 @@ def _rate(places: _Places) -> float:
                 refused += 1
         taken_s = time.monotonic() - began
     if not refused:
-        raise ClientError(
-            "the limited key", found="nothing was refused", wanted="more requests than its rate"
-        )
+        raise ClientError("the limited key", found="nothing was refused", wanted="more requests than its rate")
     return passed / (RATE_PER_S * taken_s)
 
 
@@ -115,24 +111,27 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
     alone: list[tuple[Load, Load]] = []
     loaded: list[tuple[_Used, _Used]] = []
     for turn in range(setting.rounds):
-        alone.append(_pair(
-            turn, lambda: h2load(gateway, through, callers=1, seconds=setting.seconds / 2),
-            lambda: h2load(places.replica, body, callers=1, seconds=setting.seconds / 2),
-        ))  # fmt: skip
-        loaded.append(_pair(
-            turn,
-            lambda: _many(gateway, through, setting.seconds, places.pids),
-            lambda: _many(places.server, body, setting.seconds, [places.server_pid]),
-        ))  # fmt: skip
+        alone.append(
+            _pair(
+                turn,
+                lambda: h2load(gateway, through, callers=1, seconds=setting.seconds / 2),
+                lambda: h2load(places.replica, body, callers=1, seconds=setting.seconds / 2),
+            )
+        )
+        loaded.append(
+            _pair(
+                turn,
+                lambda: _many(gateway, through, setting.seconds, places.pids),
+                lambda: _many(places.server, body, setting.seconds, [places.server_pid]),
+            )
+        )
     direct = sorted(direct.p50_ms for _, direct in alone)[len(alone) // 2]
     most_ms = max(ADDED_MS, (TIMES - 1) * direct)
     added = [ours.p50_ms - direct.p50_ms for ours, direct in alone]
     facts = {"p50 through, direct: ms": _medians([(a.p50_ms, b.p50_ms) for a, b in alone])}
     alone_name = f"{model}, one caller: added p50 / {most_ms:.2f} ms"
     loaded_name = f"{model}, {CALLERS} callers: answers/s with two replicas over one server"
-    rates = {
-        "answers/s through, direct": _medians([(a.load.per_s, b.load.per_s) for a, b in loaded])
-    }
+    rates = {"answers/s through, direct": _medians([(a.load.per_s, b.load.per_s) for a, b in loaded])}
     used_name = f"{model}, {CALLERS} callers: processor time of gateway and replicas over the one server's, a call"
     used = [sum(a.used_us) / sum(b.used_us) for a, b in loaded]
     of_each = [(a.used_us[0], sum(a.used_us[1:]), sum(b.used_us)) for a, b in loaded]
@@ -183,14 +182,10 @@ def _started(setting: Setting) -> Iterator[_Places]:
         (folder / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n")
         _, key = add_key(folder / "keys.json", "bench")
         _, slow_key = add_key(folder / "keys.json", "slow", rate_per_s=RATE_PER_S, burst=1)
-        endpoint = stack.enter_context(
-            serve(setting.repository, models=MODELS, root=root, grpc_port=0, metrics_port=0)
-        )
+        endpoint = stack.enter_context(serve(setting.repository, models=MODELS, root=root, grpc_port=0, metrics_port=0))
         began = time.monotonic()
         replicas = stack.enter_context(
-            Stack(
-                StackSettings(root, setting.repository, models=MODELS, replicas=2, gateway=folder)
-            )
+            Stack(StackSettings(root, setting.repository, models=MODELS, replicas=2, gateway=folder))
         )
         ready_s = time.monotonic() - began
         watcher = threading.Thread(target=replicas.watch)
@@ -200,9 +195,16 @@ def _started(setting: Setting) -> Iterator[_Places]:
         parts = {part.name: part for part in replicas.parts}
         pids = tuple(parts[name].pid for name in ("gateway", "replica-0", "replica-1"))
         yield _Places(
-            endpoint.grpc, parts["replica-0"].address, replicas.address, folder / "tls" / "ca.crt", key, slow_key,
-            ready_s, endpoint.pid, pids,
-        )  # fmt: skip
+            endpoint.grpc,
+            parts["replica-0"].address,
+            replicas.address,
+            folder / "tls" / "ca.crt",
+            key,
+            slow_key,
+            ready_s,
+            endpoint.pid,
+            pids,
+        )
 
 
 def _request(address: str, model: str) -> Body:

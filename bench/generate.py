@@ -85,10 +85,7 @@ def run(setting: Setting) -> Report:
         prompts = _Prompts()
         for ask in (engine, served, batched):
             ask(prompts.some(2), [NEW] * 2)
-        rounds = [
-            _round(prompts, engine, served, batched, endpoint.metrics)
-            for _ in range(setting.rounds)
-        ]
+        rounds = [_round(prompts, engine, served, batched, endpoint.metrics) for _ in range(setting.rounds)]
     return Report(
         "generate",
         f"a network of SmolLM2-360M's shape with random weights, INT8; prompts of {PROMPT} tokens, answers of {NEW},"
@@ -171,20 +168,14 @@ def _skewed() -> list[int]:
 
 def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
     def ratio(name: str, over: str, under: str, **more: Any) -> Ratio:
-        facts = {
-            key: round(statistics.median(each[key] for each in rounds), 1) for key in (over, under)
-        }
+        facts = {key: round(statistics.median(each[key] for each in rounds), 1) for key in (over, under)}
         return Ratio(name, [each[over] / each[under] for each in rounds], facts=facts, **more)
 
     rates = [
         ratio(f"tokens/s, {count} at once: Triton / engine", f"served {count}", f"engine {count}", at_least=least)
         for count, least in IN_FLIGHT.items()
-    ]  # fmt: skip
-    added = Ratio(
-        "first token, ms that Triton adds",
-        [each["first added"] for each in rounds],
-        at_most=ADDED_MS,
-    )
+    ]
+    added = Ratio("first token, ms that Triton adds", [each["first added"] for each in rounds], at_most=ADDED_MS)
     return [
         *rates,
         added,
@@ -194,7 +185,7 @@ def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
         ratio("skewed lengths, p99: continuous / static", "continuous p99", "static p99", at_most=MOST_P99),
         ratio("skewed lengths, p50: continuous / static", "continuous p50", "static p50"),
         ratio(f"first token, {SHARED} tokens shared: cached / cold", "cached", "cold", at_most=MOST_CACHED),
-    ]  # fmt: skip
+    ]
 
 
 @contextmanager
@@ -205,15 +196,15 @@ def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
 
     parsed = text_format.Parse((model / "config.pbtxt").read_text(), ModelConfig())
     config = json_format.MessageToJson(parsed, preserving_proto_field_name=True)
-    version = max(
-        (each for each in model.iterdir() if each.name.isdecimal()), key=lambda v: int(v.name)
-    )
+    version = max((each for each in model.iterdir() if each.name.isdecimal()), key=lambda v: int(v.name))
     process = subprocess.Popen(
         [str(setting.engine_python), "-m", "bench.generation_engine", str(version), config],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         # OpenVINO sends nothing about its use where this is set.
         env=os.environ | {"PYTHONPATH": str(ROOT), "CI": "true"},
-    )  # fmt: skip
+    )
     given, said = process.stdin, process.stdout
     assert given is not None  # noqa: S101
     assert said is not None  # noqa: S101
@@ -245,22 +236,16 @@ def _served(address: str, model: str) -> Iterator[Ask]:
     async def one(target: AsyncModel, prompt: Sequence[int], length: int) -> tuple[float, float]:
         text = " ".join(f"w{token}" for token in prompt)
         first = count = 0.0
-        async for reply in target.stream(
-            text=text, max_tokens=length, ignore_eos=True, temperature=0.0
-        ):
+        async for reply in target.stream(text=text, max_tokens=length, ignore_eos=True, temperature=0.0):
             first = first or time.perf_counter()
             count += len(reply["tokens"])
         if count != length:
             raise ClientError(model, found=f"{count:g} tokens", wanted=f"{length}")
-        return first, time.perf_counter()  # fmt: skip
+        return first, time.perf_counter()
 
-    async def every(
-        target: AsyncModel, prompts: Sequence[Sequence[int]], lengths: Sequence[int]
-    ) -> Timed:
+    async def every(target: AsyncModel, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Timed:
         started = time.perf_counter()
-        moments = await asyncio.gather(
-            *(one(target, *each) for each in zip(prompts, lengths, strict=True))
-        )
+        moments = await asyncio.gather(*(one(target, *each) for each in zip(prompts, lengths, strict=True)))
         first, done = zip(*moments, strict=True)
         return Timed([at - started for at in first], [at - started for at in done])
 

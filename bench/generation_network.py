@@ -17,9 +17,13 @@ CONTINUOUS, STATIC = "continuous", "static"
 MAX_SEQUENCES, MAX_TOKENS, CACHE_MIB = 32, 256, 1024
 _CONTEXT = 2048
 _SHAPE: Mapping[str, int] = {
-    "hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15,
-    "num_key_value_heads": 5, "max_position_embeddings": _CONTEXT,
-}  # fmt: skip
+    "hidden_size": 960,
+    "intermediate_size": 2560,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 15,
+    "num_key_value_heads": 5,
+    "max_position_embeddings": _CONTEXT,
+}
 """Of SmolLM2-360M, which also has a vocabulary of 49,152 (config.json of HuggingFaceTB/SmolLM2-360M)."""
 _VOCABULARY = 49_152
 _TEXTS = '''"""Texts for the gate: with random weights it can only say that INT8 changes little."""
@@ -50,10 +54,8 @@ def built() -> Path:
             _write_checkpoint(folder / "checkpoint")
         (folder / "texts.py").write_text(_TEXTS)
         (folder / "model.yaml").write_text(
-            _SPEC.format(
-                name=name, context=_CONTEXT, max_tokens=MAX_TOKENS, cache=CACHE_MIB, sequences=MAX_SEQUENCES
-            )
-        )  # fmt: skip
+            _SPEC.format(name=name, context=_CONTEXT, max_tokens=MAX_TOKENS, cache=CACHE_MIB, sequences=MAX_SEQUENCES)
+        )
     return build_repository(project).path
 
 
@@ -66,7 +68,7 @@ def _write_checkpoint(folder: Path) -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=_VOCABULARY, tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0, **_SHAPE
-    )  # fmt: skip
+    )
     LlamaForCausalLM(config).eval().save_pretrained(folder)
     words = {f"w{number}": number for number in range(_VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))  # noqa: S106 - a word

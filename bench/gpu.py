@@ -46,7 +46,7 @@ def run(setting: Setting) -> Report:
     if gpu is None:
         raise UsageError(
             "GPU", found="the CUDA driver shows none, so nothing was measured: run it where nvidia-smi lists one"
-        )  # fmt: skip
+        )
     ratios: list[Ratio] = []
     missing: dict[str, str] = {}
     for name in MODELS:
@@ -79,12 +79,8 @@ def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
             problem = result.problem
             missing[result.variant] = problem.found if problem else "tensorrt is not installed"
             continue
-        runner = RUNTIMES["tensorrt"](
-            result.artifact.folder, cores(), f"{spec.name} {result.variant}"
-        )
-        found[result.variant if result.passed else f"{result.variant} (fails its gate)"] = (
-            runner.run
-        )
+        runner = RUNTIMES["tensorrt"](result.artifact.folder, cores(), f"{spec.name} {result.variant}")
+        found[result.variant if result.passed else f"{result.variant} (fails its gate)"] = runner.run
     return found
 
 

@@ -87,9 +87,11 @@ def find_h2load() -> str:
     path = shutil.which("h2load")
     if path is None:
         raise UsageError(
-            "the load generator h2load", found="no such program on PATH", wanted="h2load of nghttp2",
+            "the load generator h2load",
+            found="no such program on PATH",
+            wanted="h2load of nghttp2",
             todo="install it: apt-get install nghttp2-client",
-        )  # fmt: skip
+        )
     return path
 
 
@@ -104,9 +106,15 @@ def grpc_body(message: bytes, *, path: str = INFER, answer: bytes | None = None)
 
 
 def h2load(
-    address: str, body: Body, *, callers: int, seconds: float, warm_seconds: float = 0.5,
-    connections: int | None = None, before: Sequence[str] = (),
-) -> Load:  # fmt: skip
+    address: str,
+    body: Body,
+    *,
+    callers: int,
+    seconds: float,
+    warm_seconds: float = 0.5,
+    connections: int | None = None,
+    before: Sequence[str] = (),
+) -> Load:
     """Send for about `seconds`, each caller its next request when its last is answered.
 
     A number of requests is sent, not a time long: at the end of a time h2load breaks its requests off, and
@@ -127,10 +135,13 @@ def h2load(
     """
     count = connections or (callers if body.http else 1)
     words = [
-        *before, find_h2load(), *(("--h1",) if body.http else ()), f"--clients={count}",
+        *before,
+        find_h2load(),
+        *(("--h1",) if body.http else ()),
+        f"--clients={count}",
         f"--max-concurrent-streams={callers // count}",
         *(f"--header={name}: {value}" for name, value in body.headers.items()),
-    ]  # fmt: skip
+    ]
     with tempfile.TemporaryDirectory(prefix="tritonkit-h2load-") as folder:
         run = _Run(words, _target(address, body.path), Path(folder), body, callers)
         run.data.write_bytes(body.content)
@@ -165,16 +176,13 @@ class _Run:
         log.unlink(missing_ok=True)
         words = [*self.words, f"--requests={number}", f"--data={self.data}", f"--log-file={log}"]
         started = time.perf_counter()
-        done = subprocess.run(
-            [*words, *self.target], capture_output=True, text=True, timeout=_LONGEST_S
-        )
+        done = subprocess.run([*words, *self.target], capture_output=True, text=True, timeout=_LONGEST_S)
         taken = time.perf_counter() - started
         what = f"{self.callers} callers of {self.target[-1]}"
         if done.returncode != 0 or not all(p.search(done.stdout) for p in _PRINTED):
             raise ClientError(
-                what, found=f"h2load ended with {done.returncode}",
-                details=(done.stdout + done.stderr)[-2000:],
-            )  # fmt: skip
+                what, found=f"h2load ended with {done.returncode}", details=(done.stdout + done.stderr)[-2000:]
+            )
         _check(what, done.stdout, number, self.body)
         return taken, np.loadtxt(log, np.int64, ndmin=2)
 
@@ -212,9 +220,4 @@ def _check(what: str, printed: str, number: int, body: Body) -> None:
         found = f"{data[0]} bytes in {number} answers, so errors among them"
     else:
         return
-    raise ClientError(
-        what,
-        found=found,
-        wanted="an answer to each",
-        details=printed[printed.find("finished in") :],
-    )
+    raise ClientError(what, found=found, wanted="an answer to each", details=printed[printed.find("finished in") :])

@@ -24,7 +24,7 @@ def image_sizes() -> dict[str, int]:
     for image in _images():
         done = subprocess.run(
             [docker, "image", "inspect", "--format", "{{.Size}}", image], capture_output=True, text=True, check=False
-        )  # fmt: skip
+        )
         if done.returncode == 0:
             found[image] = int(done.stdout)
     return found

@@ -27,12 +27,8 @@ def main() -> None:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
     settings.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "0")
-    session = onnxruntime.InferenceSession(
-        options.model, settings, providers=["CPUExecutionProvider"]
-    )
-    rates = {
-        batch: _rate(session, batch, options.length, options.seconds) for batch in options.batches
-    }
+    session = onnxruntime.InferenceSession(options.model, settings, providers=["CPUExecutionProvider"])
+    rates = {batch: _rate(session, batch, options.length, options.seconds) for batch in options.batches}
     print(json.dumps({"onnxruntime": onnxruntime.__version__, "items_per_s": rates}))
 
 

@@ -50,9 +50,7 @@ def main() -> None:
     options = _parser().parse_args()
     generator = options.generator or ("h2load" if shutil.which("h2load") else "python")
     try:
-        measured = (
-            _by_h2load(options) if generator == "h2load" else asyncio.run(_by_python(options))
-        )
+        measured = _by_h2load(options) if generator == "h2load" else asyncio.run(_by_python(options))
     except TritonkitError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -65,9 +63,7 @@ def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
     from tritonclient.grpc import service_pb2 as messages
 
     with grpc.insecure_channel(options.address, options=_OPTIONS) as channel:
-        item = _empty(
-            asked(channel, "Config", options.model), asked(channel, "Metadata", options.model)
-        )
+        item = _empty(asked(channel, "Config", options.model), asked(channel, "Metadata", options.model))
         request = _requests(messages, item, options.length, options.item)[0]
         infer = channel.unary_unary(f"{_SERVICE}/ModelInfer")
         answer = infer(request, timeout=_TIMEOUT_S)
@@ -75,9 +71,12 @@ def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
         # Of numbers every answer has one length; texts differ, and are held to the prefix alone.
         body = grpc_body(request, answer=answer if options.item is None else b"")
         load = h2load(
-            options.address, body, callers=options.concurrency, seconds=options.seconds,
+            options.address,
+            body,
+            callers=options.concurrency,
+            seconds=options.seconds,
             warm_seconds=options.warm_seconds,
-        )  # fmt: skip
+        )
         after = _counted(asked(channel, "Statistics", options.model))
     return {
         "answers": load.sent,
@@ -106,9 +105,7 @@ async def _by_python(options: argparse.Namespace) -> dict[str, Any]:
         warm = time.perf_counter() + options.warm_seconds
         end = warm + options.seconds
         turns = cycle(requests)
-        callers = [
-            asyncio.create_task(_caller(call, turns, end, log)) for _ in range(options.concurrency)
-        ]
+        callers = [asyncio.create_task(_caller(call, turns, end, log)) for _ in range(options.concurrency)]
         await asyncio.sleep(options.warm_seconds)
         before = await _counts(channel, messages, options.model)
         await asyncio.sleep(max(0.0, end - time.perf_counter()))
@@ -213,10 +210,7 @@ async def _counts(channel: Any, messages: Any, model: str) -> tuple[int, int]:
 
 def _counted(statistics: Any) -> tuple[int, int]:
     counters = statistics.model_stats
-    return (
-        sum(each.inference_count for each in counters),
-        sum(each.execution_count for each in counters),
-    )
+    return (sum(each.inference_count for each in counters), sum(each.execution_count for each in counters))
 
 
 def _quotient(before: tuple[int, int], after: tuple[int, int]) -> float:
@@ -230,12 +224,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model")
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--length", type=int, default=DEFAULT_LENGTH, help="size of open axes")
-    parser.add_argument(
-        "--item", type=Path, metavar="FILE", help="the BYTES of one item; default: made-up numbers"
-    )
-    parser.add_argument(
-        "--generator", choices=("h2load", "python"), help="default: h2load where it is installed"
-    )
+    parser.add_argument("--item", type=Path, metavar="FILE", help="the BYTES of one item; default: made-up numbers")
+    parser.add_argument("--generator", choices=("h2load", "python"), help="default: h2load where it is installed")
     parser.add_argument("--warm-seconds", type=float, default=0.5, help="not counted")
     parser.add_argument("--seconds", type=float, default=3.0, help="counted")
     return parser

@@ -76,8 +76,7 @@ def run(setting: Setting) -> Report:
                 for share in SHARES:
                     case = _Case(model, share, share * most_per_s)
                     pairs = [
-                        _pair(setting, generator, address, case, turn, Path(name))
-                        for turn in range(setting.rounds)
+                        _pair(setting, generator, address, case, turn, Path(name)) for turn in range(setting.rounds)
                     ]
                     ratios += _ratios(case, pairs)
     return Report(
@@ -88,9 +87,7 @@ def run(setting: Setting) -> Report:
     )
 
 
-def _pair(
-    setting: Setting, generator: Generator, address: str, case: _Case, turn: int, folder: Path
-) -> _Pair:
+def _pair(setting: Setting, generator: Generator, address: str, case: _Case, turn: int, folder: Path) -> _Pair:
     """Both, in an order that turns from round to round."""
     moments = draw(Arrivals(seed=turn), case.per_s, setting.seconds)
     length = float(moments[-1])
@@ -98,9 +95,7 @@ def _pair(
     trace = np.concatenate([moments + length * k for k in range(1 + REPEATS)])
 
     def ours() -> OpenReport:
-        return generator.run(
-            OpenLoad(case.per_s, length * REPEATS, length, trace=trace, in_turn=True)
-        )
+        return generator.run(OpenLoad(case.per_s, length * REPEATS, length, trace=trace, in_turn=True))
 
     def theirs() -> Analyzed:
         return perf_analyzer(address, case.model, _data(case.model), moments, REPEATS, folder)
@@ -121,9 +116,7 @@ def _items(model: str) -> list[Any]:
 
 def _data(model: str) -> list[dict[str, Any]]:
     """The same as perf_analyzer's JSON has them; an element of BYTES has its length before it."""
-    contents = [
-        item.encode() if isinstance(item, str) else bytes(item) for item in _items(model)
-    ]  # fmt: skip
+    contents = [item.encode() if isinstance(item, str) else bytes(item) for item in _items(model)]
     packed = [base64.b64encode(struct.pack("<I", len(c)) + c).decode() for c in contents]
     return [{INPUTS[model]: {"b64": text}} for text in packed]
 
@@ -151,9 +144,7 @@ def _ratios(case: _Case, pairs: Sequence[_Pair]) -> list[Ratio]:
                     round(statistics.median(pair.theirs.cpu_share for pair in pairs), 3),
                 ],
                 "perf_analyzer sent late": f"{statistics.median(p.theirs.delayed for p in pairs):.1%}",
-                "ours sent late, ms at p99": round(
-                    statistics.median(pair.ours.lag.at(99) for pair in pairs), 2
-                ),
+                "ours sent late, ms at p99": round(statistics.median(pair.ours.lag.at(99) for pair in pairs), 2),
             },
         )
     ]

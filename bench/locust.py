@@ -75,10 +75,7 @@ def _raw(address: str, pngs: Sequence[bytes], seconds: float) -> list[float]:
 
 
 def _locust(setting: Setting, address: str, users: int) -> Series:
-    plan = LoadPlan(
-        ROOT, (MODEL,), address,
-        users=users, duration_s=max(2, round(setting.seconds)), think_time_us=0,
-    )  # fmt: skip
+    plan = LoadPlan(ROOT, (MODEL,), address, users=users, duration_s=max(2, round(setting.seconds)), think_time_us=0)
     (series,) = run_load(plan).report.series
     if series.failures:
         raise ClientError(
@@ -98,8 +95,7 @@ def _rate(rounds: Sequence[dict[str, Any]]) -> Ratio:
         facts={
             "requests/s": _median([series.rate_per_s for series in many], 0),
             "p50, p95, p99 ms": [
-                _median([getattr(series, name) for series in many])
-                for name in ("p50_ms", "p95_ms", "p99_ms")
+                _median([getattr(series, name) for series in many]) for name in ("p50_ms", "p95_ms", "p99_ms")
             ],
         },
     )

@@ -103,7 +103,5 @@ def _seconds(call: Callable[[], NDArray[Any]]) -> float:
     return time.perf_counter() - started
 
 
-def _ratio(
-    name: str, rounds: list[dict[str, float]], over: str, under: str, at_most: float | None
-) -> Ratio:
+def _ratio(name: str, rounds: list[dict[str, float]], over: str, under: str, at_most: float | None) -> Ratio:
     return Ratio(name, [each[over] / each[under] for each in rounds], at_most=at_most)

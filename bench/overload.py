@@ -123,7 +123,7 @@ def overload(setting: Setting) -> list[Ratio]:
         Ratio(f"{name}: p99 of answers / target", [e.answered_ms / target_ms for _, e in rounds], at_most=1.0),
         Ratio(f"{name}: p99 of refusals / a call alone", [e.refused_ms / alone_ms for _, e in rounds], at_most=1.0),
         Ratio("the same with the default limit: p99 of answers / target", [loose.answered_ms / target_ms]),
-    ]  # fmt: skip
+    ]
 
 
 def _capacity(door: _Door) -> float:
@@ -144,25 +144,25 @@ def _sent(door: _Door, per_s: float, seconds: float) -> _Outcome:
         data, log = Path(name) / "body", Path(name) / "log"
         data.write_bytes(door.body.content)
         words = [
-            find_h2load(), f"--clients={CONNECTIONS}", f"--rps={per_s / CONNECTIONS:.2f}",
-            "--max-concurrent-streams=250", f"--requests={number}", f"--data={data}", f"--log-file={log}",
-            *(f"--header={name}: {value}" for name, value in door.body.headers.items()), door.address + door.body.path,
-        ]  # fmt: skip
+            find_h2load(),
+            f"--clients={CONNECTIONS}",
+            f"--rps={per_s / CONNECTIONS:.2f}",
+            "--max-concurrent-streams=250",
+            f"--requests={number}",
+            f"--data={data}",
+            f"--log-file={log}",
+            *(f"--header={name}: {value}" for name, value in door.body.headers.items()),
+            door.address + door.body.path,
+        ]
         done = subprocess.run(words, capture_output=True, text=True, timeout=_LONGEST_S)
         if done.returncode:
-            raise ClientError(
-                door.address,
-                found=f"h2load ended with {done.returncode}",
-                details=done.stderr[-2000:],
-            )
+            raise ClientError(door.address, found=f"h2load ended with {done.returncode}", details=done.stderr[-2000:])
         rows = np.loadtxt(log, np.int64, ndmin=2)
     ends = _audited(door.audit, before, number)
     statuses = Counter(status for status, _, _ in ends)
     failed = number - statuses["OK"] - statuses["UNAVAILABLE"]
     if failed > MOST_FAILED * number or not (statuses["OK"] and statuses["UNAVAILABLE"]):
-        raise ClientError(
-            door.address, found=f"by status: {dict(statuses)}", wanted="answers and refusals"
-        )
+        raise ClientError(door.address, found=f"by status: {dict(statuses)}", wanted="answers and refusals")
     first, last = min(at for _, at, _ in ends), max(at for _, at, _ in ends)
     in_time = sum(status == "OK" and at + ms / 1e3 <= last for status, at, ms in ends)
     slowest = np.sort(rows[:, 2])[-statuses["OK"] :] / 1e3
@@ -183,10 +183,7 @@ def _audited(audit: Path, before: int, number: int) -> list[tuple[str, float, fl
             raise ClientError(str(audit), found=f"{found - before} requests", wanted=f"{number}")
         time.sleep(0.2)
     rows = [json.loads(line) for line in audit.read_text().splitlines()[before:]]
-    return [
-        (row["grpc_status"], datetime.fromisoformat(row["time"]).timestamp(), row["duration_ms"])
-        for row in rows
-    ]
+    return [(row["grpc_status"], datetime.fromisoformat(row["time"]).timestamp(), row["duration_ms"]) for row in rows]
 
 
 def _started(stack: ExitStack, folder: Path, name: str, spec: str) -> _Door:
@@ -197,9 +194,9 @@ def _started(stack: ExitStack, folder: Path, name: str, spec: str) -> _Door:
     (root / ".venv-server").symlink_to(ROOT / ".venv-server")
     (gateway / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n{spec}")
     _, key = add_key(gateway / "keys.json", "bench")
-    running = stack.enter_context(Stack(StackSettings(
-        root, folder / "repository", replicas=2, gateway=gateway, prometheus=False, redis=False,
-    )))  # fmt: skip
+    running = stack.enter_context(
+        Stack(StackSettings(root, folder / "repository", replicas=2, gateway=gateway, prometheus=False, redis=False))
+    )
     watcher = threading.Thread(target=running.watch)
     watcher.start()
     stack.callback(watcher.join)

@@ -30,9 +30,7 @@ def ratios(reports: Sequence[Mapping[str, Any]]) -> str:
     found = [ratio for report in reports for ratio in report["ratios"]]
     counts = sorted({max(len(ratio["rounds"]) for ratio in report["ratios"]) for report in reports})
     machine = " and ".join(
-        sorted(
-            {f"{each['machine']['cores']} cores ({each['machine']['machine']})" for each in reports}
-        )
+        sorted({f"{each['machine']['cores']} cores ({each['machine']['machine']})" for each in reports})
     )
     lines = [
         f"Medians of {' or '.join(map(str, counts))} rounds, least to most, on a machine of {machine} and of that run.",

@@ -61,9 +61,13 @@ class Analyzed:
 
 
 def perf_analyzer(
-    address: str, model: str, data: Sequence[Mapping[str, Any]], moments: NDArray[np.float64],
-    repeats: int, folder: Path,
-) -> Analyzed:  # fmt: skip
+    address: str,
+    model: str,
+    data: Sequence[Mapping[str, Any]],
+    moments: NDArray[np.float64],
+    repeats: int,
+    folder: Path,
+) -> Analyzed:
     """Send at these moments, again and again; count so many rounds of them.
 
     Args:
@@ -81,27 +85,43 @@ def perf_analyzer(
     window_ms = round(1000 * float(moments[-1]) * repeats / _WINDOWS)
     before = children_s()
     words = [
-        str(_binary()), "-m", model, "-u", address, "-i", "grpc", "--async", "--max-threads", "1",
-        "--input-data", str(folder / "data.json"), "--request-intervals", str(folder / "gaps.txt"),
-        "--measurement-interval", str(window_ms), "--stability-percentage", _UNSTABLE,
-        "--max-trials", str(_WINDOWS),
-    ]  # fmt: skip
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=600, env=_environment(), check=False
-    )
+        str(_binary()),
+        "-m",
+        model,
+        "-u",
+        address,
+        "-i",
+        "grpc",
+        "--async",
+        "--max-threads",
+        "1",
+        "--input-data",
+        str(folder / "data.json"),
+        "--request-intervals",
+        str(folder / "gaps.txt"),
+        "--measurement-interval",
+        str(window_ms),
+        "--stability-percentage",
+        _UNSTABLE,
+        "--max-trials",
+        str(_WINDOWS),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=_environment(), check=False)
     count, rate = _COUNT.search(done.stdout), _RATE.search(done.stdout)
     if done.returncode or not count or not rate:
         raise ClientError(
-            f"perf_analyzer on {model}", found=f"it ended with {done.returncode} and no figures",
+            f"perf_analyzer on {model}",
+            found=f"it ended with {done.returncode} and no figures",
             details=(done.stdout + done.stderr)[-2000:],
-        )  # fmt: skip
+        )
     delayed = _DELAYED.search(done.stdout)
     return Analyzed(
-        int(count[1]), float(rate[1]),
+        int(count[1]),
+        float(rate[1]),
         {int(p): int(us) / 1000 for p, us in _POINT.findall(done.stdout)},
         float(delayed[1]) / 100 if delayed else 0.0,
         (children_s() - before) / (window_ms * _WINDOWS / 1000),
-    )  # fmt: skip
+    )
 
 
 def _binary() -> Path:
@@ -115,9 +135,11 @@ def _binary() -> Path:
     wheels = list(_FOLDER.glob("tritonclient-*.whl"))
     if done.returncode or not wheels:
         raise UsageError(
-            _PACKAGE, found="it cannot be fetched", wanted="the wheel that carries perf_analyzer",
+            _PACKAGE,
+            found="it cannot be fetched",
+            wanted="the wheel that carries perf_analyzer",
             details=done.stderr[-1000:],
-        )  # fmt: skip
+        )
     with zipfile.ZipFile(wheels[0]) as wheel:
         name = next(name for name in wheel.namelist() if _MEMBER.fullmatch(name))
         part = file.with_suffix(".part")
@@ -140,9 +162,11 @@ def _check(file: Path) -> None:
     missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
     if missing:
         raise UsageError(
-            "perf_analyzer", found=f"no {', '.join(missing)}", wanted="the libraries that it needs",
+            "perf_analyzer",
+            found=f"no {', '.join(missing)}",
+            wanted="the libraries that it needs",
             todo="apt-get install libb64-0d; libcudart comes with the server's environment: make setup",
-        )  # fmt: skip
+        )
 
 
 def _environment() -> dict[str, str]:

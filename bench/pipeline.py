@@ -52,16 +52,11 @@ class _Measured:
 def run(setting: Setting) -> Report:
     """Rates and latencies of the digits pipeline with native steps and network over those in Python."""
     if setting.address is not None:
-        raise UsageError(
-            "--address", found=setting.address, wanted="none: two servers are compared"
-        )
+        raise UsageError("--address", found=setting.address, wanted="none: two servers are compared")
     body = _request(setting.repository)
     ratios: list[Ratio] = []
     with ExitStack() as stack:
-        servers = {
-            kind: stack.enter_context(_served(setting.repository, kind))
-            for kind in (NATIVE, PYTHON)
-        }
+        servers = {kind: stack.enter_context(_served(setting.repository, kind)) for kind in (NATIVE, PYTHON)}
         for callers in CALLERS:
             rounds = [_round(setting, servers, body, callers, n) for n in range(setting.rounds)]
             ratios += _ratios(callers, rounds)
@@ -78,11 +73,7 @@ def _request(repository: Path) -> Body:
 
     file = repository / f"{PIPELINE}_decode_image" / "warmup" / "image"
     if not file.is_file():
-        raise UsageError(
-            str(file),
-            found="no such file",
-            todo="build the models first: python tools/build_repo.py",
-        )
+        raise UsageError(str(file), found="no such file", todo="build the models first: python tools/build_repo.py")
     request = messages.ModelInferRequest(model_name=PIPELINE)
     request.inputs.add(name="image", datatype="BYTES", shape=[1, 1])
     request.raw_input_contents.append(file.read_bytes())
@@ -97,19 +88,21 @@ def _served(repository: Path, kind: str) -> Iterator[_Server]:
 
     with (
         serve(
-            repository, models=[PIPELINE], grpc_port=0, metrics_port=0, root=ROOT,
+            repository,
+            models=[PIPELINE],
+            grpc_port=0,
+            metrics_port=0,
+            root=ROOT,
             backend="native" if kind == NATIVE else "python",
         ) as endpoint,
         grpc.insecure_channel(endpoint.grpc) as channel,
-    ):  # fmt: skip
+    ):
         config = asked(channel, "Config", PIPELINE).config
         parts = [step.model_name for step in config.ensemble_scheduling.step]
         yield _Server(endpoint.grpc, endpoint.pid, channel, parts)
 
 
-def _round(
-    setting: Setting, servers: dict[str, _Server], body: Body, callers: int, turn: int
-) -> dict[str, _Measured]:
+def _round(setting: Setting, servers: dict[str, _Server], body: Body, callers: int, turn: int) -> dict[str, _Measured]:
     """Each server once; the order turns from round to round."""
     order = sorted(servers, reverse=turn % 2 == 1)
     return {kind: _measured(setting, servers[kind], body, callers) for kind in order}
@@ -118,10 +111,7 @@ def _round(
 def _measured(setting: Setting, server: _Server, body: Body, callers: int) -> _Measured:
     """Over one connection for eight callers, as a client's pool has."""
     before, used = _spent(server), cpu_s(server.pid)
-    load = h2load(
-        server.address, body, callers=callers, connections=max(1, callers // 8),
-        seconds=setting.seconds,
-    )  # fmt: skip
+    load = h2load(server.address, body, callers=callers, connections=max(1, callers // 8), seconds=setting.seconds)
     used = cpu_s(server.pid) - used
     after = _spent(server)
     count = after[PIPELINE][0] - before[PIPELINE][0]
@@ -157,17 +147,9 @@ def _ratios(callers: int, rounds: Sequence[dict[str, _Measured]]) -> list[Ratio]
             at_least=TIMES_FASTER,
             facts=facts,
         ),
-        Ratio(
-            f"{name}: requests/s over {PER_S:.0f}",
-            [n.load.per_s / PER_S for n in native],
-            at_least=1,
-        ),
-        Ratio(
-            f"{name}: p50 over {P50_MS:.0f} ms", [n.load.p50_ms / P50_MS for n in native], at_most=1
-        ),
-        Ratio(
-            f"{name}: p95 over {P95_MS:.0f} ms", [n.load.p95_ms / P95_MS for n in native], at_most=1
-        ),
+        Ratio(f"{name}: requests/s over {PER_S:.0f}", [n.load.per_s / PER_S for n in native], at_least=1),
+        Ratio(f"{name}: p50 over {P50_MS:.0f} ms", [n.load.p50_ms / P50_MS for n in native], at_most=1),
+        Ratio(f"{name}: p95 over {P95_MS:.0f} ms", [n.load.p95_ms / P95_MS for n in native], at_most=1),
     ]
 
 

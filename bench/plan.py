@@ -90,9 +90,7 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
             facts = {"simulated, measured: ms": tails} if what == "p99" else {}
             ratios.append(Ratio(f"{name}: {what}", of_all[:, at].tolist(), *bound, facts))
     ratios[0].facts["at most, requests/s"] = [round(each.most_per_s, 1) for each in rounds]
-    ratios[0].facts["seconds of the processors that others of the host took meanwhile"] = round(
-        stolen, 1
-    )
+    ratios[0].facts["seconds of the processors that others of the host took meanwhile"] = round(stolen, 1)
     return ratios
 
 

@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def output(python: Path, module: str, *arguments: str) -> dict[str, Any]:
     """Run one of this package's programs in its own process and read the JSON it prints."""
-    path = os.pathsep.join(
-        filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")])
-    )
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [str(python), "-m", module, *arguments],
         capture_output=True,

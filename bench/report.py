@@ -91,10 +91,7 @@ def write_json(report: Report, path: Path) -> None:
             "system": platform.platform(),
         },
         "holds": report.holds,
-        "ratios": [
-            asdict(ratio) | {"median": ratio.median, "holds": ratio.holds}
-            for ratio in report.ratios
-        ],
+        "ratios": [asdict(ratio) | {"median": ratio.median, "holds": ratio.holds} for ratio in report.ratios],
         **report.more,
     }
     path.write_text(json.dumps(content, indent=2) + "\n")

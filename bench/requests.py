@@ -27,9 +27,7 @@ def asked(channel: Any, method: str, model: str) -> Any:
     return getattr(messages, f"Model{method}Response").FromString(answer)
 
 
-def made_up(
-    channel: Any, model: str, length: int = DEFAULT_LENGTH
-) -> dict[str, tuple[str, NDArray[Any]]]:
+def made_up(channel: Any, model: str, length: int = DEFAULT_LENGTH) -> dict[str, tuple[str, NDArray[Any]]]:
     """One item: type and array of each input, open axes with `length`."""
     batched = asked(channel, "Config", model).config.max_batch_size > 0
     inputs = asked(channel, "Metadata", model).inputs
@@ -54,16 +52,10 @@ def grpc_request(channel: Any, model: str, item: dict[str, tuple[str, NDArray[An
 def http_request(model: str, item: dict[str, tuple[str, NDArray[Any]]]) -> Body:
     """For h2load: tensors as bytes behind the JSON (Triton's binary tensor data extension), both ways."""
     inputs = [
-        {
-            "name": name, "datatype": datatype, "shape": array.shape,
-            "parameters": {"binary_data_size": array.nbytes},
-        }
+        {"name": name, "datatype": datatype, "shape": array.shape, "parameters": {"binary_data_size": array.nbytes}}
         for name, (datatype, array) in item.items()
-    ]  # fmt: skip
+    ]
     head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     content = head + b"".join(array.tobytes() for _, array in item.values())
-    headers = {
-        "content-type": "application/octet-stream",
-        "inference-header-content-length": str(len(head)),
-    }
+    headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(head))}
     return Body(f"/v2/models/{model}/infer", content, headers, http=True)

@@ -74,9 +74,7 @@ class RuntimeApi:
     def invoke(self, event: Any, timeout_s: float = 60) -> Outcome:
         """Hand an event out and wait for what comes of it; `queue.Empty` where nothing does."""
         identity = str(uuid.uuid4())
-        self._events.put(
-            (identity, event if isinstance(event, bytes) else json.dumps(event).encode())
-        )
+        self._events.put((identity, event if isinstance(event, bytes) else json.dumps(event).encode()))
         found, outcome = self._outcomes.get(timeout=timeout_s)
         if found != identity:
             raise RuntimeError(f"an answer to {found}, not to {identity}")
@@ -212,8 +210,12 @@ def function(
         began = time.monotonic()
         with subprocess.Popen(
             command or [python, "-m", "awslambdaric", "handler.handler"],
-            cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        ) as process:  # fmt: skip
+            cwd=folder,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
             try:
                 while not api.asked.wait(0.1):
                     if process.poll() is not None:
@@ -224,9 +226,13 @@ def function(
 
 
 def http_event(
-    path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None,
+    path: str,
+    body: bytes = b"",
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
     stage: str = "$default",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """HTTP as a function's URL and API Gateway hand it on: payload format 2.0, the body in base64."""
     import base64
 
@@ -239,8 +245,10 @@ def http_event(
         "requestContext": {
             "accountId": "anonymous",
             "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1"},
-            "requestId": "7c1f", "stage": stage, "timeEpoch": 0,
+            "requestId": "7c1f",
+            "stage": stage,
+            "timeEpoch": 0,
         },
         "body": base64.b64encode(body).decode(),
         "isBase64Encoded": True,
-    }  # fmt: skip
+    }

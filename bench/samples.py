@@ -23,11 +23,7 @@ _TOKENS = (1000, 30000)  # ordinary words of BERT's vocabulary; special tokens c
 
 
 def sample(
-    shapes: Mapping[str, Sequence[int]],
-    dtypes: Mapping[str, str],
-    *,
-    length: int = DEFAULT_LENGTH,
-    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], *, length: int = DEFAULT_LENGTH, seed: int = 0
 ) -> dict[str, NDArray[Any]]:
     """Arrays for inputs of these shapes, open axes (below 1) set to `length`.
 

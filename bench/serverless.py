@@ -57,9 +57,7 @@ def run(setting: Setting) -> Report:
                 made = bundle(ROOT, model, variant)
                 write_bundle(folders[variant], made)
                 notes.append(f"{model} {variant}: {made.variant}")
-            for (
-                folder
-            ) in folders.values():  # what a disk has to read the first time counts for nobody
+            for folder in folders.values():  # what a disk has to read the first time counts for nobody
                 _measured(folder)
             rounds = [_round(folders, turn) for turn in range(setting.rounds)]
             ratios += _ratios(model, rounds)
@@ -117,10 +115,7 @@ def _ratios(model: str, rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> 
         Ratio(
             f"{model}, {name}",
             [each[INT8][key] / each[FP32][key] for each in rounds],
-            facts={
-                variant: _spread([each[variant][key] for each in rounds])
-                for variant in (FP32, INT8)
-            },
+            facts={variant: _spread([each[variant][key] for each in rounds]) for variant in (FP32, INT8)},
         )
         for name, key in _STARTS.items()
     ]
@@ -136,9 +131,7 @@ def _sizes(model: str, folders: Mapping[str, Path], notes: list[str]) -> list[Ra
     made = [_size(f"{model}, bytes of the function's files", files)]
     images = {variant: _image(folder) for variant, folder in folders.items()}
     if not all(images.values()):
-        notes.append(
-            f"{model}: no image: docker or its base {BASE} is absent (TRITONKIT_BASE names another)"
-        )
+        notes.append(f"{model}: no image: docker or its base {BASE} is absent (TRITONKIT_BASE names another)")
         return made
     return [*made, _size(f"{model}, bytes of the image", images)]
 

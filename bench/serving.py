@@ -94,9 +94,7 @@ def _serving(setting: Setting) -> Iterator[tuple[str, Path, str]]:
     ):
         built = resnet50_repository(Path(folder), {"variant": PLAIN})
         shutil.copytree(built / RESNET, repository / RESNET)
-        with serve(
-            repository, grpc_port=0, metrics_port=0, root=ROOT, backend="native"
-        ) as endpoint:
+        with serve(repository, grpc_port=0, metrics_port=0, root=ROOT, backend="native") as endpoint:
             yield endpoint.grpc, repository, ceiling
 
 
@@ -152,9 +150,7 @@ def _round(setting: Setting, address: str, model: _Served, best: int) -> dict[in
     return loads
 
 
-def _engine(
-    setting: Setting, model: _Served, batches: Sequence[int], seconds: float
-) -> dict[int, float]:
+def _engine(setting: Setting, model: _Served, batches: Sequence[int], seconds: float) -> dict[int, float]:
     """Items per second of the engine alone at each of these batch sizes."""
     measured = output(
         setting.engine_python,
@@ -169,12 +165,7 @@ def _engine(
 
 def _load(setting: Setting, address: str, model: str, callers: int) -> dict[str, Any]:
     measured = output(
-        Path(sys.executable),
-        "bench.load",
-        address,
-        model,
-        f"--concurrency={callers}",
-        f"--seconds={setting.seconds}",
+        Path(sys.executable), "bench.load", address, model, f"--concurrency={callers}", f"--seconds={setting.seconds}"
     )
     if measured["failures"]:
         raise ClientError(
@@ -212,10 +203,7 @@ def _of_ceiling(model: _Served, loads: Sequence[_Loaded], callers: int) -> Ratio
         facts={
             "limit by the network's own time": round(statistics.median(limits), 3),
             "of that limit": round(
-                statistics.median(
-                    share / limit for share, limit in zip(shares, limits, strict=True)
-                ),
-                3,
+                statistics.median(share / limit for share, limit in zip(shares, limits, strict=True)), 3
             ),
             "p50, p95, p99 ms of the empty backend": [
                 _median([load.ceiling for load in loads], f"p{point}_ms") for point in (50, 95, 99)

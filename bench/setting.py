@@ -44,9 +44,7 @@ class Setting:
     svg: Path | None = None
 
 
-def chosen(
-    option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]
-) -> list[str]:
+def chosen(option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> list[str]:
     """What an option names, or all.
 
     Raises:

@@ -25,10 +25,7 @@ NEVER = "never"
 POLICIES = {
     NEVER: {"session.intra_op.allow_spinning": "0"},
     **{
-        f"for {us} us within a run": {
-            "session.intra_op.spin_duration_us": us,
-            "session.force_spinning_stop": "1",
-        }
+        f"for {us} us within a run": {"session.intra_op.spin_duration_us": us, "session.force_spinning_stop": "1"}
         for us in ("5", "20", "50", "100")
     },
     "always, as by default": {},
@@ -42,10 +39,8 @@ def run(setting: Setting) -> Report:
     if not files:
         raise UsageError(
             str(setting.repository / "sentences_network"), found="no model.onnx", todo="python tools/build_repo.py"
-        )  # fmt: skip
-    sessions = {
-        name: [_open(files[-1], entries) for _ in range(2)] for name, entries in POLICIES.items()
-    }
+        )
+    sessions = {name: [_open(files[-1], entries) for _ in range(2)] for name, entries in POLICIES.items()}
     rates: dict[tuple[str, int, int], list[float]] = {}
     for _ in range(setting.rounds):
         for batch, count, name in product(BATCHES, (1, 2), POLICIES):
@@ -54,19 +49,14 @@ def run(setting: Setting) -> Report:
     ratios = [
         Ratio(
             f"{_WORDS[count]}, batches of {batch}: spinning {name} / {NEVER}",
-            [
-                a / b
-                for a, b in zip(rates[name, batch, count], rates[NEVER, batch, count], strict=True)
-            ],
+            [a / b for a, b in zip(rates[name, batch, count], rates[NEVER, batch, count], strict=True)],
             facts={"items/s": " ".join(f"{rate:.0f}" for rate in rates[name, batch, count])},
         )
         for count, batch, name in product((1, 2), BATCHES, POLICIES)
         if name != NEVER
     ]
     version = need("onnxruntime", "build").__version__
-    return Report(
-        "spinning", f"sentences_network in process, ONNX Runtime {version}, {cores()} threads each", ratios
-    )  # fmt: skip
+    return Report("spinning", f"sentences_network in process, ONNX Runtime {version}, {cores()} threads each", ratios)
 
 
 _WORDS = {1: "one network", 2: "two at once"}

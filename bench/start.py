@@ -24,9 +24,7 @@ __all__ = ["start_round", "start_shares"]
 _COLD = "cold"
 PHASES = ("fetch", "verify", "start", "load", "warm", "verify again, beside")
 _FETCHED = re.compile(r"fetched in ([0-9.]+) s, verified in ([0-9.]+) s")
-_READY = re.compile(
-    r"ready after [0-9.]+ s: checked in ([0-9.]+) s, loaded and warmed in ([0-9.]+) s"
-)
+_READY = re.compile(r"ready after [0-9.]+ s: checked in ([0-9.]+) s, loaded and warmed in ([0-9.]+) s")
 
 
 def start_round(repository: Path) -> dict[str, float]:
@@ -38,10 +36,25 @@ def start_round(repository: Path) -> dict[str, float]:
         give(models)
         Path(folder).chmod(0o711)
         said = command(
-            "docker", "run", "--rm", "--read-only", "--cap-drop", "ALL", *user(), f"--cpus={cores()}",
-            "--memory=256m", "--volume", f"{repository}:/source:ro", "--volume", f"{models}:/models",
-            "--entrypoint", "python3", IMAGE, "-IS", "/opt/tritonkit/fetch.py",
-        )  # fmt: skip
+            "docker",
+            "run",
+            "--rm",
+            "--read-only",
+            "--cap-drop",
+            "ALL",
+            *user(),
+            f"--cpus={cores()}",
+            "--memory=256m",
+            "--volume",
+            f"{repository}:/source:ro",
+            "--volume",
+            f"{models}:/models",
+            "--entrypoint",
+            "python3",
+            IMAGE,
+            "-IS",
+            "/opt/tritonkit/fetch.py",
+        )
         fetch, verify = map(float, _found(_FETCHED, said))
         began, whole = _started(models)
         _, unverified = _started(models, "--no-verify")
@@ -56,13 +69,14 @@ def start_shares(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
     made = []
     for phase in PHASES:
         seconds = [each[phase] for each in rounds]
-        figures = [
-            round(each, 2) for each in (statistics.median(seconds), min(seconds), max(seconds))
-        ]
-        made.append(Ratio(
-            f"pod's start, {phase}, of the whole", [each[phase] / sum(each.values()) for each in rounds],
-            facts={"s, median, min, max": figures},
-        ))  # fmt: skip
+        figures = [round(each, 2) for each in (statistics.median(seconds), min(seconds), max(seconds))]
+        made.append(
+            Ratio(
+                f"pod's start, {phase}, of the whole",
+                [each[phase] / sum(each.values()) for each in rounds],
+                facts={"s, median, min, max": figures},
+            )
+        )
     return made
 
 

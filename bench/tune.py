@@ -57,15 +57,10 @@ def _model(setting: Setting, model: str) -> list[Ratio]:
     with prepared(TunePlan(ROOT, model, slo)) as ready:
         space = Space(ready.space.groups, BATCHES, DELAYS_US, preferred=False)
         grid = _exhaustive(setting, ready, space, slo)
-        search = Search(
-            ready.server, ready.generator, slo, space, ready.now, ready.shapes, BUDGET_S,
-            setting.seconds,
-        )  # fmt: skip
+        search = Search(ready.server, ready.generator, slo, space, ready.now, ready.shapes, BUDGET_S, setting.seconds)
         outcome = search.run()
         if outcome.best is None:
-            raise UsageError(
-                f"{model}: {slo}", found="nothing holds the target here", wanted="a faster machine"
-            )
+            raise UsageError(f"{model}: {slo}", found="nothing holds the target here", wanted="a faster machine")
         found = outcome.best.point
         rounds = [_pair(setting, ready, found, grid.best, slo) for _ in range(setting.rounds)]
         held = [_held(setting, ready, outcome, slo, turn) for turn in range(setting.rounds)]
@@ -104,15 +99,11 @@ def _exhaustive(setting: Setting, ready: Ready, space: Space, slo: Slo) -> _Grid
 
 def _rate(setting: Setting, ready: Ready, point: Point, slo: Slo) -> tuple[float, int]:
     ready.server.serve(point)
-    found = find_rate(
-        ready.generator, slo, trial_s=setting.seconds, longest_s=2 * setting.seconds, repeats=2
-    )
+    found = find_rate(ready.generator, slo, trial_s=setting.seconds, longest_s=2 * setting.seconds, repeats=2)
     return found.low, len(found.trials)
 
 
-def _pair(
-    setting: Setting, ready: Ready, found: Point, best: Point, slo: Slo
-) -> tuple[float, float]:
+def _pair(setting: Setting, ready: Ready, found: Point, best: Point, slo: Slo) -> tuple[float, float]:
     """Both again, one after the other; of one and the same point once."""
     mine, _ = _rate(setting, ready, found, slo)
     if found == best:
@@ -124,9 +115,7 @@ def _held(setting: Setting, ready: Ready, outcome: Outcome, slo: Slo, turn: int)
     """A fresh run of the best at its rate."""
     assert outcome.best is not None  # noqa: S101
     ready.server.serve(outcome.best.point)
-    load = OpenLoad(
-        outcome.best.rate_per_s, 2 * setting.seconds, arrivals=Arrivals(seed=1000 + turn), slo=slo
-    )
+    load = OpenLoad(outcome.best.rate_per_s, 2 * setting.seconds, arrivals=Arrivals(seed=1000 + turn), slo=slo)
     (series,) = ready.generator.run(load).series
     percent, target_ms = slo.tightest
     return series.latency.at(percent) / target_ms if series.latency else float("inf")

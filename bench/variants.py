@@ -43,18 +43,14 @@ def run(setting: Setting) -> Report:
     """The fastest gated ResNet-50 served in batches over FP32 served one by one; sizes and drops of others."""
     found = {model: _built(model, variants) for model, variants in SHIPPED.items()}
     best = max(
-        (r for r in found["resnet50"] if r.passed and r.timing),
-        key=lambda r: r.timing.per_s if r.timing else 0.0,
+        (r for r in found["resnet50"] if r.passed and r.timing), key=lambda r: r.timing.per_s if r.timing else 0.0
     )
     quick = min(
         (r for r in found["resnet50"] if r.passed and r.timing and "int8" in r.variant),
         key=lambda r: r.timing.batch1_ms if r.timing else 0.0,
     )
     with _served() as addresses:
-        rounds = [
-            _round(setting, addresses, best.variant, quick.variant, turn)
-            for turn in range(setting.rounds)
-        ]
+        rounds = [_round(setting, addresses, best.variant, quick.variant, turn) for turn in range(setting.rounds)]
     return Report(
         "variants",
         f"ratios on the same {cores()} threads; images/s and ms are of this machine and this run",
@@ -96,13 +92,9 @@ def _served() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         best = resnet50_repository(Path(folder) / "best", {"variant": "auto"})
         plain = resnet50_repository(
-            Path(folder) / "plain",
-            {"variant": PLAIN, "dynamic_batching": False, "max_batch_size": 1},
+            Path(folder) / "plain", {"variant": PLAIN, "dynamic_batching": False, "max_batch_size": 1}
         )
-        with (
-            serve(best, models=[NETWORK], **ports) as fast,
-            serve(plain, models=[NETWORK], **ports) as slow,
-        ):
+        with serve(best, models=[NETWORK], **ports) as fast, serve(plain, models=[NETWORK], **ports) as slow:
             yield {"best": fast.grpc, "plain": slow.grpc}
 
 
@@ -147,15 +139,10 @@ def _round(setting: Setting, addresses: dict[str, str], best: str, quick: str, t
 
 def _load(setting: Setting, address: str) -> dict[str, Any]:
     measured = output(
-        Path(sys.executable), "bench.load", address, NETWORK,
-        f"--concurrency={CALLERS}", f"--seconds={setting.seconds}",
-    )  # fmt: skip
+        Path(sys.executable), "bench.load", address, NETWORK, f"--concurrency={CALLERS}", f"--seconds={setting.seconds}"
+    )
     if measured["failures"]:
-        raise GateError(
-            NETWORK,
-            found=f"{measured['failures']} requests failed",
-            details=measured["first_failure"],
-        )
+        raise GateError(NETWORK, found=f"{measured['failures']} requests failed", details=measured["first_failure"])
     return measured
 
 
@@ -209,9 +196,7 @@ def _sizes(found: dict[str, tuple[Result, ...]]) -> list[Ratio]:
             quality = result.artifact.quality
             if "int8" in result.variant:
                 size = result.artifact.size_bytes / plain.size_bytes
-                ratios.append(
-                    Ratio(f"{model} {result.variant}: bytes / FP32", [size], at_most=0.27)
-                )
+                ratios.append(Ratio(f"{model} {result.variant}: bytes / FP32", [size], at_most=0.27))
             if quality is not None and result.passed and result.variant != "teacher":
                 most = MOST_DROP.get(result.variant, 0.01)
                 ratios.append(
@@ -234,9 +219,7 @@ def _smaller(digits: Sequence[Result]) -> list[Ratio]:
         small = by_name[variant]
         ratios.append(
             Ratio(
-                f"digits {variant}: parameters / teacher's",
-                [_parameters(small) / _parameters(teacher)],
-                at_most=most,
+                f"digits {variant}: parameters / teacher's", [_parameters(small) / _parameters(teacher)], at_most=most
             )
         )
         if small.timing and teacher.timing:

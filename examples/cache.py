@@ -14,9 +14,7 @@ from tritonkit.client import Cache, Client
 
 def main() -> None:
     """Ask three times, the last time as another process would: with an empty cache of its own."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--address", default="127.0.0.1:8001")
     parser.add_argument("--redis", default="redis://127.0.0.1:6379")

@@ -15,9 +15,7 @@ from tritonkit.errors import ClientError
 
 def main() -> int:
     """Print each file's best label; 1 if the model could not read one of them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--address", default="127.0.0.1:8001")
     parser.add_argument("--model", default="digits")

@@ -17,12 +17,8 @@ from tritonkit.client import Client, Hedge
 
 def main() -> None:
     """Call many times, and print who answered and how many requests were sent again."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "addresses", nargs="+", help="host:port, or dns:host:port for all of a name"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("addresses", nargs="+", help="host:port, or dns:host:port for all of a name")
     parser.add_argument("--image", type=Path, required=True)
     parser.add_argument("--calls", type=int, default=1000)
     options = parser.parse_args()

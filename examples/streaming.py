@@ -13,19 +13,14 @@ from tritonkit.client import Client
 
 def main() -> None:
     """Print each word when it arrives."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--address", default="127.0.0.1:8001")
     parser.add_argument("--most", type=int, default=100, help="stop after so many words (100)")
     options = parser.parse_args()
 
     # Leaving the block before the last answer tells the server to stop.
-    with (
-        Client(options.address) as client,
-        client.model("words").stream(text=options.text) as replies,
-    ):
+    with Client(options.address) as client, client.model("words").stream(text=options.text) as replies:
         for count, reply in enumerate(replies, start=1):
             print(reply["word"][0].decode(), flush=True)
             if count == options.most:

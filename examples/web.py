@@ -16,14 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from tritonkit.client import Adaptive, AsyncClient, Limit
-from tritonkit.errors import (
-    ClientError,
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    Overloaded,
-    ServerUnavailable,
-)
+from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, InvalidInput, Overloaded, ServerUnavailable
 
 STATUS: dict[type, int] = {
     InvalidInput: 422,  # refused before it was sent

@@ -194,9 +194,7 @@ def _init(environment: Any, runner: Any, **_: Any) -> None:
     hooks.test_stopping.add_listener(lambda **_: RUN.end())
     hooks.request.add_listener(RUN.record)
     hooks.reset_stats.add_listener(lambda **_: RUN.reset())
-    hooks.spawning_complete.add_listener(
-        lambda **_: RUN.reset() if environment.reset_stats else None
-    )
+    hooks.spawning_complete.add_listener(lambda **_: RUN.reset() if environment.reset_stats else None)
     if isinstance(runner, WorkerRunner):
         hooks.report_to_master.add_listener(RUN.give)
         return

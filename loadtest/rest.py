@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 
     from tritonkit.client import ModelSignature
 
-__all__ = [
-    "LENGTH_HEADER",
-    "RestCall",
-    "check_ready",
-    "connect",
-    "decode",
-    "encode",
-    "infer",
-    "size_of",
-]
+__all__ = ["LENGTH_HEADER", "RestCall", "check_ready", "connect", "decode", "encode", "infer", "size_of"]
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 OK = 200
@@ -58,9 +49,7 @@ def encode(signature: ModelSignature, inputs: Mapping[str, Any]) -> RestCall:
         datatype = signature.inputs[name].datatype
         raws.append(to_raw(array, datatype))
         size = {"binary_data_size": len(raws[-1])}
-        described.append(
-            {"name": name, "datatype": datatype, "shape": array.shape, "parameters": size}
-        )
+        described.append({"name": name, "datatype": datatype, "shape": array.shape, "parameters": size})
     header = json.dumps({"inputs": described, "parameters": {"binary_data_output": True}}).encode()
     headers = {"Content-Type": "application/octet-stream", LENGTH_HEADER: str(len(header))}
     return RestCall(signature.name, b"".join([header, *raws]), headers)
@@ -87,12 +76,8 @@ def connect(address: str, timeout_s: float = TIMEOUT_S) -> Any:
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(
-            f"HTTP address {address!r}", found="no host and port", wanted="such as 127.0.0.1:8000"
-        )
-    return HTTPClient(
-        host.strip("[]"), int(port), connection_timeout=timeout_s, network_timeout=timeout_s
-    )
+        raise UsageError(f"HTTP address {address!r}", found="no host and port", wanted="such as 127.0.0.1:8000")
+    return HTTPClient(host.strip("[]"), int(port), connection_timeout=timeout_s, network_timeout=timeout_s)
 
 
 def check_ready(address: str, timeout_s: float) -> None:

@@ -74,12 +74,7 @@ class Run:
                     wanted="users who call over gRPC alone: leave --rest and RestUser out",
                 )
             self.items[model] = [
-                Item(
-                    model,
-                    request,
-                    kind,
-                    rest.encode(signature, request.inputs) if over_http else None,
-                )
+                Item(model, request, kind, rest.encode(signature, request.inputs) if over_http else None)
                 for request in requests
             ]
 
@@ -104,9 +99,14 @@ class Run:
         self._started = None
 
     def record(
-        self, request_type: str, name: str, response_time: float, response_length: int,
-        exception: Exception | None, **_: Any,
-    ) -> None:  # fmt: skip
+        self,
+        request_type: str,
+        name: str,
+        response_time: float,
+        response_length: int,
+        exception: Exception | None,
+        **_: Any,
+    ) -> None:
         """Count a request; takes what Locust's `request` event gives."""
         self._recorder.add(request_type, name, response_time, response_length, _words(exception))
 

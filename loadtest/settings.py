@@ -54,50 +54,85 @@ def add_options(parser: Any, default_models: Sequence[str]) -> None:
     parser.set_defaults(host=ADDRESS, web_host=_PAGE_HOST)
     option = parser.add_argument
     option(
-        "--http-host", env_var="LOADTEST_HTTP_HOST", default="", metavar="HOST:PORT",
+        "--http-host",
+        env_var="LOADTEST_HTTP_HOST",
+        default="",
+        metavar="HOST:PORT",
         help=f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
-    )  # fmt: skip
+    )
     option(
-        "--models", env_var="LOADTEST_MODELS", default=",".join(default_models),
-        metavar="NAME,NAME", help="Models to call, of those in models/",
-    )  # fmt: skip
+        "--models",
+        env_var="LOADTEST_MODELS",
+        default=",".join(default_models),
+        metavar="NAME,NAME",
+        help="Models to call, of those in models/",
+    )
     option(
-        "--weights", env_var="LOADTEST_WEIGHTS", default="", metavar="NAME=N,NAME=N",
+        "--weights",
+        env_var="LOADTEST_WEIGHTS",
+        default="",
+        metavar="NAME=N,NAME=N",
         help="How often each model is called beside the others; 1 by default",
-    )  # fmt: skip
+    )
     option(
-        "--think-time", env_var="LOADTEST_THINK_TIME", default="100ms", metavar="TIME",
+        "--think-time",
+        env_var="LOADTEST_THINK_TIME",
+        default="100ms",
+        metavar="TIME",
         help="A user's pause before its next request, on average: 100ms, 1s, 0ms for none",
-    )  # fmt: skip
+    )
     option(
-        "--sequence-calls", env_var="LOADTEST_SEQUENCE_CALLS", type=int, default=SEQUENCE_CALLS, metavar="N",
+        "--sequence-calls",
+        env_var="LOADTEST_SEQUENCE_CALLS",
+        type=int,
+        default=SEQUENCE_CALLS,
+        metavar="N",
         help="Calls of each sequence, for models that keep state",
-    )  # fmt: skip
+    )
     option(
-        "--shape", env_var="LOADTEST_SHAPE", default="steady", choices=list(SHAPES),
+        "--shape",
+        env_var="LOADTEST_SHAPE",
+        default="steady",
+        choices=list(SHAPES),
         help="How the number of users changes during the run",
-    )  # fmt: skip
+    )
     option(
-        "--thresholds", env_var="LOADTEST_THRESHOLDS", metavar="FILE", include_in_web_ui=False,
+        "--thresholds",
+        env_var="LOADTEST_THRESHOLDS",
+        metavar="FILE",
+        include_in_web_ui=False,
         default=str(Path(__file__).parent / "thresholds.yaml"),
         help="Limits for each model; a run that misses one ends with exit code 1",
-    )  # fmt: skip
+    )
     option(
-        "--tier", env_var="LOADTEST_TIER", default="", metavar="NAME", include_in_web_ui=False,
+        "--tier",
+        env_var="LOADTEST_TIER",
+        default="",
+        metavar="NAME",
+        include_in_web_ui=False,
         help="Judge every model by this tier of the thresholds file",
-    )  # fmt: skip
+    )
     option(
-        "--input", action="append", metavar="NAME=VALUE", include_in_web_ui=False,
+        "--input",
+        action="append",
+        metavar="NAME=VALUE",
+        include_in_web_ui=False,
         help="An input of the only model, as of `tritonkit call`; by default its own example or samples",
-    )  # fmt: skip
+    )
     option(
-        "--outside", action="store_true", include_in_web_ui=False,
+        "--outside",
+        action="store_true",
+        include_in_web_ui=False,
         help="The models need no folder in models/: the server knows them",
-    )  # fmt: skip
+    )
     option(
-        "--report-json", env_var="LOADTEST_REPORT_JSON", default="", metavar="FILE",
-        include_in_web_ui=False, help="Write the report and the missed limits there",
-    )  # fmt: skip
+        "--report-json",
+        env_var="LOADTEST_REPORT_JSON",
+        default="",
+        metavar="FILE",
+        include_in_web_ui=False,
+        help="Write the report and the missed limits there",
+    )
 
 
 def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Settings:
@@ -143,9 +178,7 @@ def _weights(text: str, models: Sequence[str]) -> dict[str, int]:
         name, _, number = pair.partition("=")
         _need(name.strip(), models, "--weights")
         if not number.strip().isdecimal() or not 0 < int(number) <= 1000:
-            raise UsageError(
-                "--weights", found=repr(pair), wanted="NAME=N with a whole number from 1 to 1000"
-            )
+            raise UsageError("--weights", found=repr(pair), wanted="NAME=N with a whole number from 1 to 1000")
         weights[name.strip()] = int(number)
     return weights
 

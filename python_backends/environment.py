@@ -99,9 +99,7 @@ def is_whole(folder: Path) -> bool:
     return isinstance(facts, dict) and facts.get("made_from") == fingerprint()
 
 
-def make(
-    folder: Path, say: Say, python: str = "", torch: bool = False, hashes: bool = True
-) -> bool:
+def make(folder: Path, say: Say, python: str = "", torch: bool = False, hashes: bool = True) -> bool:
     """Make the environment unless it is there and current; gives whether anything was done.
 
     One that is interrupted is removed, or has no marker and is made again by the next call.
@@ -185,9 +183,7 @@ def choose(python: str = "", fetch: bool = True) -> Interpreter:
     if python:
         found = _probe(shutil.which(python) or python)
         if found is None:
-            raise InstallError(
-                f"{python} is no Python {wanted} with venv", f"name a Python {wanted}"
-            )
+            raise InstallError(f"{python} is no Python {wanted} with venv", f"name a Python {wanted}")
         return found
     fitting = []
     for candidate in _candidates():
@@ -203,8 +199,7 @@ def choose(python: str = "", fetch: bool = True) -> Interpreter:
     raise InstallError(
         f"no Python {wanted} with venv on this machine, and Triton's Python stub needs numpy below 2,"
         " which has no wheel for others",
-        "install one (apt-get install python3.12-venv libpython3.12), or uv, which fetches one"
-        " (pip install uv)",
+        "install one (apt-get install python3.12-venv libpython3.12), or uv, which fetches one (pip install uv)",
     )
 
 
@@ -223,9 +218,7 @@ def _candidates() -> Iterator[str]:
 def _probe(path: str) -> Interpreter | None:
     """What it is; None where it does not run, is of another version or cannot make environments."""
     try:
-        ran = subprocess.run(
-            [path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60
-        )
+        ran = subprocess.run([path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60)
         program, number, version, shared = json.loads(ran.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
@@ -239,10 +232,7 @@ def _from_uv() -> Interpreter | None:
     name = ".".join(map(str, VERSIONS[0]))
     subprocess.run([uv, "python", "install", name], capture_output=True, check=False)
     found = subprocess.run(
-        [uv, "python", "find", "--managed-python", name],
-        capture_output=True,
-        text=True,
-        check=False,
+        [uv, "python", "find", "--managed-python", name], capture_output=True, text=True, check=False
     )
     return _probe(found.stdout.strip()) if found.returncode == 0 else None
 
@@ -256,9 +246,7 @@ def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
             return "uv"
         say("uv cannot make the environment: pip does")
         shutil.rmtree(folder, ignore_errors=True)
-    ran = subprocess.run(
-        [chosen.path, "-m", "venv", str(folder)], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([chosen.path, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         raise InstallError(_last_line(ran.stdout + ran.stderr), "use another Python with --python")
     return "pip"
@@ -269,8 +257,7 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
     python = str(folder / "bin" / "python")
     words = ["--only-binary", ":all:", "-r", str(requirements)]
     words += ["--require-hashes"] if requirements == LOCK else []
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words,
-           "--progress-bar", "off"]  # fmt: skip
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *words, "--progress-bar", "off"]
     uv = shutil.which("uv")
     if uv is not None:
         code, text = _run([uv, "pip", "install", "--python", python, "--no-progress", *words], say)
@@ -300,9 +287,12 @@ def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
     """Exit code and output; what is downloaded is said."""
     lines = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "VIRTUAL_ENV": "", "PYTHONPATH": ""},
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None  # noqa: S101 - asked for above
         for line in process.stdout:
             lines.append(line.strip())
@@ -349,8 +339,10 @@ def _build(folder: Path, *words: str) -> str:
     script = HERE / "native" / "build.py"
     ran = subprocess.run(
         [str(folder / "bin" / "python"), str(script), "--venv", str(folder), *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return _last_line(ran.stderr) if ran.returncode else ""
 
 
@@ -383,9 +375,12 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         done = make(
-            arguments.folder.absolute(), lambda text: print(text, flush=True),  # noqa: T201
-            arguments.python, arguments.torch, not arguments.no_hashes,
-        )  # fmt: skip
+            arguments.folder.absolute(),
+            lambda text: print(text, flush=True),  # noqa: T201
+            arguments.python,
+            arguments.torch,
+            not arguments.no_hashes,
+        )
     except (InstallError, OSError) as error:
         todo = f"; {error.todo}" if isinstance(error, InstallError) else ""
         print(f"{arguments.folder}: {error}{todo}", file=sys.stderr)  # noqa: T201

@@ -33,10 +33,16 @@ pytest_plugins = ["tests.counts", "tests.once", "tests.parts", "tests.stores"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 _CHROMIUM = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
     "--window-size=1400,1500",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="session")

@@ -41,9 +41,7 @@ class SilentFile(pytest.Item):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add a failing test for each file below the folders that were asked for which gave none.
 
     Before `-m` and `-k` take tests away; a file that cannot be imported is an error of its own.

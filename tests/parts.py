@@ -122,69 +122,73 @@ def cluster() -> bool:
 
 
 PARTS = {
-    "buildah": Part(
-        "buildah", programs("buildah"), "apt-get install buildah", demanded=False
-    ),
+    "buildah": Part("buildah", programs("buildah"), "apt-get install buildah", demanded=False),
     "chromium": Part(
-        "Chromium", programs("chromium", "chromedriver"), "apt-get install chromium chromium-driver",
+        "Chromium",
+        programs("chromium", "chromedriver"),
+        "apt-get install chromium chromium-driver",
         fixtures=("browser",),
     ),
     "c++": Part(
-        "C++ compiler", lambda: any(map(program, ("c++", "g++", "clang++"))), "apt-get install g++",
+        "C++ compiler",
+        lambda: any(map(program, ("c++", "g++", "clang++"))),
+        "apt-get install g++",
         fixtures=("native",),
     ),
     "cluster": Part(
-        "Kubernetes cluster", cluster, "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/cluster by"
-        " itself (docs/tests.md)", folders=("cluster",), demanded=False,
+        "Kubernetes cluster",
+        cluster,
+        "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/cluster by itself (docs/tests.md)",
+        folders=("cluster",),
+        demanded=False,
     ),
     "crds": Part(
-        "CustomResourceDefinitions", lambda: any(Path(os.environ.get("TRITONKIT_CRDS", "/nowhere")).glob("*.y*ml")),
-        "TRITONKIT_CRDS=FOLDER, with files of `kubectl get crd NAME --output yaml`", demanded=False,
+        "CustomResourceDefinitions",
+        lambda: any(Path(os.environ.get("TRITONKIT_CRDS", "/nowhere")).glob("*.y*ml")),
+        "TRITONKIT_CRDS=FOLDER, with files of `kubectl get crd NAME --output yaml`",
+        demanded=False,
     ),
     "docker": Part(
-        "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap",
-        fixtures=("daemon",),
+        "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap", fixtures=("daemon",)
     ),
     "envoy": Part("Envoy", in_server("lib/python*/site-packages/envoy*"), "make setup"),
-    "gpu": Part(
-        "NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False
-    ),
+    "gpu": Part("NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False),
     "h2load": Part("h2load", programs("h2load"), "apt-get install nghttp2-client"),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),
     "kserve": Part("KServe's Python server", beside("kserve"), "make kserve", demanded=False),
     "kubectl": Part(
-        "kubectl", programs("kubectl"), "kubectl 1.27 or newer: https://kubernetes.io/docs/tasks/tools/",
-        fixtures=("kustomize",), demanded=False,
+        "kubectl",
+        programs("kubectl"),
+        "kubectl 1.27 or newer: https://kubernetes.io/docs/tasks/tools/",
+        fixtures=("kustomize",),
+        demanded=False,
     ),
     "mlserver": Part("MLServer", beside("mlserver"), "make mlserver"),
-    "mount": Part(
-        "right to mount", may_mount, "run it as root, not in a container",
-        fixtures=("small_disk", "tmpfs"),
-    ),
-    "namespaces": Part(
-        "network namespaces", namespaces, "apt-get install iproute2 iptables",
-    ),
+    "mount": Part("right to mount", may_mount, "run it as root, not in a container", fixtures=("small_disk", "tmpfs")),
+    "namespaces": Part("network namespaces", namespaces, "apt-get install iproute2 iptables"),
     "nginx": Part("nginx", programs("nginx"), "apt-get install nginx-light"),
     "openssl": Part("openssl", programs("openssl"), "apt-get install openssl"),
     "prometheus": Part("Prometheus", programs("prometheus"), "apt-get install prometheus"),
     "promtool": Part("promtool", programs("promtool"), "apt-get install prometheus"),
-    "redis": Part(
-        "Redis", programs("redis-server"), "apt-get install redis-server", fixtures=("start_redis",)
-    ),
+    "redis": Part("Redis", programs("redis-server"), "apt-get install redis-server", fixtures=("start_redis",)),
     "root": Part("root", lambda: os.geteuid() == 0, "run it as root"),
     "s3": Part(
-        "S3 server", lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))), "make setup",
+        "S3 server",
+        lambda: all(map(find_spec, ("s3fs", "moto", "flask_cors"))),
+        "make setup",
         fixtures=("s3", "s3_server"),
     ),
-    "ss": Part(
-        "kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False,
-    ),
+    "ss": Part("kernel that ends connections for ss", kills_connections, "apt-get install iproute2", demanded=False),
     "triton": Part(
-        "Triton", lambda: programs("tritonserver")() or
-        in_server("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")(),
-        "make setup", folders=("server", "hostile"),
+        "Triton",
+        lambda: (
+            programs("tritonserver")()
+            or in_server("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")()
+        ),
+        "make setup",
+        folders=("server", "hostile"),
     ),
-}  # fmt: skip
+}
 """By the name that a test gives to `needs`."""
 
 
@@ -208,9 +212,7 @@ def needed(item: pytest.Item) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the mark."""
-    config.addinivalue_line(
-        "markers", "needs(part, ...): parts of the system; the table is tests/parts.py"
-    )
+    config.addinivalue_line("markers", "needs(part, ...): parts of the system; the table is tests/parts.py")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -231,14 +233,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     """One line at the very end that says what was not tested and what to install."""
     yield
     # A whole module that is skipped has a report without properties.
-    skipped = [
-        getattr(each, "user_properties", []) for each in terminalreporter.getreports("skipped")
-    ]
+    skipped = [getattr(each, "user_properties", []) for each in terminalreporter.getreports("skipped")]
     absent = Counter(name for given in skipped for key, name in given if key == "absent")
     if absent:
         parts = "; ".join(
-            f"{PARTS[name].title} ({count} skipped): {PARTS[name].install}"
-            for name, count in sorted(absent.items())
+            f"{PARTS[name].title} ({count} skipped): {PARTS[name].install}" for name, count in sorted(absent.items())
         )
         terminalreporter.write_line(f"Not tested, because it is absent: {parts}", yellow=True)
 

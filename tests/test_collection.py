@@ -28,20 +28,12 @@ parts.PARTS["nowhere"] = parts.Part("Nowhere", lambda: False, "apt-get install n
 def run(tmp_path: Path) -> Run:
     """pytest with the project's settings and these plugins, over files in a folder of the test's own."""
 
-    def start(
-        *options: str, variables: dict[str, str] | None = None, **files: str
-    ) -> subprocess.CompletedProcess[str]:
+    def start(*options: str, variables: dict[str, str] | None = None, **files: str) -> subprocess.CompletedProcess[str]:
         for name, text in files.items():
             file = tmp_path / f"{name.replace('__', '/')}.py"
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        names = (
-            "tests.counts",
-            "tests.parts",
-            "pytest_timeout",
-            "xdist.plugin",
-            "no:cacheprovider",
-        )
+        names = ("tests.counts", "tests.parts", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
         plugins = [word for name in names for word in ("-p", name)]
         settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(tmp_path)]
         environment = {
@@ -52,8 +44,11 @@ def run(tmp_path: Path) -> Run:
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         return subprocess.run(
             [sys.executable, "-m", "pytest", *plugins, *settings, *options, str(tmp_path)],
-            cwd=PROJECT, capture_output=True, text=True, env=environment | (variables or {}),
-        )  # fmt: skip
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            env=environment | (variables or {}),
+        )
 
     return start
 
@@ -78,10 +73,7 @@ def test_what_a_run_leaves_out_on_purpose_is_no_silence(run: Run, tmp_path: Path
     """A folder that is ignored, and a choice by name."""
     ignored = ("--ignore", str(tmp_path / "other"))
     assert run(*ignored, test_one=TEST, other__test_two="").returncode == 0
-    assert (
-        "1 passed, 1 deselected"
-        in run(*ignored, "-k", "test_it", test_one=TEST + "\ndef test_no(): ...\n").stdout
-    )
+    assert "1 passed, 1 deselected" in run(*ignored, "-k", "test_it", test_one=TEST + "\ndef test_no(): ...\n").stdout
 
 
 def test_an_absent_part_skips_its_tests_and_is_named_at_the_end(run: Run) -> None:
@@ -89,10 +81,7 @@ def test_an_absent_part_skips_its_tests_and_is_named_at_the_end(run: Run) -> Non
     done = run(test_one=NEEDS, conftest=ABSENT)
     assert done.returncode == 0
     assert "1 skipped" in done.stdout
-    assert (
-        "Not tested, because it is absent: Nowhere (1 skipped): apt-get install nowhere"
-        in done.stdout
-    )
+    assert "Not tested, because it is absent: Nowhere (1 skipped): apt-get install nowhere" in done.stdout
 
 
 def test_an_absent_part_is_a_failure_in_ci(run: Run) -> None:
@@ -126,6 +115,20 @@ def test_numbers_by_folder(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "tests/test_collection.py" in printed.splitlines()[-1]
     assert [line.split()[:2] for line in printed.splitlines()[1:3]] == [["wire", "2"], ["all", "2"]]
-    assert table([{"tests/a/test_x.py": {"passed": 1}, "tests/test_y.py": {"failed": 2}}]).split()[
-        4:
-    ] == ["tests", "0", "0", "2", "0", "tests/a", "1", "0", "0", "0", "all", "1", "0", "2", "0"]
+    assert table([{"tests/a/test_x.py": {"passed": 1}, "tests/test_y.py": {"failed": 2}}]).split()[4:] == [
+        "tests",
+        "0",
+        "0",
+        "2",
+        "0",
+        "tests/a",
+        "1",
+        "0",
+        "0",
+        "0",
+        "all",
+        "1",
+        "0",
+        "2",
+        "0",
+    ]

@@ -54,8 +54,11 @@ def test_a_full_disk_is_a_clear_error(write_model: WriteModel, root: Path, varia
     write_model(TORCH, network__py=LINEAR)
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(root), variant],
-        capture_output=True, text=True, check=False, env={**os.environ, "CXX": sys.executable},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CXX": sys.executable},
+    )
     assert done.returncode == 0, done.stderr
     problem = json.loads(done.stdout.rpartition("RESULT")[2])
     assert problem["where"] == str(root / "cache" / "net")
@@ -65,9 +68,7 @@ def test_a_full_disk_is_a_clear_error(write_model: WriteModel, root: Path, varia
     assert left == {"onnx-fp32"}
 
 
-def test_an_older_file_stays_where_the_new_one_has_no_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_file_stays_where_the_new_one_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no unfinished one lies beside it."""
     file = tmp_path / "weights.pt"
     write_whole(file, b"old")

@@ -64,9 +64,7 @@ def test_a_broken_package_is_installed_and_says_why(
     assert "broken_engine" in error.todo
 
 
-def test_a_package_without_the_module_asked_for_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_without_the_module_asked_for_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older version that lacks a part is installed all the same."""
     package(tmp_path, monkeypatch, "")
     assert "is installed and broken" in refused("broken_engine.newer").found
@@ -81,7 +79,5 @@ def test_no_library_reports_what_is_built(tmp_path: Path) -> None:
     """ONNX Runtime keeps what it tells its makers in the user's cache; under `CI` it says nothing by itself."""
     quiet = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in quiet}
-    subprocess.run(
-        [sys.executable, "-c", OPENS_A_MODEL], env=environment | {"HOME": str(tmp_path)}, check=True
-    )
+    subprocess.run([sys.executable, "-c", OPENS_A_MODEL], env=environment | {"HOME": str(tmp_path)}, check=True)
     assert list(tmp_path.rglob("*onnxruntime*")) == []

@@ -19,19 +19,14 @@ def limited(limit: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
     shell = f'{limit}; exec "{sys.executable}" -m tritonkit.cli "$@"'
     return subprocess.run(
         ["/bin/bash", "-c", shell, "tritonkit", *words], capture_output=True, text=True, check=False, cwd=cwd
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("limit", "words"),
-    [
-        ("ulimit -n 20", "open files: 20 (ulimit -n)"),
-        ("ulimit -f 0", "size of a file: 0 MiB (ulimit -f)"),
-    ],
+    [("ulimit -n 20", "open files: 20 (ulimit -n)"), ("ulimit -f 0", "size of a file: 0 MiB (ulimit -f)")],
 )
-def test_no_server_is_started_below_a_limit_that_it_inherits(
-    root: Path, limit: str, words: str
-) -> None:
+def test_no_server_is_started_below_a_limit_that_it_inherits(root: Path, limit: str, words: str) -> None:
     """Before anything is written or started."""
     (root / "model_repository").mkdir()
     error = failed(limited(limit, "serve", cwd=root), 4)

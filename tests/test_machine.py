@@ -51,16 +51,17 @@ def test_a_child_that_ends_keeps_its_processor_time() -> None:
         ({"pod/cpu.max": "150000 100000\n", "pod/one/cpu.max": "max 100000\n"}, "0::/pod/one\n", 1),
         ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, "", 1),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, "1:cpu:/\n", None),
-        ({"cpu/pod/cpu.cfs_quota_us": "100000\n", "cpu/pod/cpu.cfs_period_us": "100000\n"},
-         "3:memory:/other\n2:cpu,cpuacct:/pod/one\n", 1),
+        (
+            {"cpu/pod/cpu.cfs_quota_us": "100000\n", "cpu/pod/cpu.cfs_period_us": "100000\n"},
+            "3:memory:/other\n2:cpu,cpuacct:/pod/one\n",
+            1,
+        ),
         # In a container with the host's names of groups its own group is what it sees as the root.
         ({"cpu.max": "100000 100000\n"}, "0::/system.slice/docker-1.scope\n", 1),
     ],
     ids=["v2", "v2, none", "v2, above", "v1", "v1, none", "v1, above", "host's names"],
-)  # fmt: skip
-def test_cores_are_those_of_the_quota(
-    tmp_path: Path, files: dict[str, str], groups: str, wanted: int | None
-) -> None:
+)
+def test_cores_are_those_of_the_quota(tmp_path: Path, files: dict[str, str], groups: str, wanted: int | None) -> None:
     """Of the process's own group or any above it, rounded down, at least one; without a quota the affinity counts."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

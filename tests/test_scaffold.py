@@ -58,9 +58,7 @@ def test_a_torch_folder_from_a_file_here_builds(root: Path, tmp_path: Path) -> N
 
 def test_a_torch_folder_from_an_installed_module_builds(root: Path, tmp_path: Path) -> None:
     """A factory in a package is imported, not copied."""
-    spec = load(
-        new_from_torch(root, "ident", "torch.nn:Identity", ["x=FP32:4"], None, tmp_path), root
-    )
+    spec = load(new_from_torch(root, "ident", "torch.nn:Identity", ["x=FP32:4"], None, tmp_path), root)
     assert "from torch.nn import Identity" in (spec.folder / "network.py").read_text()
 
 
@@ -166,9 +164,7 @@ def test_what_the_file_does_not_say_stands_there_as_comments(root: Path, tmp_pat
         model = load(folder, root).model
         shape = model.network.inputs["my image"].shape
         assert shape == ((3, 224, 224) if uncommented != named else (3, "H", "my_image_2"))
-        assert set(model.network.free_axes) == (
-            set() if uncommented != named else {"H", "my_image_2"}
-        )
+        assert set(model.network.free_axes) == (set() if uncommented != named else {"H", "my_image_2"})
         assert model.quality.samples == "data:samples"
         assert model.example["text"].text == "one real text"
 
@@ -198,12 +194,8 @@ def weights_file(kind: str) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("pickle", "cannot be read"), ("other", "other shapes")]
-)
-def test_weights_that_a_build_would_refuse_are_refused_now(
-    root: Path, tmp_path: Path, kind: str, said: str
-) -> None:
+@pytest.mark.parametrize(("kind", "said"), [("pickle", "cannot be read"), ("other", "other shapes")])
+def test_weights_that_a_build_would_refuse_are_refused_now(root: Path, tmp_path: Path, kind: str, said: str) -> None:
     """The message names the option, and no folder is left."""
     (tmp_path / "net.py").write_text(LINEAR)
     weights = tmp_path / "w.pt"
@@ -215,9 +207,7 @@ def test_weights_that_a_build_would_refuse_are_refused_now(
 
 
 @pytest.mark.parametrize("factory", ["net:build", "pkg.net:build"])
-def test_what_the_python_file_imports_from_its_folder_is_copied_too(
-    root: Path, tmp_path: Path, factory: str
-) -> None:
+def test_what_the_python_file_imports_from_its_folder_is_copied_too(root: Path, tmp_path: Path, factory: str) -> None:
     """Modules and whole packages, also those that import each other relatively; and only those."""
     relative = factory.startswith("pkg")
     (tmp_path / "pkg").mkdir()
@@ -278,15 +268,11 @@ def with_state():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("factory", "max_batch_size", "shapes"),
-    [
-        ("tagger", None, [("time", 5)]),
-        ("with_state", 0, [(1, "time", 5), (1, 1, 5)]),
-    ],
+    [("tagger", None, [("time", 5)]), ("with_state", 0, [(1, "time", 5), (1, 1, 5)])],
 )
 def test_a_recurrent_network_over_a_free_axis_builds(
-    factory: str, max_batch_size: int | None, shapes: list[tuple[int | str, ...]],
-    root: Path, tmp_path: Path,
-) -> None:  # fmt: skip
+    factory: str, max_batch_size: int | None, shapes: list[tuple[int | str, ...]], root: Path, tmp_path: Path
+) -> None:
     """The exporter gives such outputs the example's length; an output without a batch axis means one item a request."""
     (tmp_path / "rnn.py").write_text(_RECURRENT)
     made = new_from_torch(root, factory, f"rnn:{factory}", ["x=FP32:time(1-20),3"], None, tmp_path)
@@ -330,9 +316,7 @@ def test_a_table_that_all_items_share_is_named(root: Path, tmp_path: Path) -> No
     assert "register_buffer('table', ...)" in caught.value.todo
 
 
-def test_a_network_that_runs_with_one_item_alone_gets_max_batch_size_0(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_network_that_runs_with_one_item_alone_gets_max_batch_size_0(root: Path, tmp_path: Path) -> None:
     """Two items do not fit next to a buffer of five rows; one does, by broadcasting."""
     (tmp_path / "tables.py").write_text(_TABLES)
     made = new_from_torch(root, "net", "tables:Offsets", ["x=FP32:3"], None, tmp_path)

@@ -17,23 +17,30 @@ import pytest
 import tritonkit
 
 ROOMS = [
-    "spec", "wire", "export", "optimize", "report", "render", "publish", "pipeline", "inspection",
-    "scaffold", "serve", "client", "openai", "testing", "measure", "simulation", "tune", "plan", "diagnose",
-    "operate", "deploy",
-]  # fmt: skip
-"""From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
-GROUND = [
-    "errors",
-    "datatypes",
-    "disk",
-    "extras",
-    "limits",
-    "machine",
-    "releases",
-    "resources",
-    "text",
-    "watched",
+    "spec",
+    "wire",
+    "export",
+    "optimize",
+    "report",
+    "render",
+    "publish",
+    "pipeline",
+    "inspection",
+    "scaffold",
+    "serve",
+    "client",
+    "openai",
+    "testing",
+    "measure",
+    "simulation",
+    "tune",
+    "plan",
+    "diagnose",
+    "operate",
+    "deploy",
 ]
+"""From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
+GROUND = ["errors", "datatypes", "disk", "extras", "limits", "machine", "releases", "resources", "text", "watched"]
 """What every room may use, and which uses no room."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent
@@ -58,11 +65,7 @@ def files_of(room: str) -> list[Path]:
 
 def test_every_module_is_in_a_room() -> None:
     """What lies in the package is a room, the ground under them, or the command line."""
-    found = {
-        path.stem
-        for path in SOURCE.iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").is_file()
-    }
+    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert found == {*ROOMS, *GROUND, "cli", "__init__", "__main__"}
 
 
@@ -199,11 +202,7 @@ def test_commands_in_the_documentation_exist(project: Path) -> None:
 
     commands = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     targets = set(re.findall(r"^([a-z-]+):", (project / "Makefile").read_text(), re.MULTILINE))
-    for page in [
-        project / "README.md",
-        project / "ARCHITECTURE.md",
-        *(project / "docs").glob("*.md"),
-    ]:
+    for page in [project / "README.md", project / "ARCHITECTURE.md", *(project / "docs").glob("*.md")]:
         for line in shell_lines(page.read_text()):
             words = line.split()
             if words[0].endswith("tritonkit"):
@@ -214,14 +213,7 @@ def test_commands_in_the_documentation_exist(project: Path) -> None:
 
 def test_required_top_level_entries_are_there(project: Path) -> None:
     """The entries people expect of the project exist."""
-    for name in (
-        "model_repository",
-        "python_backends",
-        "tools",
-        "tests",
-        "pyproject.toml",
-        "LICENSE",
-    ):
+    for name in ("model_repository", "python_backends", "tools", "tests", "pyproject.toml", "LICENSE"):
         assert (project / name).exists(), name
 
 
@@ -237,10 +229,12 @@ OPENED = {
     r"\.SessionOptions\(\)": {"export/onnx_file.py", "onnxruntime/onnxruntime_config.py"},
     # Of the further ones the first computes with whole numbers, and the second only loads the file.
     r"\.InferenceSession\(": {
-        "export/onnx_file.py", "onnxruntime/onnxruntime_network.py", "optimize/variants/int8_cpu.py",
+        "export/onnx_file.py",
+        "onnxruntime/onnxruntime_network.py",
+        "optimize/variants/int8_cpu.py",
         "optimize/variants/onnx_fp16.py",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", OPENED)

@@ -31,9 +31,7 @@ def audit(program: list[str], environments: list[Path]) -> int:
     service = next((name for name in SERVICES if _believable(program, name)), None)
     if service is None:
         print("NOT CHECKED for known vulnerabilities: " + ", ".join(map(str, environments)))
-        print(
-            f"  no service answers with advisories: asked {' and '.join(SERVICES)} about {CANARY}"
-        )
+        print(f"  no service answers with advisories: asked {' and '.join(SERVICES)} about {CANARY}")
         print("  do: run `make audit` where the advisories of PyPI or OSV can be reached")
         return 0
     found = 0
@@ -61,11 +59,7 @@ def _ask(program: list[str], service: str, what: list[str]) -> list[dict[str, An
     words = ["--vulnerability-service", service, "--format", "json", "--progress-spinner", "off"]
     try:
         done = subprocess.run(
-            [*program, *words, *what],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_S,
+            [*program, *words, *what], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
         packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):
@@ -78,9 +72,7 @@ def _tell(environment: Path, service: str, packages: list[dict[str, Any]]) -> in
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     checked = len(packages) - len(skipped)
     findings = [(package, flaw) for package in packages for flaw in package.get("vulns", ())]
-    print(
-        f"{environment}: {checked} packages checked by {service}, {len(findings)} vulnerabilities"
-    )
+    print(f"{environment}: {checked} packages checked by {service}, {len(findings)} vulnerabilities")
     for package, flaw in findings:
         names = ", ".join([flaw["id"], *flaw.get("aliases", ())])
         fixed = ", ".join(flaw.get("fix_versions", ())) or "no release"

@@ -52,11 +52,18 @@ def days() -> dict[str, AutoscaledDay]:
     traffic, replica = read_traffic(TRAFFIC, PEAK * held), Replica(fleet, one)
     return {
         name: autoscaled_day(
-            traffic, replica, targets, behavior=_behavior(down_s), lag=Lag(),
-            target_ms=TARGET_MS, held_per_s=held, least=LEAST, most=MOST,
+            traffic,
+            replica,
+            targets,
+            behavior=_behavior(down_s),
+            lag=Lag(),
+            target_ms=TARGET_MS,
+            held_per_s=held,
+            least=LEAST,
+            most=MOST,
         )
         for name, (targets, down_s) in RULES.items()
-    }  # fmt: skip
+    }
 
 
 def texts() -> dict[Path, str]:
@@ -119,19 +126,13 @@ def _plot(found: dict[str, AutoscaledDay]) -> str:
     text = template.render(plot=plot).strip()
     head, _, body = text.partition(">")
     lines_of = [line for line in body.splitlines() if line.strip()]
-    return (
-        f'{head} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>\n'
-        + "\n".join(lines_of)
-        + "\n"
-    )
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>\n' + "\n".join(lines_of) + "\n"
 
 
 def _points(day: AutoscaledDay) -> list[tuple[float, float | None]]:
     steps = range(0, len(day.replicas), _POINTS)
     return [
-        (step * STEP_S / 3600, sum(part) / len(part))
-        for step in steps
-        if (part := day.replicas[step : step + _POINTS])
+        (step * STEP_S / 3600, sum(part) / len(part)) for step in steps if (part := day.replicas[step : step + _POINTS])
     ]
 
 

@@ -30,9 +30,7 @@ def texts() -> dict[Path, str]:
     """Each page as it should be."""
     files = [RESULTS / f"peers-{model}.json" for model in MODELS]
     reports = [json.loads(file.read_text()) for file in files if file.is_file()]
-    pages = {
-        page: placed(page.read_text(), table(reports), "peers") for page, table in PAGES.items()
-    }
+    pages = {page: placed(page.read_text(), table(reports), "peers") for page, table in PAGES.items()}
     page = ROOT / "docs" / "bench.md"
     pages[page] = page.read_text()
     for bench in BENCHES:

@@ -68,12 +68,26 @@ def image() -> str:
         wanted = " ".join(packages((PROJECT / "README.md").read_text()))
         subprocess.run(
             [  # noqa: S607
-                "docker", "build", "--quiet", "--network", "host", "--tag", IMAGE, "--file", "-",
-                "--build-arg", f"BASE={values['TRITONKIT_BASE']}",
-                "--build-arg", f"PACKAGES={wanted}", folder,
+                "docker",
+                "build",
+                "--quiet",
+                "--network",
+                "host",
+                "--tag",
+                IMAGE,
+                "--file",
+                "-",
+                "--build-arg",
+                f"BASE={values['TRITONKIT_BASE']}",
+                "--build-arg",
+                f"PACKAGES={wanted}",
+                folder,
             ],
-            input=DOCKERFILE, text=True, check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            input=DOCKERFILE,
+            text=True,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     return IMAGE
 
 
@@ -82,17 +96,7 @@ def run(command: str) -> int:
     pip = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(pip, capture_output=True, text=True, check=True).stdout
     settings = pip_settings(listed)
-    words = [
-        "docker",
-        "run",
-        "--rm",
-        "--init",
-        "--interactive",
-        "--network",
-        "host",
-        "--shm-size",
-        "2g",
-    ]
+    words = ["docker", "run", "--rm", "--init", "--interactive", "--network", "host", "--shm-size", "2g"]
     for name, value in settings.items():
         words += ["--env", f"{name}={value}"]
     for place in sorted(local_places(settings)):

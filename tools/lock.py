@@ -24,10 +24,26 @@ def main() -> int:
         binaries = Path(folder) / "bin"
         for command in (
             [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"],
-            [binaries / "uv", "pip", "compile", "requirements.txt", "--output-file", "requirements.lock",
-             "--universal", "--python-version", OLDEST, "--only-binary", ":all:", "--generate-hashes", "--upgrade",
-             "--no-annotate", "--quiet", "--custom-compile-command", "make lock"],
-        ):  # fmt: skip
+            [
+                binaries / "uv",
+                "pip",
+                "compile",
+                "requirements.txt",
+                "--output-file",
+                "requirements.lock",
+                "--universal",
+                "--python-version",
+                OLDEST,
+                "--only-binary",
+                ":all:",
+                "--generate-hashes",
+                "--upgrade",
+                "--no-annotate",
+                "--quiet",
+                "--custom-compile-command",
+                "make lock",
+            ],
+        ):
             if code := subprocess.run(command, cwd=FOLDER, check=False).returncode:
                 return code
     return 0

@@ -64,9 +64,7 @@ def add_ceiling(repository: Path, model: str) -> str:
     config: Any = text_format.Parse(file.read_text(), schema.ModelConfig())  # type: ignore[no-untyped-call, unused-ignore]
     (output,) = config.output
     if output.data_type != schema.TYPE_FP32 or len(output.dims) != 1:
-        raise UsageError(
-            str(file), found=f"output {output.name}", wanted="one FP32 output with one axis"
-        )
+        raise UsageError(str(file), found=f"output {output.name}", wanted="one FP32 output with one axis")
     config.name, config.backend = f"{model}_ceiling", BACKEND
     del config.model_warmup[:]
     folder = repository / config.name
@@ -88,15 +86,22 @@ def _compile(folder: Path, output: str, width: int) -> None:
             todo="install one: apt-get install g++",
         )
     words = [
-        compiler, *build.COMPILE, *build.CPP.flags, "-I", NATIVE / "backend",
-        f'-DCEILING_OUTPUT="{output}"', f"-DCEILING_WIDTH={width}", HERE / "ceiling.cpp",
-        "-o", folder / f"libtriton_{BACKEND}.so", *build.LINK, *build.CPP.link,
-    ]  # fmt: skip
+        compiler,
+        *build.COMPILE,
+        *build.CPP.flags,
+        "-I",
+        NATIVE / "backend",
+        f'-DCEILING_OUTPUT="{output}"',
+        f"-DCEILING_WIDTH={width}",
+        HERE / "ceiling.cpp",
+        "-o",
+        folder / f"libtriton_{BACKEND}.so",
+        *build.LINK,
+        *build.CPP.link,
+    ]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     if done.returncode != 0:
-        raise BuildError(
-            f"the backend {BACKEND}", found=f"{compiler} failed", details=done.stderr[-2000:]
-        )
+        raise BuildError(f"the backend {BACKEND}", found=f"{compiler} failed", details=done.stderr[-2000:])
 
 
 def _build() -> ModuleType:

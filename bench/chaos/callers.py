@@ -87,8 +87,7 @@ class Load:
         targets: list[Callable[[int], None]] = [*[self._calls] * _THREADS, self._streams]
         targets += [lambda seed: asyncio.run(self._tasks(seed))]
         self._threads = [
-            threading.Thread(target=target, args=(self.seed * 1000 + number,))
-            for number, target in enumerate(targets)
+            threading.Thread(target=target, args=(self.seed * 1000 + number,)) for number, target in enumerate(targets)
         ]
         for thread in self._threads:
             thread.start()
@@ -106,9 +105,7 @@ class Load:
     def _calls(self, seed: int) -> None:
         """One thread of a client with its defaults; every third has its answers cached in Redis as well."""
         chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
-        redis = (
-            {"cache": Cache(redis=self.running.part("redis")["address"])} if seed % 3 == 0 else {}
-        )
+        redis = {"cache": Cache(redis=self.running.part("redis")["address"])} if seed % 3 == 0 else {}
         with self._client(**redis) as client:
             while not self._over.wait(_PAUSE_S):
                 number = chance.randrange(len(self.known.questions))
@@ -136,10 +133,7 @@ class Load:
                     self._answered("stream", STREAM, began_s, right)
 
     async def _tasks(self, seed: int) -> None:
-        async with (
-            AsyncClient(**self._options()) as client,
-            RestCaller(self.running, self.known) as rest,
-        ):
+        async with AsyncClient(**self._options()) as client, RestCaller(self.running, self.known) as rest:
             await asyncio.gather(
                 *(self._asks(client, seed + 10 * number) for number in range(_TASKS)),
                 *(self._rests(rest, seed + 100 * number) for number in range(1, _REST_TASKS + 1)),
@@ -166,9 +160,7 @@ class Load:
             model, began_s = self.known.questions[number].model, self.now_s()
             cause, reply, words = await rest.ask(number)
             if cause:
-                self.calls.append(
-                    Call("rest", model, began_s, self.now_s(), cause, words=words[:300])
-                )
+                self.calls.append(Call("rest", model, began_s, self.now_s(), cause, words=words[:300]))
             else:
                 self._answered("rest", model, began_s, self.known.right(number, reply))
             await asyncio.sleep(_PAUSE_S)
@@ -179,9 +171,11 @@ class Load:
     def _options(self) -> dict[str, Any]:
         running = self.running
         return {
-            "address": f"grpcs://{running.address}", "tls": running.tls, "api_key": running.key,
+            "address": f"grpcs://{running.address}",
+            "tls": running.tls,
+            "api_key": running.key,
             "timeout_s": TIMEOUT_S,
-        }  # fmt: skip
+        }
 
     def _answered(self, door: str, model: str, began_s: float, right: bool) -> None:
         self.calls.append(Call(door, model, began_s, self.now_s(), right=right))
@@ -193,11 +187,7 @@ class Load:
 
 def cause_of(error: ClientError) -> str:
     """The name of a failed call's cause, by the type of its error and the status and words that came with it."""
-    if (
-        isinstance(error, Overloaded)
-        and "upstream" in error.found
-        and "overflow" not in error.found
-    ):
+    if isinstance(error, Overloaded) and "upstream" in error.found and "overflow" not in error.found:
         return "lost by the gateway"
     if type(error) is ServerUnavailable and not error.code:
         return "connection lost"

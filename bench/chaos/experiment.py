@@ -100,15 +100,7 @@ def _watched(setting: Setting, running: Running) -> _Seen:
         samples.append(sample(running, load.now_s()))
         after = count(running)
     exit_code = end(running)
-    return _Seen(
-        load.calls,
-        faults.done,
-        pings.spans,
-        pings.still,
-        samples,
-        (before, after, count(running)),
-        exit_code,
-    )
+    return _Seen(load.calls, faults.done, pings.spans, pings.still, samples, (before, after, count(running)), exit_code)
 
 
 def _say(fault: Fault | None) -> None:
@@ -146,7 +138,10 @@ def _facts(
     """The JSON next to the limits."""
     names = ("before", "after", "ended")
     return {
-        "minutes": setting.minutes, "kills_per_minute": setting.kills, "seed": setting.seed, "margin_s": MARGIN_S,
+        "minutes": setting.minutes,
+        "kills_per_minute": setting.kills,
+        "seed": setting.seed,
+        "margin_s": MARGIN_S,
         "answers": dict(Counter(f"{c.door} {c.model}" for c in seen.calls if c.right and not c.cause)),
         "wrong": [asdict(call) for call in seen.calls if not call.right],
         "failed": [
@@ -154,22 +149,29 @@ def _facts(
             for (part, door, cause), calls in sorted(explained.by.items())
         ],
         "unexplained": [asdict(call) for call in explained.unexplained],
-        "faults": [_fault(seen, fault) for fault in seen.faults], "unanswered_pings_s": list(seen.pings),
+        "faults": [_fault(seen, fault) for fault in seen.faults],
+        "unanswered_pings_s": list(seen.pings),
         "still_s": list(seen.still),
         "samples": [asdict(each) for each in seen.samples],
         "left": {name: asdict(left) for name, left in zip(names, seen.left, strict=True)},
         "exit_code": seen.exit_code,
-        "right_per_s": list(right), "failed_per_s": list(other),
-    }  # fmt: skip
+        "right_per_s": list(right),
+        "failed_per_s": list(other),
+    }
 
 
 def _fault(seen: _Seen, fault: Fault) -> dict[str, Any]:
     member = fault.member
     return {
-        "part": member.part, "replica": member.replica, "instance": member.instance, "signal": fault.signal,
-        "at_s": fault.at_s, "stopped_s": fault.stopped_s, "recovered_s": fault.recovered_s,
+        "part": member.part,
+        "replica": member.replica,
+        "instance": member.instance,
+        "signal": fault.signal,
+        "at_s": fault.at_s,
+        "stopped_s": fault.stopped_s,
+        "recovered_s": fault.recovered_s,
         "steady_s": steady_s(seen.calls, fault),
-    }  # fmt: skip
+    }
 
 
 def _notes(seen: _Seen, explained: Explained) -> list[str]:

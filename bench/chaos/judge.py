@@ -59,7 +59,7 @@ class Explained:
 
 def explain(
     calls: Sequence[Call], faults: Sequence[Fault], pings: Sequence[Span] = (), still: Sequence[Span] = ()
-) -> Explained:  # fmt: skip
+) -> Explained:
     """Look for a fault for each failed call.
 
     Args:
@@ -118,11 +118,7 @@ def steady_s(calls: Sequence[Call], fault: Fault) -> float | None:
     since = fault.at_s
     for at in [*failures, math.inf]:
         if at - since >= 1.0:
-            return (
-                since - fault.at_s
-                if any(since <= when <= since + 1.0 for when, _ in ended)
-                else None
-            )
+            return since - fault.at_s if any(since <= when <= since + 1.0 for when, _ in ended) else None
         since = at
     return None
 

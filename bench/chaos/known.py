@@ -59,8 +59,7 @@ class Known:
         """Whether a reply to this question is right: texts and counts to the byte, floats as far as rounding goes."""
         question, answer = self.questions[number], self.answers[number]
         return reply.keys() == answer.keys() and all(
-            _alike(value, np.asarray(reply[name]), self.off[question.model, name])
-            for name, value in answer.items()
+            _alike(value, np.asarray(reply[name]), self.off[question.model, name]) for name, value in answer.items()
         )
 
     def of(self, model: str) -> list[int]:
@@ -81,11 +80,7 @@ def learn(running: Running) -> Known:
     """
     questions = _questions()
     alone = [_alone(facts["grpc"], questions) for facts in running.replicas().values()]
-    among = [
-        each
-        for facts in running.replicas().values()
-        for each in asyncio.run(_among(facts["grpc"], questions))
-    ]
+    among = [each for facts in running.replicas().values() for each in asyncio.run(_among(facts["grpc"], questions))]
     return learned(questions, alone[0], [*_numbered(alone), *among])
 
 
@@ -103,15 +98,14 @@ def learned(
     for number, reply in replies:
         if not known.right(number, reply):
             raise ClientError(
-                questions[number].model, found="its answers differ on a calm server",
+                questions[number].model,
+                found="its answers differ on a calm server",
                 wanted="equal labels, and floats that differ by rounding alone",
-            )  # fmt: skip
+            )
     return known
 
 
-def _numbered(
-    runs: Sequence[Sequence[Mapping[str, NDArray[Any]]]],
-) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
+def _numbered(runs: Sequence[Sequence[Mapping[str, NDArray[Any]]]]) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
     """Replies with the numbers of their questions."""
     return [each for run in runs for each in enumerate(run)]
 
@@ -121,15 +115,9 @@ def _questions() -> list[Question]:
     images = [_image(random) for _ in range(8)]
     images.append((ROOT / "models" / "digits" / "examples" / "seven.png").read_bytes())
     found = [Question("digits", "image", image) for image in images]
-    found += [
-        Question("digits_network", "pixels", random.random((1, 1, 8, 8), dtype=np.float32))
-        for _ in range(8)
-    ]
+    found += [Question("digits_network", "pixels", random.random((1, 1, 8, 8), dtype=np.float32)) for _ in range(8)]
     found += [Question("sentences", "text", text) for text in _TEXTS]
-    found += [
-        Question("echo", "x", random.random((1, 4), dtype=np.float32).astype(np.float32))
-        for _ in range(8)
-    ]
+    found += [Question("echo", "x", random.random((1, 4), dtype=np.float32).astype(np.float32)) for _ in range(8)]
     return found
 
 
@@ -147,9 +135,7 @@ def _alone(address: str, questions: Sequence[Question]) -> list[Mapping[str, NDA
         return [client.model(q.model).predict(**{q.input: q.item}).outputs for q in questions]
 
 
-async def _among(
-    address: str, questions: Sequence[Question]
-) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
+async def _among(address: str, questions: Sequence[Question]) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
     """The questions of each model, in an order that changes, some at a time."""
     random = np.random.default_rng(11)
     found = []

@@ -23,12 +23,7 @@ __all__ = ["UP", "Member", "Sample", "members", "regions", "sample"]
 UP = "up"
 _SUPERVISOR = "core.supervisor"
 _STUB = "triton_python_backend_stub"
-_PROGRAMS = {
-    "tritonserver": "tritonserver",
-    "redis-server": "redis",
-    "prometheus": "prometheus",
-    _STUB: "stub",
-}
+_PROGRAMS = {"tritonserver": "tritonserver", "redis-server": "redis", "prometheus": "prometheus", _STUB: "stub"}
 
 
 @dataclass(frozen=True, order=True)

@@ -37,9 +37,9 @@ def drawn(right: Sequence[int], other: Sequence[int], faults: Sequence[Fault]) -
     head, _, body = template.render(plot=plot).strip().partition(">")
     marks = [_mark(plot, fault, number, len(right)) for number, fault in enumerate(faults)]
     rows = [line for line in body.splitlines() if line.strip()]
-    return "\n".join([
-        f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>', *rows[:-1], *marks, rows[-1], "",
-    ])  # fmt: skip
+    return "\n".join(
+        [f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>', *rows[:-1], *marks, rows[-1], ""]
+    )
 
 
 def _points(counts: Sequence[int]) -> list[tuple[float, float | None]]:

@@ -48,9 +48,13 @@ def answers_right(running: Running, known: Known, member: Member) -> bool:
 
 def _gateway(running: Running, known: Known) -> bool:
     with Client(
-        f"grpcs://{running.address}", tls=running.tls, api_key=Secret(running.key), retry=None, breaker=None,
+        f"grpcs://{running.address}",
+        tls=running.tls,
+        api_key=Secret(running.key),
+        retry=None,
+        breaker=None,
         timeout_s=_TIMEOUT_S,
-    ) as client:  # fmt: skip
+    ) as client:
         return _asked(client, known, "digits")
 
 
@@ -89,9 +93,7 @@ def _limiter(folder: Path) -> bool:
 
     request, response = messages()
     with grpc.insecure_channel(f"unix:{folder / SOCKET}") as channel:
-        ask = channel.unary_unary(
-            f"/{SERVICE}/{METHOD}", request.SerializeToString, response.FromString
-        )
+        ask = channel.unary_unary(f"/{SERVICE}/{METHOD}", request.SerializeToString, response.FromString)
         try:
             return bool(ask(request(domain="gateway"), timeout=_TIMEOUT_S).overall_code)
         except grpc.RpcError:

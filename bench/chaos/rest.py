@@ -34,9 +34,7 @@ class RestCaller:
         self._headers = {"x-api-key": running.rated_key}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers, timeout=aiohttp.ClientTimeout(_TIMEOUT_S)
-        )
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(_TIMEOUT_S))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -71,9 +69,11 @@ def body(question: Question) -> tuple[bytes, dict[str, str]]:
         text = item.encode() if isinstance(item, str) else bytes(item)
         datatype, shape, raw = "BYTES", [1, 1], len(text).to_bytes(4, "little") + text
     tensor = {
-        "name": question.input, "shape": shape, "datatype": datatype,
+        "name": question.input,
+        "shape": shape,
+        "datatype": datatype,
         "parameters": {"binary_data_size": len(raw)},
-    }  # fmt: skip
+    }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     return head + raw, {_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}
 

@@ -127,9 +127,11 @@ class Running:
         state = read_state(self.root)
         if state is None:
             raise ServerStartError(
-                str(self.root), found="`tritonkit up` has ended", todo=f"read {self.tree.log}",
+                str(self.root),
+                found="`tritonkit up` has ended",
+                todo=f"read {self.tree.log}",
                 details=self.tree.log.read_text(errors="replace")[-2000:],
-            )  # fmt: skip
+            )
         return state
 
 
@@ -177,9 +179,14 @@ def _up(root: Path, log: Path) -> subprocess.Popen[bytes]:
     words = ["up", "--root", str(root), "--replicas", str(REPLICAS)]
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "tritonkit", *words], cwd=root, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, start_new_session=True, env=os.environ | {"NO_COLOR": "1", "TMPDIR": str(root / _TEMPORARY)},
-        )  # fmt: skip
+            [sys.executable, "-m", "tritonkit", *words],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ | {"NO_COLOR": "1", "TMPDIR": str(root / _TEMPORARY)},
+        )
 
 
 def _await_ready(root: Path, tree: Tree) -> None:
@@ -188,9 +195,7 @@ def _await_ready(root: Path, tree: Tree) -> None:
         code = tree.process.poll()
         if code is not None or time.monotonic() > deadline:
             found = "it is not ready" if code is None else f"it ended with exit code {code}"
-            raise ServerStartError(
-                "tritonkit up", found=found, details=tree.log.read_text(errors="replace")[-2000:]
-            )
+            raise ServerStartError("tritonkit up", found=found, details=tree.log.read_text(errors="replace")[-2000:])
         time.sleep(_PAUSE_S)
 
 
@@ -200,17 +205,7 @@ def _counting(root: Path, port: int) -> Iterator[Restarting[SupervisedProcess]]:
     folder = root / "counting"
     folder.mkdir()
     program = str(shutil.which("redis-server"))
-    words = [
-        program,
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--save",
-        "",
-        "--dir",
-        str(folder),
-    ]
+    words = [program, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(folder)]
     launch = Launch(argv=words, env={}, cwd=str(folder))
     kept = Restarting(lambda: SupervisedProcess(launch, folder / "log"), lambda code, again: None)
     over = threading.Event()

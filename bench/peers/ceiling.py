@@ -22,8 +22,21 @@ def command(values: Mapping[str, str], home: Path) -> list[str]:
     config = folder / "config.pbtxt"
     config.write_text(config.read_text().replace(f'"{name}"', f'"{values["MODEL"]}"'))
     return [
-        f"{values['bin']}/python", "-m", "tritonkit", "serve", "--root", values["ROOT"],
-        "--repository", str(repository), "--model", values["MODEL"], "--http",
-        "--http-port", values["HTTP_PORT"], "--grpc-port", values["GRPC_PORT"],
-        "--metrics-port", values["METRICS_PORT"],
-    ]  # fmt: skip
+        f"{values['bin']}/python",
+        "-m",
+        "tritonkit",
+        "serve",
+        "--root",
+        values["ROOT"],
+        "--repository",
+        str(repository),
+        "--model",
+        values["MODEL"],
+        "--http",
+        "--http-port",
+        values["HTTP_PORT"],
+        "--grpc-port",
+        values["GRPC_PORT"],
+        "--metrics-port",
+        values["METRICS_PORT"],
+    ]

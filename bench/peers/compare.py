@@ -72,9 +72,7 @@ def run(setting: Setting) -> Report:
     HOME.mkdir(parents=True, exist_ok=True)
     with _terminated_as_interrupt():
         serving = [
-            name
-            for name, contender in CONTENDERS.items()
-            if name in names and set(models) & set(contender.models)
+            name for name, contender in CONTENDERS.items() if name in names and set(models) & set(contender.models)
         ]
         plan = _Plan.made(setting, serving, models)
         plan.choose()
@@ -224,9 +222,14 @@ class _Plan:
         cores, model = turn.arrangement.server, turn.model
         variant = turn.contender.variant or "onnx-fp32"
         return Place(
-            model, cores, self.bins[turn.contender.name], HOME, self.folders[model],
-            self.repositories[variant, len(cores)], self.wanted[model],
-        )  # fmt: skip
+            model,
+            cores,
+            self.bins[turn.contender.name],
+            HOME,
+            self.folders[model],
+            self.repositories[variant, len(cores)],
+            self.wanted[model],
+        )
 
     @contextmanager
     def guarded(self, where: str) -> Iterator[None]:

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "CONTENDERS",
-    "LARGEST_BATCH",
-    "MODELS",
-    "OURS",
-    "PYTHON_WAYS",
-    "Contender",
-    "Way",
-    "choices",
-]
+__all__ = ["CONTENDERS", "LARGEST_BATCH", "MODELS", "OURS", "PYTHON_WAYS", "Contender", "Way", "choices"]
 
 MODELS = ("digits_network", "sentences", "resnet50")
 TINY = ("digits_network",)
@@ -94,22 +85,50 @@ UNSET = ("ceiling", "infinity")
 """Those with no workers or threads to set."""
 DELAYS = {"MAX_DELAY_MS": ("1", "5")}
 _UVICORN = (
-    "{bin}/python", "-m", "uvicorn", "app:app", "--host", "127.0.0.1", "--port", "{PORT}",
-    "--workers", "{WORKERS}", "--loop", "uvloop", "--http", "httptools", "--no-access-log",
-    "--log-level", "warning",
-)  # fmt: skip
+    "{bin}/python",
+    "-m",
+    "uvicorn",
+    "app:app",
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "{PORT}",
+    "--workers",
+    "{WORKERS}",
+    "--loop",
+    "uvloop",
+    "--http",
+    "httptools",
+    "--no-access-log",
+    "--log-level",
+    "warning",
+)
 _TRITONKIT = (
-    "{bin}/python", "-m", "tritonkit", "serve", "--root", "{ROOT}", "--repository", "{REPOSITORY}",
-    "--model", "{MODEL}", "--backend", "auto", "--http", "--http-port", "{HTTP_PORT}",
-    "--grpc-port", "{GRPC_PORT}", "--metrics-port", "{METRICS_PORT}",
-)  # fmt: skip
+    "{bin}/python",
+    "-m",
+    "tritonkit",
+    "serve",
+    "--root",
+    "{ROOT}",
+    "--repository",
+    "{REPOSITORY}",
+    "--model",
+    "{MODEL}",
+    "--backend",
+    "auto",
+    "--http",
+    "--http-port",
+    "{HTTP_PORT}",
+    "--grpc-port",
+    "{GRPC_PORT}",
+    "--metrics-port",
+    "{METRICS_PORT}",
+)
 _OUR_WAYS = (
     Way("http", "v2", "HTTP_PORT"),
     Way("grpc", "grpc", "GRPC_PORT"),
     Way("grpc-connections", "grpc", "GRPC_PORT", connections=True, open_loop=False, models=TINY),
-    Way(
-        "http-socket", "v2", "HTTP_PORT", socket=True, open_loop=False, compared=False, models=TINY
-    ),
+    Way("http-socket", "v2", "HTTP_PORT", socket=True, open_loop=False, compared=False, models=TINY),
     Way("http-json", "v2-json", "HTTP_PORT", open_loop=False, compared=False, models=TINY),
     *(Way(name, port="GRPC_PORT") for name in PYTHON_WAYS),
 )
@@ -117,67 +136,128 @@ _OUR_WAYS = (
 CONTENDERS = {
     contender.name: contender
     for contender in (
+        Contender("tritonkit", "tritonkit", "serve.md", _TRITONKIT, _OUR_WAYS, variant="onnx-fp32"),
         Contender(
-            "tritonkit", "tritonkit", "serve.md", _TRITONKIT, _OUR_WAYS, variant="onnx-fp32"
+            "tritonkit-best",
+            "tritonkit, variant: auto",
+            "choosing-a-variant.md",
+            _TRITONKIT,
+            _OUR_WAYS[:2],
+            models=("sentences", "resnet50"),
+            variant="auto",
+            exact=False,
         ),
         Contender(
-            "tritonkit-best", "tritonkit, variant: auto", "choosing-a-variant.md", _TRITONKIT,
-            _OUR_WAYS[:2], models=("sentences", "resnet50"), variant="auto", exact=False,
-        ),
-        Contender(
-            "ceiling", "Triton with an empty backend", "bench.md", (),
+            "ceiling",
+            "Triton with an empty backend",
+            "bench.md",
+            (),
             (Way("http", "v2", "HTTP_PORT"), Way("grpc", "grpc", "GRPC_PORT")),
-            models=TINY, exact=False,
+            models=TINY,
+            exact=False,
         ),
         Contender(
-            "fastapi", "FastAPI + ONNX Runtime", "https://fastapi.tiangolo.com/deployment/server-workers/",
+            "fastapi",
+            "FastAPI + ONNX Runtime",
+            "https://fastapi.tiangolo.com/deployment/server-workers/",
             _UVICORN,
             (Way("http", "raw"), Way("http-json", "json", open_loop=False, compared=False, models=TINY)),
             tried={"IN_POOL": ("0", "1")},
         ),
         Contender(
-            "litserve", "LitServe", "https://lightning.ai/docs/litserve/features/batching",
-            ("{bin}/python", "app.py"), (Way("http", "base64"),), tried=DELAYS,
+            "litserve",
+            "LitServe",
+            "https://lightning.ai/docs/litserve/features/batching",
+            ("{bin}/python", "app.py"),
+            (Way("http", "base64"),),
+            tried=DELAYS,
         ),
         Contender(
-            "bentoml", "BentoML", "https://docs.bentoml.com/en/latest/get-started/adaptive-batching.html",
+            "bentoml",
+            "BentoML",
+            "https://docs.bentoml.com/en/latest/get-started/adaptive-batching.html",
             ("{bin}/bentoml", "serve", "app:Inference", "--host", "127.0.0.1", "--port", "{PORT}"),
-            (Way("http", "base64-list"),), {"BENTOML_DO_NOT_TRACK": "True"},
+            (Way("http", "base64-list"),),
+            {"BENTOML_DO_NOT_TRACK": "True"},
         ),
         Contender(
-            "mosec", "mosec", "https://mosecorg.github.io/mosec/reference/concept.html",
-            ("{bin}/python", "app.py", "--address", "127.0.0.1", "--port", "{PORT}", "--timeout", "60000",
-             "--log-level", "warning"),
-            (Way("http", "mosec"),), tried=DELAYS,
+            "mosec",
+            "mosec",
+            "https://mosecorg.github.io/mosec/reference/concept.html",
+            (
+                "{bin}/python",
+                "app.py",
+                "--address",
+                "127.0.0.1",
+                "--port",
+                "{PORT}",
+                "--timeout",
+                "60000",
+                "--log-level",
+                "warning",
+            ),
+            (Way("http", "mosec"),),
+            tried=DELAYS,
         ),
         Contender(
-            "mlserver", "MLServer", "https://mlserver.readthedocs.io/en/latest/user-guide/adaptive-batching.html",
+            "mlserver",
+            "MLServer",
+            "https://mlserver.readthedocs.io/en/latest/user-guide/adaptive-batching.html",
             ("{bin}/mlserver", "start", "{SETTINGS}"),
             (Way("grpc", "grpc", "GRPC_PORT"), Way("http", "v2-json", "HTTP_PORT")),
             tried=DELAYS,
         ),
         Contender(
-            "ray", "Ray Serve", "https://docs.ray.io/en/latest/serve/advanced-guides/dyn-req-batch.html",
-            ("{bin}/python", "app.py"), (Way("http", "raw"),),
-            {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0"}, DELAYS,
-        ),
-        Contender(
-            "pytriton", "PyTriton", "https://triton-inference-server.github.io/pytriton/latest/binding_configuration/",
+            "ray",
+            "Ray Serve",
+            "https://docs.ray.io/en/latest/serve/advanced-guides/dyn-req-batch.html",
             ("{bin}/python", "app.py"),
-            (Way("http", "v2", "HTTP_PORT"), Way("grpc", "grpc", "GRPC_PORT")), tried=DELAYS,
+            (Way("http", "raw"),),
+            {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0"},
+            DELAYS,
         ),
         Contender(
-            "infinity", "Infinity", "https://michaelfeil.github.io/infinity/",
-            ("{bin}/infinity_emb", "v2", "--model-id", "{MODEL_FOLDER}", "--served-model-name", "sentences",
-             "--engine", "optimum", "--device", "cpu", "--host", "127.0.0.1", "--port", "{PORT}",
-             "--batch-size", "{MAX_BATCH}", "--pooling-method", "mean", "--no-model-warmup",
-             "--no-vector-disk-cache", "--log-level", "warning"),
+            "pytriton",
+            "PyTriton",
+            "https://triton-inference-server.github.io/pytriton/latest/binding_configuration/",
+            ("{bin}/python", "app.py"),
+            (Way("http", "v2", "HTTP_PORT"), Way("grpc", "grpc", "GRPC_PORT")),
+            tried=DELAYS,
+        ),
+        Contender(
+            "infinity",
+            "Infinity",
+            "https://michaelfeil.github.io/infinity/",
+            (
+                "{bin}/infinity_emb",
+                "v2",
+                "--model-id",
+                "{MODEL_FOLDER}",
+                "--served-model-name",
+                "sentences",
+                "--engine",
+                "optimum",
+                "--device",
+                "cpu",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "{PORT}",
+                "--batch-size",
+                "{MAX_BATCH}",
+                "--pooling-method",
+                "mean",
+                "--no-model-warmup",
+                "--no-vector-disk-cache",
+                "--log-level",
+                "warning",
+            ),
             (Way("http", "openai"),),
             {"INFINITY_ANONYMOUS_USAGE_STATS": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"},
             models=("sentences",),
         ),
     )
-}  # fmt: skip
+}
 """By name, in the order of the tables."""
 
 OURS = tuple(name for name, contender in CONTENDERS.items() if contender.ours)
@@ -191,7 +271,5 @@ def choices(contender: Contender, cores: int) -> list[dict[str, str]]:
     if contender.ours or contender.name in UNSET:
         return [{}]
     spread = [{"WORKERS": str(n), "THREADS": str(cores // n)} for n in sorted({1, cores})]
-    values = [
-        dict(zip(contender.tried, each, strict=True)) for each in product(*contender.tried.values())
-    ]
+    values = [dict(zip(contender.tried, each, strict=True)) for each in product(*contender.tried.values())]
     return [one | more for one, more in product(spread, values)]

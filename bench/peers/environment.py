@@ -34,11 +34,7 @@ def environment(name: str, requirements: Path, home: Path, engine_python: Path) 
     """
     folder = home / name
     lines = requirements.read_text().splitlines()
-    pins = [
-        pin
-        for pin in _pins(engine_python)
-        if not any(line.startswith(pin.partition("==")[0]) for line in lines)
-    ]
+    pins = [pin for pin in _pins(engine_python) if not any(line.startswith(pin.partition("==")[0]) for line in lines)]
     wanted = hashlib.sha256((requirements.read_text() + "\n".join(pins)).encode()).hexdigest()
     ready = folder / ".ready"
     if ready.is_file() and ready.read_text() == wanted:
@@ -82,7 +78,5 @@ def _pins(python: Path) -> list[str]:
     code = f"from importlib.metadata import version as v; print(*(f'{{n}}=={{v(n)}}' for n in {_SAME}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
     if done.returncode != 0:
-        raise ServerNotFound(
-            str(python), found="it has no ONNX Runtime, tokenizers and Pillow", todo="make setup"
-        )
+        raise ServerNotFound(str(python), found="it has no ONNX Runtime, tokenizers and Pillow", todo="make setup")
     return done.stdout.split()

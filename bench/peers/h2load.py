@@ -69,20 +69,15 @@ def closed(request: Request, callers: int, seconds: float, cores: Sequence[int])
     where = urlsplit(request.url)
     body = Body(where.path, request.body, request.headers, http=request.protocol != "grpc")
     load = h2load(
-        f"unix:{request.socket}" if request.socket else where.netloc, body, callers=callers,
-        seconds=seconds, warm_seconds=WARM_S, connections=callers if request.connections else None,
+        f"unix:{request.socket}" if request.socket else where.netloc,
+        body,
+        callers=callers,
+        seconds=seconds,
+        warm_seconds=WARM_S,
+        connections=callers if request.connections else None,
         before=pinned(cores),
-    )  # fmt: skip
-    return Load(
-        load.per_s,
-        load.p50_ms,
-        load.p95_ms,
-        load.p99_ms,
-        load.answers,
-        0,
-        load.sent,
-        load.cpu_share,
     )
+    return Load(load.per_s, load.p50_ms, load.p95_ms, load.p99_ms, load.answers, 0, load.sent, load.cpu_share)
 
 
 def opened(request: Request, rate: float, seconds: float, cores: Sequence[int]) -> Load:
@@ -95,9 +90,12 @@ def opened(request: Request, rate: float, seconds: float, cores: Sequence[int]) 
     starts, period_ms = pace(rate)
     total = math.ceil(rate * (WARM_S + seconds) / connections) * connections
     shape = [
-        f"-c{connections}", f"-r{min(starts, connections)}", f"--rate-period={period_ms}ms", f"-n{total}",
+        f"-c{connections}",
+        f"-r{min(starts, connections)}",
+        f"--rate-period={period_ms}ms",
+        f"-n{total}",
         f"--rps={rate / connections:.6f}",
-    ]  # fmt: skip
+    ]
     lines, used_s = _run(request, shape, cores, timeout_s=2 * (WARM_S + seconds) + 10)
     load = _measured(lines, used_s, WARM_S + seconds)
     return Load(**{**vars(load), "offered_per_s": rate})
@@ -143,9 +141,15 @@ def _measured(lines: np.ndarray, used_s: float, ran_s: float) -> Load:
     counted = right[(ended >= 1e6 * WARM_S) & (ended < 1e6 * ran_s)]
     p50, p95, p99 = percentiles(counted[:, 2] / 1e3)
     return Load(
-        len(counted) / (ran_s - WARM_S), p50, p95, p99, len(counted), len(lines) - len(right),
-        len(right), used_s / ran_s,
-    )  # fmt: skip
+        len(counted) / (ran_s - WARM_S),
+        p50,
+        p95,
+        p99,
+        len(counted),
+        len(lines) - len(right),
+        len(right),
+        used_s / ran_s,
+    )
 
 
 def _run(
@@ -154,9 +158,7 @@ def _run(
     """The log's lines, and the processor time that h2load took."""
     program = shutil.which("h2load")
     if program is None:
-        raise UsageError(
-            "h2load", found="it is not installed", todo="apt-get install nghttp2-client"
-        )
+        raise UsageError("h2load", found="it is not installed", todo="apt-get install nghttp2-client")
     with tempfile.TemporaryDirectory() as folder:
         body, log, out = (Path(folder) / name for name in ("body", "log", "out"))
         body.write_bytes(request.body)
@@ -164,17 +166,25 @@ def _run(
         protocol = [] if request.protocol == "grpc" else ["--h1"]
         socket = [f"-Bunix:{request.socket}"] if request.socket else []
         command = [
-            *pinned(cores), program, *protocol, *shape, *headers,
-            *socket, f"-d{body}", f"--log-file={log}", request.url,
-        ]  # fmt: skip
+            *pinned(cores),
+            program,
+            *protocol,
+            *shape,
+            *headers,
+            *socket,
+            f"-d{body}",
+            f"--log-file={log}",
+            request.url,
+        ]
         with out.open("wb") as printed:
             process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT)
         used_s = _wait(process, timeout_s)
         if process.returncode or not log.exists():
             raise ClientError(
-                f"h2load {request.url}", found=f"it ended with exit code {process.returncode}",
+                f"h2load {request.url}",
+                found=f"it ended with exit code {process.returncode}",
                 details=out.read_text(errors="replace")[-1000:],
-            )  # fmt: skip
+            )
         return read_log(log.read_text()), used_s
 
 

@@ -44,12 +44,7 @@ SENT = 0.97
 
 
 def closed_loops(
-    server: Running,
-    way: Way,
-    model: str,
-    seconds: float,
-    cores: Sequence[int],
-    callers: Sequence[int] = CALLERS,
+    server: Running, way: Way, model: str, seconds: float, cores: Sequence[int], callers: Sequence[int] = CALLERS
 ) -> dict[str, dict[str, Any]]:
     """By number of callers, what the load generator saw and what a request took of the server.
 
@@ -57,7 +52,7 @@ def closed_loops(
 
     Raises:
         ClientError: an answer was a failure, or Triton counted one.
-    """  # fmt: skip
+    """
     request = server.request(way, model)
     found: dict[str, dict[str, Any]] = {}
     per_s = 0.0
@@ -87,9 +82,15 @@ def python_loops(
 
         def load_for(length: float, number: int = number) -> dict[str, Any]:
             return output(
-                Path(sys.executable), "bench.peers.pythons", way.name, server.addresses[way.port], model,
-                f"--callers={number}", f"--seconds={length}", f"--cores={','.join(map(str, cores))}",
-            )  # fmt: skip
+                Path(sys.executable),
+                "bench.peers.pythons",
+                way.name,
+                server.addresses[way.port],
+                model,
+                f"--callers={number}",
+                f"--seconds={length}",
+                f"--cores={','.join(map(str, cores))}",
+            )
 
         load = long_enough(load_for, number, seconds, per_s)
         per_s = load["per_s"]
@@ -131,12 +132,7 @@ def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int
 
 
 def highest_rates(
-    server: Running,
-    way: Way,
-    model: str,
-    seconds: float,
-    cores: Sequence[int],
-    begin: Mapping[int, float],
+    server: Running, way: Way, model: str, seconds: float, cores: Sequence[int], begin: Mapping[int, float]
 ) -> dict[str, Any]:
     """For each limit, the highest rate at which p99 stayed under it, and every rate that was tried.
 
@@ -186,9 +182,7 @@ def sustained(probe: Callable[[int], Load], begin: int, limit_ms: float, most: i
 
 def _refuse_failures(where: str, load: Load) -> None:
     if load.failures or not load.total:
-        raise ClientError(
-            where, found=f"{load.failures} requests failed and {load.total} were answered"
-        )
+        raise ClientError(where, found=f"{load.failures} requests failed and {load.total} were answered")
 
 
 def _refuse_miscount(

@@ -113,9 +113,13 @@ def running(
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*pinned(cores), *command],
-            env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
-            stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     tree = Tree(process, log)
     try:
         while not answers():
@@ -139,9 +143,7 @@ def pinned(cores: Sequence[int]) -> list[str]:
 
 def _failed(command: Sequence[str], log: Path, found: str) -> ServerStartError:
     tail = log.read_text(errors="replace").strip().splitlines()[-12:]
-    return ServerStartError(
-        " ".join(command), found=found, todo=f"read {log}", details="\n".join(tail)
-    )
+    return ServerStartError(" ".join(command), found=found, todo=f"read {log}", details="\n".join(tail))
 
 
 def _all_stats() -> dict[int, Stat]:

@@ -21,13 +21,7 @@ __all__ = ["model_folder", "repository", "written_lines"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = {"digits_network": "digits", "sentences": "sentences", "resnet50": "resnet50"}
 """By served model, its folder below models/."""
-_TOKENIZER_FILES = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-)
+_TOKENIZER_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 
 
 def repository(home: Path, variant: str, cores: int, models: Sequence[str]) -> Path:
@@ -80,34 +74,21 @@ def written_lines(*files: Path) -> int:
 def _build(root: Path, cores: int, folders: Sequence[str]) -> None:
     """In a process of its own, which takes PyTorch with it when it ends."""
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tritonkit",
-            "build",
-            "--root",
-            str(root),
-            "--cores",
-            str(cores),
-            *folders,
-        ],
+        [sys.executable, "-m", "tritonkit", "build", "--root", str(root), "--cores", str(cores), *folders],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
     )
     if done.returncode != 0:
         raise UsageError(
-            str(root), found="tritonkit build failed", todo="see what it says",
-            details=done.stderr.strip()[-1500:],
-        )  # fmt: skip
+            str(root), found="tritonkit build failed", todo="see what it says", details=done.stderr.strip()[-1500:]
+        )
 
 
 def _newest(folder: Path, name: str) -> Path:
     found = [path for path in folder.glob(f"*/{name}") if path.parent.name.isdecimal()]
     if not found:
-        raise UsageError(
-            str(folder), found=f"no <version>/{name}", todo="python tools/build_repo.py"
-        )
+        raise UsageError(str(folder), found=f"no <version>/{name}", todo="python tools/build_repo.py")
     return max(found, key=lambda path: int(path.parent.name))
 
 

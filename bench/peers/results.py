@@ -26,24 +26,14 @@ class Cells:
     """Figures as they come in; by (arrangement, model, contender)."""
 
     chosen: dict[Key, dict[str, Any]] = field(default_factory=dict)
-    loops: dict[Key, dict[str, dict[int, Any]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
-    )
-    rates: dict[Key, dict[str, dict[int, Any]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
-    )
-    starts: dict[Key, dict[int, tuple[float, int]]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    loops: dict[Key, dict[str, dict[int, Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
+    rates: dict[Key, dict[str, dict[int, Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
+    starts: dict[Key, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
     absent: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def settle(
-        self,
-        key: Key,
-        settings: Mapping[str, str],
-        lines: int,
-        tried: Sequence[tuple[float, Mapping[str, str]]],
+        self, key: Key, settings: Mapping[str, str], lines: int, tried: Sequence[tuple[float, Mapping[str, str]]]
     ) -> None:
         """Keep what a contender is measured with, what a user writes, and what else was tried."""
         rates = [{"per_s": rate, **one} for rate, one in tried]
@@ -59,12 +49,7 @@ class Cells:
         return found
 
     def add(
-        self,
-        number: int,
-        key: Key,
-        way: str,
-        loops: Mapping[str, Any],
-        rates: Mapping[str, Any] | None = None,
+        self, number: int, key: Key, way: str, loops: Mapping[str, Any], rates: Mapping[str, Any] | None = None
     ) -> None:
         """One way in one round."""
         self.loops[key][way][number] = loops
@@ -119,27 +104,18 @@ def _over_peers(cells: Cells, model: str, ours: str) -> Iterator[Ratio]:
     peers = {name: best for name, best in others.items() if name != "ceiling"}
     for callers in COMPARED:
         mine = cells.per_s(key, way, callers)
-        theirs = {
-            name: cells.per_s((SHARED, model, name), best, callers) for name, best in others.items()
-        }
+        theirs = {name: cells.per_s((SHARED, model, name), best, callers) for name, best in others.items()}
         for name, rates in theirs.items():
             least = NEAR_CEILING if name == "ceiling" else _least(model, ours, name, callers)
             yield from _ratio(
-                f"{model}, {callers} callers: {ours} ({way}) / {name} ({others[name]})",
-                mine,
-                rates,
-                least,
+                f"{model}, {callers} callers: {ours} ({way}) / {name} ({others[name]})", mine, rates, least
             )
         fastest = _best_of([theirs[name] for name in peers])
         least = _least(model, ours, "", callers)
-        yield from _ratio(
-            f"{model}, {callers} callers: {ours} ({way}) / the best peer", mine, fastest, least
-        )
+        yield from _ratio(f"{model}, {callers} callers: {ours} ({way}) / the best peer", mine, fastest, least)
 
 
-def _ratio(
-    name: str, mine: Mapping[int, float], theirs: Mapping[int, float], least: float | None
-) -> Iterator[Ratio]:
+def _ratio(name: str, mine: Mapping[int, float], theirs: Mapping[int, float], least: float | None) -> Iterator[Ratio]:
     rounds = [mine[number] / theirs[number] for number in sorted(mine) if theirs.get(number)]
     if rounds:
         yield Ratio(name, rounds, at_least=least)
@@ -163,16 +139,8 @@ def _best_of(all_rates: Sequence[Mapping[int, float]]) -> dict[int, float]:
 def summary(cells: Cells, seconds: float) -> dict[str, Any]:
     """What the tables are made from: medians over the rounds, with the spread of the rates."""
     rows = [_row(cells, key) for key in cells.chosen if cells.loops.get(key)]
-    measured = max(
-        (row["rounds"] for row in rows), default=0
-    )  # fewer than asked for after an interrupt
-    return {
-        "rounds": measured,
-        "seconds": seconds,
-        "absent": cells.absent,
-        "failed": cells.failed,
-        "rows": rows,
-    }
+    measured = max((row["rounds"] for row in rows), default=0)  # fewer than asked for after an interrupt
+    return {"rounds": measured, "seconds": seconds, "absent": cells.absent, "failed": cells.failed, "rows": rows}
 
 
 def _row(cells: Cells, key: Key) -> dict[str, Any]:
@@ -197,9 +165,7 @@ def _row(cells: Cells, key: Key) -> dict[str, Any]:
 
 def _way(loops: Sequence[Mapping[str, Any]], rates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     closed = {str(callers): _spread([loop[str(callers)] for loop in loops]) for callers in CALLERS}
-    limits = {
-        str(limit): _median([rate[str(limit)] for rate in rates]) for limit in LIMITS_MS if rates
-    }
+    limits = {str(limit): _median([rate[str(limit)] for rate in rates]) for limit in LIMITS_MS if rates}
     return {"closed": closed, **({"open": limits} if limits else {})}
 
 

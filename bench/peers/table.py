@@ -11,16 +11,11 @@ from bench.peers.results import SHARED
 __all__ = ["full", "short"]
 
 COMMAND = (
-    "python -m bench peers --models MODEL --json bench/results/peers-MODEL.json"
-    " && python tools/benchmarks_page.py"
+    "python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py"
 )
 NOTHING = f"Nothing has been measured yet: `{COMMAND}`."
 CALLERS = ("1", "8", "32", "128")
-TITLES = {
-    "digits_network": "a tiny network, raw bytes",
-    "sentences": "text to embedding",
-    "resnet50": "JPEG to labels",
-}
+TITLES = {"digits_network": "a tiny network, raw bytes", "sentences": "text to embedding", "resnet50": "JPEG to labels"}
 
 
 def short(reports: Sequence[Mapping[str, Any]]) -> str:
@@ -30,13 +25,9 @@ def short(reports: Sequence[Mapping[str, Any]]) -> str:
     ratios = {ratio["name"]: ratio for report in reports for ratio in report["ratios"]}
     servers = {name: c.title for name, c in CONTENDERS.items() if not c.ours and name != "ceiling"}
     models = [model for model in MODELS if any(name.startswith(f"{model},") for name in ratios)]
-    lines = _head(
-        ["requests/s of tritonkit over", *(f"{model}: {TITLES[model]}" for model in models)]
-    )
+    lines = _head(["requests/s of tritonkit over", *(f"{model}: {TITLES[model]}" for model in models)])
     for server, title in servers.items():
-        cells = [
-            _cell(ratios, f"{model}, 32 callers: tritonkit (", f"/ {server} (") for model in models
-        ]
+        cells = [_cell(ratios, f"{model}, 32 callers: tritonkit (", f"/ {server} (") for model in models]
         if any(cell != "" for cell in cells):
             lines.append(_line([title, *cells]))
     lines.append(_line(["the best of them", *_best(ratios, models, "tritonkit")]))
@@ -83,17 +74,24 @@ def _table(rows: Sequence[Mapping[str, Any]], cores: str) -> Iterator[str]:
     shared = cores == SHARED
     limits = ["highest rate with p99 < 10 ms", "< 50 ms"] if shared else []
     yield from _head(
-        ["server", *(f"requests/s, {n}" for n in CALLERS), "p50, p95, p99 ms at 32", *limits,
-         "server's time, us", "load's cores", "MiB", "ready, s", "lines"]
-    )  # fmt: skip
+        [
+            "server",
+            *(f"requests/s, {n}" for n in CALLERS),
+            "p50, p95, p99 ms at 32",
+            *limits,
+            "server's time, us",
+            "load's cores",
+            "MiB",
+            "ready, s",
+            "lines",
+        ]
+    )
     for row in rows:
         for name, way in row["ways"].items():
             yield _line([*_figures(row, name, way, shared)])
 
 
-def _figures(
-    row: Mapping[str, Any], name: str, way: Mapping[str, Any], shared: bool
-) -> Iterator[str]:
+def _figures(row: Mapping[str, Any], name: str, way: Mapping[str, Any], shared: bool) -> Iterator[str]:
     closed = way["closed"]
     middle = closed["32"]
     yield f"{CONTENDERS[row['server']].title}, {_way_title(name)}"
@@ -112,13 +110,14 @@ def _figures(
 
 def _way_title(name: str) -> str:
     if name in PYTHON_WAYS:
-        return {"tritonclient": "tritonclient", "client": "our client"}.get(
-            name, "our client's batching"
-        )
+        return {"tritonclient": "tritonclient", "client": "our client"}.get(name, "our client's batching")
     return {
-        "http": "HTTP", "http-json": "HTTP, JSON", "http-socket": "Triton's own HTTP, no guard",
-        "grpc": "gRPC", "grpc-connections": "gRPC, a connection each",
-    }[name]  # fmt: skip
+        "http": "HTTP",
+        "http-json": "HTTP, JSON",
+        "http-socket": "Triton's own HTTP, no guard",
+        "grpc": "gRPC",
+        "grpc-connections": "gRPC, a connection each",
+    }[name]
 
 
 def _settings(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

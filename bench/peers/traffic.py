@@ -208,10 +208,7 @@ def _v2(model: str, address: str) -> Request:
         "parameters": {"binary_data_output": True},
     }
     encoded = json.dumps(head).encode()
-    headers = {
-        "content-type": "application/octet-stream",
-        "inference-header-content-length": str(len(encoded)),
-    }
+    headers = {"content-type": "application/octet-stream", "inference-header-content-length": str(len(encoded))}
     url = f"http://{address}/v2/models/{model}/infer"
     return Request("http", url, headers, encoded + data, _read_v2)
 
@@ -272,12 +269,7 @@ def _read_grpc(body: bytes, _: Mapping[str, str]) -> Answer:
     if answer.raw_output_contents:
         pairs = zip(answer.outputs, answer.raw_output_contents, strict=True)
         return _answer({output.name: _values(output.datatype, raw) for output, raw in pairs})
-    return _answer(
-        {
-            o.name: list(o.contents.fp32_contents or o.contents.bytes_contents)
-            for o in answer.outputs
-        }
-    )
+    return _answer({o.name: list(o.contents.fp32_contents or o.contents.bytes_contents) for o in answer.outputs})
 
 
 def _values(datatype: str, raw: bytes) -> Any:

@@ -13,6 +13,4 @@ class TritonPythonModel:
 
     def _answer(self, request):
         data = pb_utils.get_input_tensor_by_name(request, "data").as_numpy()
-        return pb_utils.InferenceResponse(
-            [pb_utils.Tensor("first", np.array(data[:1], dtype=np.float32))]
-        )
+        return pb_utils.InferenceResponse([pb_utils.Tensor("first", np.array(data[:1], dtype=np.float32))])

@@ -67,17 +67,21 @@ def _give(folder: Path, owner: os.stat_result) -> None:
         os.chown(folder, owner.st_uid, owner.st_gid)
 
 
-def _tritonkit(
-    owner: os.stat_result, *words: str, capture: bool = False
-) -> subprocess.CompletedProcess[str]:
+def _tritonkit(owner: os.stat_result, *words: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
     """Run `tritonkit` as the owner of the checkout, for whom the image has no name."""
     names = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"}  # noqa: S108 (a tmpfs)
     return subprocess.run(
         [sys.executable, "-m", "tritonkit.cli", *words],
-        cwd=PROJECT, env=os.environ | names, text=True, check=False,
-        user=owner.st_uid, group=owner.st_gid, extra_groups=[], umask=0o022,
+        cwd=PROJECT,
+        env=os.environ | names,
+        text=True,
+        check=False,
+        user=owner.st_uid,
+        group=owner.st_gid,
+        extra_groups=[],
+        umask=0o022,
         stdout=subprocess.PIPE if capture else None,
-    )  # fmt: skip
+    )
 
 
 def _hand_over(name: str, text: str) -> None:

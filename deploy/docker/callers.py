@@ -65,11 +65,7 @@ class LateLoads(threading.Thread):
         loaded = later(self._repository)
         try:
             self._load(loaded)
-            early = [
-                str(entry.get("name"))
-                for entry in self._admin.index()
-                if _TOO_EARLY in str(entry.get("reason"))
-            ]
+            early = [str(entry.get("name")) for entry in self._admin.index() if _TOO_EARLY in str(entry.get("reason"))]
             if early:
                 self._load(name for name in later(self._repository, early) if name not in loaded)
         except (OSError, ValueError, http.client.HTTPException):

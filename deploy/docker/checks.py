@@ -12,17 +12,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "BUILD", "MIB", "Refused", "check_key", "check_memory", "check_repository", "printable", "read_needs",
-]  # fmt: skip
+__all__ = ["BUILD", "MIB", "Refused", "check_key", "check_memory", "check_repository", "printable", "read_needs"]
 
 MIB = 1 << 20
 _KEY = re.compile(r"[A-Za-z0-9._~-]{16,256}")
 
 
-BUILD = (
-    "build the models: docker compose up builder (pods: tritonkit build, tritonkit deploy image)"
-)
+BUILD = "build the models: docker compose up builder (pods: tritonkit build, tritonkit deploy image)"
 
 
 class Refused(Exception):
@@ -44,24 +40,26 @@ def check_key(file: Path) -> str:
         text = file.read_text().strip()
     except FileNotFoundError:
         raise Refused(
-            file, "there is no key file",
-            "docker compose up builder makes one; or mount a file of yours there",
-        ) from None  # fmt: skip
+            file, "there is no key file", "docker compose up builder makes one; or mount a file of yours there"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(
-            file, f"the key cannot be read: {error}",
+            file,
+            f"the key cannot be read: {error}",
             f"give it to user {os.getuid()}: chown {os.getuid()} FILE && chmod 400 FILE",
-        ) from None  # fmt: skip
+        ) from None
     if mode & stat.S_IRWXO:
         raise Refused(
-            file, f"every user can read or change the key (mode {stat.S_IMODE(mode):o})",
+            file,
+            f"every user can read or change the key (mode {stat.S_IMODE(mode):o})",
             "chmod o-rwx FILE, and change the key: someone may have read it",
-        )  # fmt: skip
+        )
     if not _KEY.fullmatch(text):
         raise Refused(
-            file, f"not a key: {len(text)} characters",
+            file,
+            f"not a key: {len(text)} characters",
             "16 to 256 letters, digits or ._~- in one line: openssl rand -hex 24 > FILE",
-        )  # fmt: skip
+        )
     return text
 
 
@@ -104,10 +102,11 @@ def check_memory(needs: dict[str, Any], folder: Path) -> None:
     wanted = int(needs.get("shm_bytes", 0))
     if size < int(needs.get("stubs_bytes", 0)):
         raise Refused(
-            folder, f"{size // MIB} MiB, and the repository's Python stubs want {wanted // MIB} MiB",
+            folder,
+            f"{size // MIB} MiB, and the repository's Python stubs want {wanted // MIB} MiB",
             "tritonkit manifests --target compose, then docker compose up again"
             f" (docker run: --shm-size={wanted // MIB}m; pods: tritonkit deploy, and apply it again)",
-        )  # fmt: skip
+        )
 
 
 def _check_model(folder: Path) -> None:
@@ -124,7 +123,7 @@ def _check_model(folder: Path) -> None:
             folder,
             f"half built: there is no {'version folder ' if not versions else ''}{missing[0].relative_to(folder)}",
             BUILD,
-        )  # fmt: skip
+        )
 
 
 def _missing(version: Path) -> list[Path]:

@@ -29,16 +29,7 @@ from typing import Any
 
 from allowed import config_flag, cores_line
 from callers import LateLoads, later
-from checks import (
-    BUILD,
-    MIB,
-    Refused,
-    check_key,
-    check_memory,
-    check_repository,
-    printable,
-    read_needs,
-)
+from checks import BUILD, MIB, Refused, check_key, check_memory, check_repository, printable, read_needs
 from core.backoff import Backoff
 from core.drain import finish_ensembles, finish_models, refuse_calls, spare_calls
 from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
@@ -46,14 +37,7 @@ from core.gauges import Gauges
 from core.launch import Launch, guard_in, has_guard
 from core.metrics import MetricsProxy
 from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
-from core.rest import (
-    CONTAINER_MIB,
-    RestLimits,
-    envoy_command,
-    envoy_config,
-    envoy_threads,
-    find_envoy,
-)
+from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.stubs import end_stubs
@@ -124,22 +108,17 @@ def _make_run_folder() -> None:
 def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
     """The Envoy before Triton's HTTP."""
     needs = read_needs(options.needs)
-    limits = RestLimits(
-        max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
-        max_memory_mib=CONTAINER_MIB,
-    )
+    limits = RestLimits(max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)), max_memory_mib=CONTAINER_MIB)
     hosts, origins = options.http_hosts.split(), options.http_origins.split()
     envoy = find_envoy(VENV)
     try:
-        config = envoy_config(
-            HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins,
-            shared_memory=options.shared_memory,
-        )  # fmt: skip
+        config = envoy_config(HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins, shared_memory=options.shared_memory)
     except ValueError as error:
         raise Refused(
-            Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"), str(error),
+            Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"),
+            str(error),
             "names, and origins such as https://app.example.org, with spaces between",
-        ) from None  # fmt: skip
+        ) from None
     if envoy is None:
         raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
     (RUN / "envoy.json").write_text(json.dumps(config))
@@ -156,22 +135,14 @@ def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[byte
 def command(options: argparse.Namespace, extra: list[str]) -> Launch:
     """What to start. Refused where the repository, the key or /dev/shm will not do."""
     models = check_repository(options.repository)
-    key = (
-        own_key()
-        if options.own_key and not options.key_file.exists()
-        else check_key(options.key_file)
-    )
+    key = own_key() if options.own_key and not options.key_file.exists() else check_key(options.key_file)
     needs = read_needs(options.needs)
     check_memory(needs, SHARED_MEMORY)
     guard = guard_in(VENV)
     if guard is None:
         _say("warning: the native guard is missing: requests may have up to 2 GiB")
     return Launch(
-        argv=[
-            *_arguments(options, models, needs),
-            *config_flag(options.repository, extra),
-            *extra,
-        ],
+        argv=[*_arguments(options, models, needs), *config_flag(options.repository, extra), *extra],
         env=os.environ | thread_variables(cores(), os.environ),
         cwd=str(RUN),
         key=key,
@@ -221,9 +192,7 @@ def _age_flags(options: argparse.Namespace) -> list[str]:
     if not age:
         return []
     if not age.isdecimal() or not int(age):
-        raise Refused(
-            Path("TRITON_CONNECTION_AGE_S"), f"it is {age}", "whole seconds from 1, or leave it out"
-        )
+        raise Refused(Path("TRITON_CONNECTION_AGE_S"), f"it is {age}", "whole seconds from 1, or leave it out")
     return [f"--grpc-max-connection-age={int(age) * 1000}"]
 
 
@@ -234,13 +203,17 @@ def _trace_flags(options: argparse.Namespace) -> list[str]:
         return []
     if not _TRACE_URL.fullmatch(url) or not (rate.isdecimal() and int(rate)):
         raise Refused(
-            Path("TRITON_TRACE_URL, TRITON_TRACE_RATE"), f"they are {url} and {rate}",
+            Path("TRITON_TRACE_URL, TRITON_TRACE_RATE"),
+            f"they are {url} and {rate}",
             "OTLP over HTTP, such as http://collector:4318/v1/traces; one request in how many, 1 or more",
-        )  # fmt: skip
+        )
     settings = (
-        "mode=opentelemetry", f"opentelemetry,url={url}", "opentelemetry,resource=service.name=triton",
-        f"rate={rate}", "level=TIMESTAMPS",
-    )  # fmt: skip
+        "mode=opentelemetry",
+        f"opentelemetry,url={url}",
+        "opentelemetry,resource=service.name=triton",
+        f"rate={rate}",
+        "level=TIMESTAMPS",
+    )
     return [f"--trace-config={setting}" for setting in settings]
 
 
@@ -262,9 +235,7 @@ def _backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
         return native, tuple(backend_flags(found.values()))
     if wanted == "native":
         raise Refused(native, f"they cannot be used: {wrong}", "TRITON_BACKEND=auto or python")
-    _say(
-        f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md"
-    )
+    _say(f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md")
     return usual, ()
 
 
@@ -275,7 +246,7 @@ def _has_stand_ins() -> bool:
 
 def _supervise(
     launch: Callable[[], Launch], options: argparse.Namespace, rest: Restarting[Any] | None, gauges: Gauges
-) -> int:  # fmt: skip
+) -> int:
     repository: Path = options.repository
     asked: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -298,9 +269,7 @@ def _supervise(
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        reason, was_ready = _watch(
-            server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning
-        )
+        reason, was_ready = _watch(server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning)
         verifier.stop()
         if asked:
             if was_ready:
@@ -387,10 +356,17 @@ def not_loaded(admin: Admin) -> list[str]:
 
 
 def _watch(
-    server: subprocess.Popen[bytes], repository: Path, asked: list[int], rest: Restarting[Any] | None,
-    verifier: Verifier, admin: Admin, planned: dict[str, int], gauges: Gauges, times: StartTimes,
+    server: subprocess.Popen[bytes],
+    repository: Path,
+    asked: list[int],
+    rest: Restarting[Any] | None,
+    verifier: Verifier,
+    admin: Admin,
+    planned: dict[str, int],
+    gauges: Gauges,
+    times: StartTimes,
     pinning: Pinning | None,
-) -> tuple[str, bool]:  # fmt: skip
+) -> tuple[str, bool]:
     """Wait until it should be ended or has ended; why, and whether it had been ready."""
     stubs: StubWatch | None = None
     late: LateLoads | None = None

@@ -64,9 +64,7 @@ def _start() -> subprocess.Popen[bytes]:
     if envoy is None:
         raise Refused(VENV, "there is no envoy", "build the image again")
     if not CONFIG.is_file():
-        raise Refused(
-            CONFIG, "there is no configuration", "docker compose up gateway-config says why"
-        )
+        raise Refused(CONFIG, "there is no configuration", "docker compose up gateway-config says why")
     RUN.mkdir(mode=0o700, exist_ok=True)
     (RUN / "began").unlink(missing_ok=True)
     # As `tritonkit.operate.gateway.gateway_command` has it.

@@ -83,9 +83,15 @@ def _make_for_a_start(owner: os.stat_result) -> None:
 def _tritonkit(owner: os.stat_result, *words: str) -> bytes:
     """What `tritonkit` prints, run as the owner of the folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "tritonkit.cli", *words], cwd="/tmp", check=False,  # noqa: S108 (a tmpfs)
-        stdout=subprocess.PIPE, user=owner.st_uid, group=owner.st_gid, extra_groups=[], umask=0o022,
-    )  # fmt: skip
+        [sys.executable, "-m", "tritonkit.cli", *words],
+        cwd="/tmp",  # noqa: S108
+        check=False,
+        stdout=subprocess.PIPE,
+        user=owner.st_uid,
+        group=owner.st_gid,
+        extra_groups=[],
+        umask=0o022,
+    )
     if done.returncode:
         raise SystemExit(done.returncode)
     return done.stdout
@@ -107,9 +113,7 @@ def _copy() -> None:
     jwks = spec.jwt.jwks if spec.jwt else None
     shared = spec.limits.shared
     redis = (shared.ca, shared.password_file) if shared else ()
-    for name in filter(
-        None, (SPEC, tls.client_ca, jwks, *redis, tls.key, tls.certificate, keys.FILE)
-    ):
+    for name in filter(None, (SPEC, tls.client_ca, jwks, *redis, tls.key, tls.certificate, keys.FILE)):
         source, target = FOLDER / name, FILES / name
         if not source.exists():
             target.unlink(missing_ok=True)
@@ -124,9 +128,11 @@ def _refuse_foreign(file: Path) -> None:
     state, owner = file.stat(), FOLDER.stat().st_uid
     if state.st_uid != owner or state.st_mode & 0o022:
         raise UsageError(
-            str(file), found="others than the owner of the folder can write it", wanted="a file of the owner's alone",
+            str(file),
+            found="others than the owner of the folder can write it",
+            wanted="a file of the owner's alone",
             todo=f"look into it, then: chown {owner} {file.name}; chmod go-w {file.name}",
-        )  # fmt: skip
+        )
 
 
 def _write(file: Path, content: bytes, user: int, group: int) -> None:
@@ -160,14 +166,36 @@ def _render() -> subprocess.Popen[bytes]:
     OUT.chmod(0o700)
     os.chown(OUT, GATEWAY_USER, GATEWAY_USER)
     command = [
-        sys.executable, "-m", "tritonkit.cli", "gateway", "render", "--watch", "--out", str(OUT), "--envoy", ENVOY,
-        "--gateway", str(FILES), "--repository", str(PROJECT / "model_repository"),
-        "--replica", "triton:8001,triton:8000", "--each", os.environ.get("TRITON_REPLICAS") or "2",
-        "--listen", f"0.0.0.0:{PORT}", "--metrics", f"0.0.0.0:{METRICS_PORT}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tritonkit.cli",
+        "gateway",
+        "render",
+        "--watch",
+        "--out",
+        str(OUT),
+        "--envoy",
+        ENVOY,
+        "--gateway",
+        str(FILES),
+        "--repository",
+        str(PROJECT / "model_repository"),
+        "--replica",
+        "triton:8001,triton:8000",
+        "--each",
+        os.environ.get("TRITON_REPLICAS") or "2",
+        "--listen",
+        f"0.0.0.0:{PORT}",
+        "--metrics",
+        f"0.0.0.0:{METRICS_PORT}",
+    ]
     return subprocess.Popen(
-        command, cwd="/tmp", user=GATEWAY_USER, group=GATEWAY_USER, extra_groups=[]  # noqa: S108
-    )  # fmt: skip
+        command,
+        cwd="/tmp",  # noqa: S108
+        user=GATEWAY_USER,
+        group=GATEWAY_USER,
+        extra_groups=[],
+    )
 
 
 def _say_once(text: str, before: str) -> str:

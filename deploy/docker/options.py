@@ -16,41 +16,38 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))
     made.add_argument("--needs", type=Path, default=Path("/handover/needs.json"))
     made.add_argument(
-        "--backend", default=os.environ.get("TRITON_BACKEND") or "auto",
+        "--backend",
+        default=os.environ.get("TRITON_BACKEND") or "auto",
         help="of ONNX Runtime and OpenVINO: auto (native where it can be), native or python",
-    )  # fmt: skip
-    made.add_argument(
-        "--shared-memory", action="store_true", help="clients with the key may register theirs"
     )
+    made.add_argument("--shared-memory", action="store_true", help="clients with the key may register theirs")
+    made.add_argument("--no-verify", action="store_true", help="do not hold the files against their manifests")
+    made.add_argument("--own-key", action="store_true", help="where there is no key file, a key that nobody knows")
     made.add_argument(
-        "--no-verify", action="store_true", help="do not hold the files against their manifests"
-    )
-    made.add_argument(
-        "--own-key", action="store_true", help="where there is no key file, a key that nobody knows"
-    )
-    made.add_argument(
-        "--connection-age-s", default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
+        "--connection-age-s",
+        default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
         help="callers are asked to connect anew after so many seconds; never without it",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--pin", default=os.environ.get("TRITON_PIN", ""),
+        "--pin",
+        default=os.environ.get("TRITON_PIN", ""),
         help="1: cores of its own where the quota is less than the machine",
-    )  # fmt: skip
+    )
     made.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
     made.add_argument(
-        "--http-hosts", default=os.environ.get("TRITON_HTTP_HOSTS", ""),
+        "--http-hosts",
+        default=os.environ.get("TRITON_HTTP_HOSTS", ""),
         help="names under which callers know this server, beside loopback's",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""),
-        help="of web pages that may call",
-    )  # fmt: skip
+        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""), help="of web pages that may call"
+    )
     made.add_argument(
-        "--trace-url", default=os.environ.get("TRITON_TRACE_URL", ""),
+        "--trace-url",
+        default=os.environ.get("TRITON_TRACE_URL", ""),
         help="where spans go, OTLP over HTTP; none without it",
-    )  # fmt: skip
+    )
     made.add_argument(
-        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000",
-        help="spans of one request in so many",
-    )  # fmt: skip
+        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000", help="spans of one request in so many"
+    )
     return made

@@ -83,19 +83,14 @@ class Pinning:
         if pid == self._pid and elapsed_s < _AGAIN_S:
             return False
         known, before, own_before = pid == self._pid, self._busy, self._own_s
-        self._pid, self._seen_at, self._busy, self._own_s = (
-            pid,
-            now,
-            _busy_s(),
-            tree_processor_s(pid),
-        )
+        self._pid, self._seen_at, self._busy, self._own_s = (pid, now, _busy_s(), tree_processor_s(pid))
         if not known:
             return False
         own = (self._own_s - own_before) / elapsed_s / self._count
         others = {
             core: max(0.0, (self._busy[core] - before[core]) / elapsed_s - (own if core in self.cores else 0.0))
             for core in self._allowed
-        }  # fmt: skip
+        }
         found = best(others, self.cores, self._count)
         if found == self.cores:
             return False

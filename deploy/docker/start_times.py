@@ -25,9 +25,7 @@ class StartTimes:
     def line(self) -> str:
         """Said once every model answers."""
         now, launched = time.monotonic(), self._launched
-        meanwhile = (
-            f"; verified meanwhile in {self._verified - launched:.2f} s" if self._verified else ""
-        )
+        meanwhile = f"; verified meanwhile in {self._verified - launched:.2f} s" if self._verified else ""
         return (
             f"ready after {now - self._began:.2f} s: checked in {launched - self._began:.2f} s,"
             f" loaded and warmed in {now - launched:.2f} s{meanwhile}"

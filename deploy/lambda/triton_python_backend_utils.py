@@ -37,16 +37,7 @@ class TritonModelException(Exception):
 class TritonError:
     """Why a request has no answer."""
 
-    (
-        UNKNOWN,
-        INTERNAL,
-        NOT_FOUND,
-        INVALID_ARG,
-        UNAVAILABLE,
-        UNSUPPORTED,
-        ALREADY_EXISTS,
-        CANCELLED,
-    ) = range(8)
+    (UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED) = range(8)
 
     def __init__(self, message: str, code: int = INTERNAL) -> None:
         self._message, self._code = message, code
@@ -78,14 +69,8 @@ class Tensor:
 class InferenceRequest:
     """What one call brings."""
 
-    def __init__(
-        self, inputs: Sequence[Tensor], requested_output_names: Sequence[str], request_id: str = ""
-    ) -> None:
-        self._inputs, self._wanted, self._id = (
-            list(inputs),
-            list(requested_output_names),
-            request_id,
-        )
+    def __init__(self, inputs: Sequence[Tensor], requested_output_names: Sequence[str], request_id: str = "") -> None:
+        self._inputs, self._wanted, self._id = (list(inputs), list(requested_output_names), request_id)
 
     def inputs(self) -> list[Tensor]:
         """All of them."""
@@ -103,9 +88,7 @@ class InferenceRequest:
 class InferenceResponse:
     """The answer to one call: outputs or an error."""
 
-    def __init__(
-        self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None
-    ) -> None:
+    def __init__(self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None) -> None:
         self._outputs, self._error = list(output_tensors), error
 
     def output_tensors(self) -> list[Tensor]:

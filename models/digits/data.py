@@ -23,9 +23,7 @@ def split() -> tuple[Array, Array, Array, Array]:
     digits = load_digits()
     pixels = to_bytes(digits.images)[:, None].astype(np.float32) / 255
     labels = digits.target.astype(np.int64)
-    train_x, test_x, train_y, test_y = train_test_split(
-        pixels, labels, test_size=0.2, random_state=0, stratify=labels
-    )
+    train_x, test_x, train_y, test_y = train_test_split(pixels, labels, test_size=0.2, random_state=0, stratify=labels)
     return train_x, train_y, test_x, test_y
 
 

@@ -31,8 +31,4 @@ def train(network: nn.Module) -> None:
 
 def _convolution(channels: int, wanted: int) -> list[nn.Module]:
     """3 x 3, [batch, channels, h, w] -> [batch, wanted, h, w]."""
-    return [
-        nn.Conv2d(channels, wanted, 3, padding=1, bias=False),
-        nn.BatchNorm2d(wanted),
-        nn.ReLU(),
-    ]
+    return [nn.Conv2d(channels, wanted, 3, padding=1, bias=False), nn.BatchNorm2d(wanted), nn.ReLU()]

@@ -33,9 +33,7 @@ def fit(network: nn.Module, epochs: int, max_learning_rate: float) -> None:
     pixels, labels = (torch.from_numpy(array) for array in split()[:2])
     steps = epochs * (len(pixels) // BATCH + 1)
     optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=max_learning_rate, total_steps=steps
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=max_learning_rate, total_steps=steps)
     loss = nn.CrossEntropyLoss(label_smoothing=0.05)
     network.train()
     for _ in range(epochs):

@@ -32,9 +32,7 @@ def picture(kind: int, random: Random, side: int = SIDE) -> Array:
     mix = np.clip(texture(rows, columns, random), 0, 1)  # 0: first color, 1: second
     first, second = (np.array(c) + random.normal(0, 0.04, 3) for c in colors)
     values = first[:, None, None] * (1 - mix) + second[:, None, None] * mix
-    light = (
-        1 + random.uniform(-0.3, 0.3) * (rows - 0.5) + random.uniform(-0.3, 0.3) * (columns - 0.5)
-    )
+    light = 1 + random.uniform(-0.3, 0.3) * (rows - 0.5) + random.uniform(-0.3, 0.3) * (columns - 0.5)
     noise = random.normal(0, random.uniform(0, 0.05), values.shape)
     return np.clip(255 * (values * light + noise), 0, 255).astype(np.uint8)
 
@@ -89,8 +87,7 @@ def boxes(rows: Array, columns: Array, random: Random) -> Array:
 def clouds(rows: Array, columns: Array, random: Random) -> Array:
     """Smooth noise of several sizes."""
     return 0.5 + sum(
-        0.35 / octave * _smooth(random.normal(size=(4 * octave, 4 * octave)), rows, columns)
-        for octave in (1, 2, 4)
+        0.35 / octave * _smooth(random.normal(size=(4 * octave, 4 * octave)), rows, columns) for octave in (1, 2, 4)
     )
 
 
@@ -122,8 +119,17 @@ def ripples(rows: Array, columns: Array, random: Random) -> Array:
 
 
 TEXTURES: tuple[Callable[[Array, Array, Random], Array], ...] = (
-    stripes, checks, rings, discs, boxes, clouds, grain, ramp, cells, ripples,
-)  # fmt: skip
+    stripes,
+    checks,
+    rings,
+    discs,
+    boxes,
+    clouds,
+    grain,
+    ramp,
+    cells,
+    ripples,
+)
 FINENESS = (1, 0, 1, 0, 0, 0, 2, 0, 0, 1)  # 0 large parts, 1 waves, 2 grain
 KINDS = len(TEXTURES) * len(COLORS)
 GROUPS = 3 * len(COLORS)

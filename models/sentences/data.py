@@ -92,8 +92,7 @@ def calibration_batches() -> list[Batch]:
     tokens = iter([token for ids in _encode(texts) for token in ids[1:-1]])
     [[start, end]] = _encode([""])
     filled = [
-        _padded([[start, *islice(tokens, size - 2), end] for _ in range(count)], size)
-        for size, count in FILLED.items()
+        _padded([[start, *islice(tokens, size - 2), end] for _ in range(count)], size) for size, count in FILLED.items()
     ]
     return [*filled, *_batches(texts[:4])]
 

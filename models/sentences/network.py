@@ -13,9 +13,7 @@ class SentenceNetwork(BertModel):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """int64 [batch, length], twice -> float32 [batch, length, 384]."""
         # The additive mask is made here, because the one transformers makes does not trace.
-        hidden = (1.0 - attention_mask[:, None, None, :].to(self.dtype)) * torch.finfo(
-            self.dtype
-        ).min
+        hidden = (1.0 - attention_mask[:, None, None, :].to(self.dtype)) * torch.finfo(self.dtype).min
         return super().forward(input_ids=input_ids, attention_mask=hidden).last_hidden_state
 
 

@@ -12,9 +12,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MODULES = (  # pure Python, with much to say
-    "configparser", "difflib", "heapq", "queue", "random", "sched", "shutil", "smtplib", "socket",
-    "statistics", "tempfile", "textwrap", "threading", "timeit", "uuid",
-)  # fmt: skip
+    "configparser",
+    "difflib",
+    "heapq",
+    "queue",
+    "random",
+    "sched",
+    "shutil",
+    "smtplib",
+    "socket",
+    "statistics",
+    "tempfile",
+    "textwrap",
+    "threading",
+    "timeit",
+    "uuid",
+)
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 LENGTHS = (40, 300)  # characters
 END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")

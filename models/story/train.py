@@ -34,21 +34,31 @@ def _tokenizer(written: list[str]) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[END], show_progress=False,
+        vocab_size=VOCABULARY,
+        special_tokens=[END],
+        show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(written, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END, bos_token=END, model_max_length=CONTEXT, chat_template=CHAT
-    )  # fmt: skip
+    )
 
 
 def _configuration() -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=192, intermediate_size=512, num_hidden_layers=3,
-        num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True, bos_token_id=0, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
 
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, written: list[str]) -> torch.Tensor:

@@ -151,24 +151,19 @@ class Network:
 
     def _shape_key(self, feed: Arrays) -> Hashable:
         """What requests of one batch have alike."""
-        return tuple(
-            sorted((n, self.padding.shape_but_length(n, a.shape)) for n, a in feed.items())
-        )
+        return tuple(sorted((n, self.padding.shape_but_length(n, a.shape)) for n, a in feed.items()))
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The arrays as engines take them; no copy is made except of strings."""
         for name in self.inputs:
             if name not in inputs:
-                raise RequestError(
-                    f"model '{self.name}': input '{name}' is missing; found {sorted(inputs)}"
-                )
+                raise RequestError(f"model '{self.name}': input '{name}' is missing; found {sorted(inputs)}")
         feed = {}
         for name, array in inputs.items():
             spec = self.inputs.get(name) or self.optional.get(name)
             if spec is None:
                 raise RequestError(
-                    f"model '{self.name}': input '{name}' is not the model's; it has"
-                    f" {sorted(self.inputs)}"
+                    f"model '{self.name}': input '{name}' is not the model's; it has {sorted(self.inputs)}"
                 )
             feed[name] = _fit(array, spec, f"model '{self.name}', input '{name}'")
         if self.batched and len({len(array) for array in feed.values()}) > 1:
@@ -198,9 +193,7 @@ def joined(parts: Sequence[Arrays]) -> Arrays:
 
 def _fit(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
     if array.dtype != TRITON_TO_NUMPY[spec.dtype]:
-        raise RequestError(
-            f"{where}: found {array.dtype}, wanted {np.dtype(TRITON_TO_NUMPY[spec.dtype])}"
-        )
+        raise RequestError(f"{where}: found {array.dtype}, wanted {np.dtype(TRITON_TO_NUMPY[spec.dtype])}")
     if not spec.dims and array.size == 1:
         array = array.reshape(())
     fits = array.ndim == len(spec.dims) and all(
@@ -208,8 +201,7 @@ def _fit(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
     )
     if not fits:
         raise RequestError(
-            f"{where}: found shape {list(array.shape)}, wanted {list(spec.dims)}"
-            " (-1 is any size, the batch included)"
+            f"{where}: found shape {list(array.shape)}, wanted {list(spec.dims)} (-1 is any size, the batch included)"
         )
     return _decoded(array, where) if spec.dtype == "BYTES" else array
 
@@ -221,7 +213,5 @@ def _decoded(array: np.ndarray, where: str) -> np.ndarray:
         try:
             texts[index] = value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise RequestError(
-                f"{where}: element {index} is not valid UTF-8 at byte {error.start}"
-            ) from None
+            raise RequestError(f"{where}: element {index} is not valid UTF-8 at byte {error.start}") from None
     return texts.reshape(array.shape)

@@ -30,17 +30,11 @@ class StandIn:
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer all requests, each with its own outputs or its own error."""
         asked = [
-            Request(
-                {tensor.name(): tensor.as_numpy() for tensor in request.inputs()},
-                request.requested_output_names(),
-            )
+            Request({tensor.name(): tensor.as_numpy() for tensor in request.inputs()}, request.requested_output_names())
             for request in requests
         ]
         answers = self.network.answer(asked)
-        return [
-            _response(answer, request.outputs)
-            for answer, request in zip(answers, asked, strict=True)
-        ]
+        return [_response(answer, request.outputs) for answer, request in zip(answers, asked, strict=True)]
 
     def finalize(self) -> None:
         """Drop the network, which frees its memory and threads."""

@@ -38,9 +38,7 @@ class Padding:
 
     def lengths(self, feed: Arrays) -> dict[str, int]:
         """By padded input that a request brings."""
-        return {
-            name: feed[name].shape[axis] for name, (axis, _) in self.inputs.items() if name in feed
-        }
+        return {name: feed[name].shape[axis] for name, (axis, _) in self.inputs.items() if name in feed}
 
     def padded(self, feed: Arrays, length: int) -> Arrays:
         """The request as long as its batch."""
@@ -49,9 +47,7 @@ class Padding:
     def cut(self, outputs: Arrays, length: int) -> Arrays:
         """Views of a request's outputs as long as it was."""
         return {
-            name: array[(slice(None),) * axis + (slice(length),)]
-            if (axis := self.outputs.get(name, 0))
-            else array
+            name: array[(slice(None),) * axis + (slice(length),)] if (axis := self.outputs.get(name, 0)) else array
             for name, array in outputs.items()
         }
 
@@ -59,9 +55,7 @@ class Padding:
         axis, value = self.inputs.get(name, (0, 0))
         if not axis or array.shape[axis] == length:
             return array
-        missing = [
-            (0, length - array.shape[axis] if place == axis else 0) for place in range(array.ndim)
-        ]
+        missing = [(0, length - array.shape[axis] if place == axis else 0) for place in range(array.ndim)]
         return np.pad(array, missing, constant_values=value)
 
 
@@ -81,9 +75,7 @@ def read_padding(
         raise ModelError(f"parameter {PARAMETER} found; wanted max_batch_size above 0")
     ragged = {entry["name"] for entry in config["input"] if entry.get("allow_ragged_batch")}
     if unnamed := sorted(ragged - set(asked)):
-        raise ModelError(
-            f"input '{unnamed[0]}': allow_ragged_batch found; wanted it in parameter {PARAMETER} too"
-        )
+        raise ModelError(f"input '{unnamed[0]}': allow_ragged_batch found; wanted it in parameter {PARAMETER} too")
     if not asked or set(asked) - set(inputs) - set(outputs):
         raise ModelError(
             f"parameter {PARAMETER}: found {text}, wanted tensors of the model, which has"
@@ -95,11 +87,7 @@ def read_padding(
             for name, spec in inputs.items()
             if name in asked
         },
-        {
-            name: _axis(spec, asked[name], is_input=False)
-            for name, spec in outputs.items()
-            if name in asked
-        },
+        {name: _axis(spec, asked[name], is_input=False) for name, spec in outputs.items() if name in asked},
     )
 
 
@@ -127,9 +115,7 @@ def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
         wanted = f"a whole number of {spec.dtype}"
         fits = isinstance(value, int) and number and limits.min <= value <= limits.max
     if not fits:
-        raise ModelError(
-            f"parameter {PARAMETER}, '{spec.name}': found value {value}, wanted {wanted}"
-        )
+        raise ModelError(f"parameter {PARAMETER}, '{spec.name}': found value {value}, wanted {wanted}")
     return float(value) if kind.kind == "f" else int(value)
 
 
@@ -139,9 +125,7 @@ def _axis(spec: TensorSpec, asked: Mapping[str, Any], *, is_input: bool) -> int:
     axis = given + 1 if isinstance(given, int) and not isinstance(given, bool) else 0
     where = f"parameter {PARAMETER}, '{spec.name}'"
     if not 1 <= axis < len(spec.dims) or spec.dims[axis] != -1:
-        raise ModelError(
-            f"{where}: found axis {given}, wanted one of free size in {list(spec.dims)} after its first"
-        )
+        raise ModelError(f"{where}: found axis {given}, wanted one of free size in {list(spec.dims)} after its first")
     if spec.dtype in _UNPADDED[is_input]:
         raise ModelError(f"{where}: of type {spec.dtype} cannot be padded")
     return axis

@@ -39,17 +39,16 @@ OLDEST_GLIBC = (2, 35)
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 COMPILE = (
-    "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", *WARNINGS,
-    "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong",
-)  # fmt: skip
-# Frames and lines for a report; no fortified functions, which a sanitizer does not see.
-SANITIZE = (
-    "-O1",
-    "-g",
-    "-fno-omit-frame-pointer",
-    "-fno-sanitize-recover=undefined",
-    "-U_FORTIFY_SOURCE",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-pthread",
+    *WARNINGS,
+    "-D_FORTIFY_SOURCE=2",
+    "-fstack-protector-strong",
 )
+# Frames and lines for a report; no fortified functions, which a sanitizer does not see.
+SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", "-U_FORTIFY_SOURCE")
 SANITIZERS = ("address,undefined", "thread")
 LINK = ("-shared", "-s", "-pthread", "-Wl,-z,relro,-z,now", "-ldl")
 
@@ -71,10 +70,12 @@ class Language:
 
 C = Language(("cc", "gcc", "clang"), "cc", ("-std=c11", "-D_GNU_SOURCE"))
 CPP = Language(
-    ("c++", "g++", "clang++"), "c++", ("-std=c++17", "-ffp-contract=off"),
+    ("c++", "g++", "clang++"),
+    "c++",
+    ("-std=c++17", "-ffp-contract=off"),
     # Without what nothing uses of that runtime the files have half the size, and need no glibc newer than the server.
     ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -91,26 +92,27 @@ LIBRARIES = {
     "guard": Library("guard.so", C, ("guard/*.c",), ("guard/*.h",)),
     **{
         name: Library(
-            f"libtriton_{name}.so", CPP, ("backend/*.cpp", f"backend/{name}/*.cpp"),
+            f"libtriton_{name}.so",
+            CPP,
+            ("backend/*.cpp", f"backend/{name}/*.cpp"),
             ("backend/*.h", f"backend/{name}/*.h"),
         )
         for name in ("onnxruntime", "openvino")
     },
     "python": Library(
-        "libtriton_python.so", CPP,
+        "libtriton_python.so",
+        CPP,
         (*(f"backend/{name}.cpp" for name in ("config", "error", "json", "tensor")), "steps/*.cpp"),
         ("backend/*.h", "steps/*.h"),
     ),
-}  # fmt: skip
+}
 
 
 class BuildError(Exception):
     """A library cannot be compiled; the text says why and what to do."""
 
 
-def build(
-    name: str, folder: Path, compiler: str = "", download: bool = True, sanitize: str = ""
-) -> str:
+def build(name: str, folder: Path, compiler: str = "", download: bool = True, sanitize: str = "") -> str:
     """Bring a library into a folder: one of PREBUILT, else compiled; gives what was done, in a few words.
 
     Nothing is done where it is there and current. The file appears in one step. Beside it lies a note of what
@@ -196,11 +198,7 @@ def is_current(name: str, folder: Path, compiler: str = "", sanitize: str = "") 
     library = LIBRARIES[name]
     out = folder / library.file
     note = _note(out)
-    return (
-        out.is_file()
-        and note.is_file()
-        and note.read_text() == _fingerprint(library, compiler, sanitize)
-    )
+    return out.is_file() and note.is_file() and note.read_text() == _fingerprint(library, compiler, sanitize)
 
 
 def _note(out: Path) -> Path:
@@ -234,10 +232,7 @@ def _compile(library: Library, scratch: Path, compiler: str, download: bool, san
             return _compile_with(command, own, library, scratch, sanitize)
         except subprocess.CalledProcessError as failed:
             failures.append(f"{shlex.join(command)}: {failed.stderr.strip()[-2000:]}")
-    raise BuildError(
-        "\n".join(failures)
-        or "there is no compiler; install gcc and g++, or name one with --compiler"
-    )
+    raise BuildError("\n".join(failures) or "there is no compiler; install gcc and g++, or name one with --compiler")
 
 
 def _compile_with(
@@ -245,39 +240,27 @@ def _compile_with(
 ) -> Path:
     """Each source by a process of its own, as many at a time as there are cores."""
     flags = [*COMPILE, *library.language.flags, "-I", str(HERE / "backend"), *_sanitizer(sanitize)]
-    objects = {
-        scratch / f"{place}.o": source for place, source in enumerate(_files(library.sources))
-    }
+    objects = {scratch / f"{place}.o": source for place, source in enumerate(_files(library.sources))}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(
             pool.map(
-                lambda item: _run(
-                    [*command, *flags, "-c", "-o", str(item[0]), str(item[1])], scratch
-                ),
-                objects.items(),
+                lambda item: _run([*command, *flags, "-c", "-o", str(item[0]), str(item[1])], scratch), objects.items()
             )
         )
     out = scratch / library.file
     # A report needs the names that -s takes out.
     linked = [flag for flag in LINK if not (sanitize and flag == "-s")]
-    _run(
-        [*command, "-o", str(out), *map(str, objects), *linked, *link, *_sanitizer(sanitize)],
-        scratch,
-    )
+    _run([*command, "-o", str(out), *map(str, objects), *linked, *link, *_sanitizer(sanitize)], scratch)
     return out
 
 
 def _run(command: Sequence[str], scratch: Path) -> None:
     caches = {"ZIG_GLOBAL_CACHE_DIR": "global", "ZIG_LOCAL_CACHE_DIR": "local"}
     places = {name: str(scratch / folder) for name, folder in caches.items()}
-    subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, **places}
-    )
+    subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **places})
 
 
-def _compilers(
-    language: Language, compiler: str, download: bool
-) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+def _compilers(language: Language, compiler: str, download: bool) -> Iterator[tuple[list[str], tuple[str, ...]]]:
     """Commands, with what each is told to link."""
     if compiler and compiler != "ziglang":
         yield shlex.split(compiler), language.link
@@ -296,10 +279,23 @@ def _ziglang() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="tritonkit-ziglang-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     ran = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--no-input", "--no-deps", "--target", str(folder), _ZIG],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--no-deps",
+            "--target",
+            str(folder),
+            _ZIG,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ran.returncode != 0:
         raise BuildError(
             "no compiler on this machine could do it, and the package ziglang cannot be installed:"
@@ -321,18 +317,11 @@ def main() -> int:
         help=f"all of them to {PREBUILT}, for images that are built here and other machines",
     )
     parser.add_argument("--compiler", default="", help="a compiler's command, or: ziglang")
+    parser.add_argument("--no-download", action="store_true", help="without a compiler on this machine, leave it")
     parser.add_argument(
-        "--no-download", action="store_true", help="without a compiler on this machine, leave it"
+        "--sanitize", choices=SANITIZERS, default="", help="libraries for a sanitizer's run; with --out"
     )
-    parser.add_argument(
-        "--sanitize",
-        choices=SANITIZERS,
-        default="",
-        help="libraries for a sanitizer's run; with --out",
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(LIBRARIES)}; all by default"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LIBRARIES)}; all by default")
     arguments = parser.parse_args()
     if arguments.venv is not None and not arguments.venv.is_dir():
         parser.error(f"there is no folder {arguments.venv}")
@@ -346,9 +335,7 @@ def main() -> int:
     failed = False
     for name in arguments.names or LIBRARIES:
         try:
-            done = build(
-                name, folder, arguments.compiler, not arguments.no_download, arguments.sanitize
-            )
+            done = build(name, folder, arguments.compiler, not arguments.no_download, arguments.sanitize)
         except BuildError as error:
             failed = True
             print(f"{name}: not compiled: {error}", file=sys.stderr)  # noqa: T201

@@ -40,11 +40,7 @@ def settings_from(kind: type[Settings], parameters: Mapping[str, str]) -> Settin
     """
     types = typing.get_type_hints(kind)
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    values = {
-        name: _parse(f"parameter {name}", parameters[name], types[name])
-        for name in names
-        if name in parameters
-    }
+    values = {name: _parse(f"parameter {name}", parameters[name], types[name]) for name in names if name in parameters}
     return kind(**values)
 
 
@@ -118,9 +114,7 @@ class Step:
             responses[index] = self._error(result) if failed else self._response(result)
         return responses
 
-    def _computed(
-        self, items: list[Item], compute: Callable[[list[Item]], Sequence[Arrays | Exception]]
-    ) -> list[Any]:
+    def _computed(self, items: list[Item], compute: Callable[[list[Item]], Sequence[Arrays | Exception]]) -> list[Any]:
         if not items:
             return []
         try:
@@ -133,10 +127,7 @@ class Step:
     def _response(self, outputs: Arrays) -> Any:
         import triton_python_backend_utils as pb_utils  # exists only inside Triton's stub
 
-        tensors = [
-            pb_utils.Tensor(name, array if self.batched else array[0])
-            for name, array in outputs.items()
-        ]
+        tensors = [pb_utils.Tensor(name, array if self.batched else array[0]) for name, array in outputs.items()]
         return pb_utils.InferenceResponse(tensors)
 
     def _error(self, error: Any) -> Any:

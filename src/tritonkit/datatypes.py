@@ -13,9 +13,21 @@ from typing import Literal
 __all__ = ["BY_CONFIG", "BY_ONNX", "DATATYPES", "NUMPY_DTYPES", "DataType", "Datatype"]
 
 DataType = Literal[
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-    "FP16", "BF16", "FP32", "FP64", "BYTES",
-]  # fmt: skip
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "BF16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
 """The name of a datatype in a request and in a spec."""
 
 
@@ -40,21 +52,21 @@ class Datatype:
 
 _TABLE = (
     #        name      config         size  numpy      onnx        torch       contents_field
-    Datatype("BOOL",   "TYPE_BOOL",   1,    "bool",    "BOOL",     "bool",     1),
-    Datatype("UINT8",  "TYPE_UINT8",  1,    "uint8",   "UINT8",    "uint8",    4),
-    Datatype("UINT16", "TYPE_UINT16", 2,    "uint16",  "UINT16",   None,       4),
-    Datatype("UINT32", "TYPE_UINT32", 4,    "uint32",  "UINT32",   None,       4),
-    Datatype("UINT64", "TYPE_UINT64", 8,    "uint64",  "UINT64",   None,       5),
-    Datatype("INT8",   "TYPE_INT8",   1,    "int8",    "INT8",     "int8",     2),
-    Datatype("INT16",  "TYPE_INT16",  2,    "int16",   "INT16",    "int16",    2),
-    Datatype("INT32",  "TYPE_INT32",  4,    "int32",   "INT32",    "int32",    2),
-    Datatype("INT64",  "TYPE_INT64",  8,    "int64",   "INT64",    "int64",    3),
-    Datatype("FP16",   "TYPE_FP16",   2,    "float16", "FLOAT16",  "float16",  None),
-    Datatype("BF16",   "TYPE_BF16",   2,    None,      "BFLOAT16", None,       None),
-    Datatype("FP32",   "TYPE_FP32",   4,    "float32", "FLOAT",    "float32",  6),
-    Datatype("FP64",   "TYPE_FP64",   8,    "float64", "DOUBLE",   "float64",  7),
-    Datatype("BYTES",  "TYPE_STRING", None, None,      "STRING",   None,       8),
-)  # fmt: skip
+    Datatype("BOOL", "TYPE_BOOL", 1, "bool", "BOOL", "bool", 1),
+    Datatype("UINT8", "TYPE_UINT8", 1, "uint8", "UINT8", "uint8", 4),
+    Datatype("UINT16", "TYPE_UINT16", 2, "uint16", "UINT16", None, 4),
+    Datatype("UINT32", "TYPE_UINT32", 4, "uint32", "UINT32", None, 4),
+    Datatype("UINT64", "TYPE_UINT64", 8, "uint64", "UINT64", None, 5),
+    Datatype("INT8", "TYPE_INT8", 1, "int8", "INT8", "int8", 2),
+    Datatype("INT16", "TYPE_INT16", 2, "int16", "INT16", "int16", 2),
+    Datatype("INT32", "TYPE_INT32", 4, "int32", "INT32", "int32", 2),
+    Datatype("INT64", "TYPE_INT64", 8, "int64", "INT64", "int64", 3),
+    Datatype("FP16", "TYPE_FP16", 2, "float16", "FLOAT16", "float16", None),
+    Datatype("BF16", "TYPE_BF16", 2, None, "BFLOAT16", None, None),
+    Datatype("FP32", "TYPE_FP32", 4, "float32", "FLOAT", "float32", 6),
+    Datatype("FP64", "TYPE_FP64", 8, "float64", "DOUBLE", "float64", 7),
+    Datatype("BYTES", "TYPE_STRING", None, None, "STRING", None, 8),
+)
 
 DATATYPES: dict[str, Datatype] = {row.name: row for row in _TABLE}
 BY_CONFIG: dict[str, Datatype] = {row.config: row for row in _TABLE}

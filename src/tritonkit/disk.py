@@ -13,19 +13,9 @@ from tritonkit.errors import BuildError, TritonkitError
 from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import first_line
 
-__all__ = [
-    "is_of_writing",
-    "refused_by_system",
-    "sync",
-    "sync_tree",
-    "try_writing",
-    "unwritable",
-    "write_whole",
-]
+__all__ = ["is_of_writing", "refused_by_system", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
 
-_OF_WRITING = {
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM,
-}  # fmt: skip
+_OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 _TRIED_BYTES = 1 << 16
 _PERMISSIONS = "correct its permissions, or name another place"
 _DO = {
@@ -36,21 +26,15 @@ _DO = {
     errno.EPERM: _PERMISSIONS,
     errno.EIO: "the disk or its network fails: the system's log (dmesg) has more",
     errno.ENFILE: "the whole system has too many open files: end what has them, or raise fs.file-max",
-}  # fmt: skip
+}
 
 
-def unwritable(
-    place: Path, error: OSError, kind: type[TritonkitError] = BuildError
-) -> TritonkitError:
+def unwritable(place: Path, error: OSError, kind: type[TritonkitError] = BuildError) -> TritonkitError:
     """The error for a folder that cannot be written, or not any more."""
     number, words = reason(error)
     limits = advice(is_of_limits(error), "this command")
     todo = _DO.get(number, "free space, or correct its permissions")
-    return kind(
-        str(place),
-        found=f"it cannot be written: {words}",
-        todo="; or ".join(filter(None, (limits, todo))),
-    )
+    return kind(str(place), found=f"it cannot be written: {words}", todo="; or ".join(filter(None, (limits, todo))))
 
 
 def refused_by_system(error: OSError) -> TritonkitError | None:

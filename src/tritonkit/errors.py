@@ -73,9 +73,7 @@ class TritonkitError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(
-        self, where: str, *, found: str, wanted: str = "", todo: str = "", details: str = ""
-    ) -> None:
+    def __init__(self, where: str, *, found: str, wanted: str = "", todo: str = "", details: str = "") -> None:
         self.where = where
         self.found = found
         self.wanted = wanted

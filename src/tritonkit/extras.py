@@ -51,9 +51,7 @@ def _imported(module: str, requirement: str, kind: type[TritonkitError], make: s
         ) from error
 
 
-def _broken(
-    module: str, requirement: str, kind: type[TritonkitError], error: Exception
-) -> TritonkitError:
+def _broken(module: str, requirement: str, kind: type[TritonkitError], error: Exception) -> TritonkitError:
     """The package is there, and its import ends in an error: a missing library or dependency, say."""
     package = module.partition(".")[0]
     name = metadata.packages_distributions().get(package, [package])[0]

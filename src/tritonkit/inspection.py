@@ -9,12 +9,7 @@ from typing import Any
 from tritonkit.errors import TritonkitError
 from tritonkit.export.artifact import Artifact, Signature
 from tritonkit.export.onnx_facts import OnnxFacts, read_onnx
-from tritonkit.export.onnx_file import (
-    batch_axis_missing,
-    check_against_spec,
-    data_of,
-    read_signature,
-)
+from tritonkit.export.onnx_file import batch_axis_missing, check_against_spec, data_of, read_signature
 from tritonkit.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
 from tritonkit.render.parts import CALLS
 from tritonkit.render.plan import plan_models

@@ -83,17 +83,13 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def free_memory(
-    cgroup: Path = _CGROUP,
-    groups: Path = _PROC / "self" / "cgroup",
-    meminfo: Path = _PROC / "meminfo",
+    cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup", meminfo: Path = _PROC / "meminfo"
 ) -> int:
     """Bytes of memory that this process may still take: the machine's, and what its container or a group above it
     leaves (cgroup v2 `memory.max`); 0 where nothing says."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
-        [line] = [
-            line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")
-        ]
+        [line] = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
         found.append(int(line.split()[1]) << 10)
     for folder in _cpu_folders(cgroup, groups):
         with contextlib.suppress(OSError, ValueError):  # no such file, or `max`

@@ -120,9 +120,7 @@ def build_repository(
 
     def build(spec: Spec) -> None:
         jobs: dict[str, Job] = {}
-        made = _make_variants(
-            spec, root, variants, progress, force=force, dry_run=dry_run, jobs=jobs
-        )
+        made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run, jobs=jobs)
         results.extend(made)
         artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
         if artifact is not None:
@@ -159,17 +157,20 @@ def build_repository(
             if not dry_run:
                 progress.publishing()
             changes = publish(
-                out, fine, dry_run=dry_run, all_specs=every,
-                keep=kept_specs(root) | set(failed) if every else frozenset(), after=after, on_failure=fail,
-            )  # fmt: skip
+                out,
+                fine,
+                dry_run=dry_run,
+                all_specs=every,
+                keep=kept_specs(root) | set(failed) if every else frozenset(),
+                after=after,
+                on_failure=fail,
+            )
     notes = tuple(note for model in fine for note in model.plan.notes)
     notes += missing_callees(root, out, fine)
     return Repository(out, tuple(results), served, tuple(changes), notes, failed)
 
 
-def _try_network(
-    spec: Spec, artifact: Artifact, models: Sequence[Rendered], jobs: Mapping[str, Job]
-) -> None:
+def _try_network(spec: Spec, artifact: Artifact, models: Sequence[Rendered], jobs: Mapping[str, Job]) -> None:
     """Load the network once as it will be served; the steps of a pipeline are not ours to try."""
     # Without samples for what lies in the cache: it answered a request when it was built.
     known = jobs[variant_of(spec, artifact.variant).base].known_samples
@@ -181,7 +182,7 @@ def _try_network(
 
 def _prove(
     spec: Spec, models: Sequence[Rendered], job: Job, root: Path, prover: Prover | None, progress: Progress
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether Python of the user's own was tried in batches: then the models are to be rendered again."""
     names = untried(models)
     if not names or prover is None or not tries_own_python(spec):
@@ -210,9 +211,15 @@ def _read_specs(
 
 
 def check_repository(
-    root: Path, names: Sequence[str] = (), *, target: Target = "cpu", out: Path | None = None,
-    cores: int | None = None, progress: Progress | None = None, prover: Prover | None = None,
-) -> dict[str, tuple[str, str]]:  # fmt: skip
+    root: Path,
+    names: Sequence[str] = (),
+    *,
+    target: Target = "cpu",
+    out: Path | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+    prover: Prover | None = None,
+) -> dict[str, tuple[str, str]]:
     """Tracked texts that a fresh render would change: path -> (text now, fresh text).
 
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
@@ -254,9 +261,15 @@ def default_out(root: Path, target: Target) -> Path:
 
 
 def _make_variants(
-    spec: Spec, root: Path, variants: Sequence[str], progress: Progress, *, force: bool = False,
-    dry_run: bool = False, jobs: dict[str, Job] | None = None,
-) -> tuple[Result, ...]:  # fmt: skip
+    spec: Spec,
+    root: Path,
+    variants: Sequence[str],
+    progress: Progress,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    jobs: dict[str, Job] | None = None,
+) -> tuple[Result, ...]:
     """The served variant and those in `variants`, each made or taken from the cache."""
     wanted = wanted_variants(spec, variants)
     return evaluate(
@@ -278,9 +291,7 @@ def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
     return next((r.artifact for r in results if r.variant == served), None)
 
 
-def render_models(
-    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int
-) -> list[Rendered]:
+def render_models(spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int) -> list[Rendered]:
     """The Triton models of a spec: its pipeline's steps, the network, the ensemble.
 
     What a build saw of a user's own Python in batches counts, also here.

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "BOUNDED_QUEUES_WAKE",
-    "EMBEDDED",
-    "Release",
-    "release_of_server",
-    "release_text",
-    "to_release",
-]
+__all__ = ["BOUNDED_QUEUES_WAKE", "EMBEDDED", "Release", "release_of_server", "release_text", "to_release"]
 
 Release = tuple[int, int]
 """Year and month of a container: (24, 10)."""
@@ -32,9 +25,7 @@ def to_release(text: str) -> Release:
     """`24.10` as a value; ValueError for what is not such a number."""
     found = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
     if found is None:
-        raise ValueError(
-            f"found {text!r}; wanted a release of Triton as NVIDIA numbers its containers, such as 24.10"
-        )
+        raise ValueError(f"found {text!r}; wanted a release of Triton as NVIDIA numbers its containers, such as 24.10")
     return int(found[1]), int(found[2])
 
 

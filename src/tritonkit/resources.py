@@ -36,10 +36,11 @@ def shipped(path: str) -> Path:
     found = (clone() or _carried()) / path
     if not found.exists():
         raise TritonkitError(
-            str(found), found="this installation of tritonkit lacks it",
+            str(found),
+            found="this installation of tritonkit lacks it",
             wanted=f"{path}, as a wheel or a clone of tritonkit has it",
             todo="pip install --force-reinstall --no-deps tritonkit",
-        )  # fmt: skip
+        )
     return found
 
 

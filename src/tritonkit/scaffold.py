@@ -89,9 +89,7 @@ def _as_usage_error(where: str) -> Iterator[None]:
         yield
     except ValueError as error:  # pydantic's ValidationError is one
         problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
-        found, _, wanted = (
-            str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
-        )
+        found, _, wanted = str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
         raise UsageError(where, found=found, wanted=wanted or "what model.yaml may hold") from None
 
 
@@ -136,9 +134,7 @@ def new_from_torch(
     _refuse_taken(root, name)
     if not inputs:
         raise UsageError(
-            "--input",
-            found="none is given",
-            wanted="the inputs of the network, such as --input pixels=FP32:3,224,224",
+            "--input", found="none is given", wanted="the inputs of the network, such as --input pixels=FP32:3,224,224"
         )
     if weights is not None and not weights.is_file():
         raise UsageError("--weights", found=f"there is no file {weights}")
@@ -162,8 +158,7 @@ def new_from_torch(
     network["inputs"] = {n: {"dtype": t.dtype, "shape": list(t.shape)} for n, t in tensors.items()}
     if axes:
         network["free_axes"] = {
-            n: {"min": a.min, "max": a.max}
-            | ({"multiple_of": a.multiple_of} if a.multiple_of > 1 else {})
+            n: {"min": a.min, "max": a.max} | ({"multiple_of": a.multiple_of} if a.multiple_of > 1 else {})
             for n, a in axes.items()
         }
     with tempfile.TemporaryDirectory() as scratch:
@@ -195,9 +190,7 @@ def new_from_torch(
     return _write(root, name, settings, files, code, comments)
 
 
-def new_from_checkpoint(
-    root: Path, name: str, checkpoint: Path, say: Callable[[str], None] = lambda _: None
-) -> Path:
+def new_from_checkpoint(root: Path, name: str, checkpoint: Path, say: Callable[[str], None] = lambda _: None) -> Path:
     """A folder below `models/` for a Hugging Face checkpoint of a causal language model, with a copy of it.
 
     The cache of keys and values has room for several sequences of the length that is served.
@@ -219,15 +212,11 @@ def new_from_checkpoint(
 def _refuse_taken(root: Path, name: str) -> None:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,127}", name):
         raise UsageError(
-            f"NAME {name!r}",
-            found="not a model's name",
-            wanted="a letter, then at most 127 letters, digits, _ and -",
+            f"NAME {name!r}", found="not a model's name", wanted="a letter, then at most 127 letters, digits, _ and -"
         )
     if (root / "models" / name).exists():
         raise UsageError(
-            f"models/{name}",
-            found="it is there already",
-            todo="choose another name, or edit its model.yaml",
+            f"models/{name}", found="it is there already", todo="choose another name, or edit its model.yaml"
         )
 
 
@@ -236,9 +225,7 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
     module, separator, function = factory.partition(":")
     if not separator or not function.isidentifier():
         raise UsageError(
-            f"--torch {factory}",
-            found="it cannot be read",
-            wanted="module:factory, such as network:build",
+            f"--torch {factory}", found="it cannot be read", wanted="module:factory, such as network:build"
         )
     file = here / f"{module.replace('.', '/')}.py"
     if file.is_file():
@@ -276,9 +263,14 @@ def _shim(module: str, function: str) -> dict[str, bytes]:
 
 
 def _probe(
-    folder: Path, name: str, hook: str, code: Mapping[str, bytes],
-    inputs: Mapping[str, Tensor], axes: Mapping[str, FreeAxis], weights: Path | None,
-) -> tuple[dict[str, Any], tuple[str, ...], str]:  # fmt: skip
+    folder: Path,
+    name: str,
+    hook: str,
+    code: Mapping[str, bytes],
+    inputs: Mapping[str, Tensor],
+    axes: Mapping[str, FreeAxis],
+    weights: Path | None,
+) -> tuple[dict[str, Any], tuple[str, ...], str]:
     """Outputs of the network as a spec writes them, by running it at two sizes of each free axis; what of them is no
     tensor; and, where one has no batch axis in front, a sentence about that: shapes are those of one item then, with
     that axis."""
@@ -287,10 +279,7 @@ def _probe(
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(text)
     network = Network(
-        torch=hook,
-        inputs=dict(inputs),
-        free_axes=dict(axes),
-        outputs={"unknown": Tensor(dtype="FP32", shape=())},
+        torch=hook, inputs=dict(inputs), free_axes=dict(axes), outputs={"unknown": Tensor(dtype="FP32", shape=())}
     )
     spec = Spec(folder, ModelFile(name=name, network=network, serving=Serving()))
     signature = Signature(tuple(TensorInfo.of(n, t) for n, t in inputs.items()), (), batched=True)
@@ -318,8 +307,7 @@ def _probe(
         )
     lead = 0 if unbatched else 1
     outputs = {
-        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes, lead)
-        for name in large
+        f"{name}_out" if name in inputs else name: _output(small[name], large[name], sizes, lead) for name in large
     }
     return outputs, found.left_out, unbatched
 
@@ -328,22 +316,22 @@ def _output(small: Any, large: Any, sizes: Mapping[int, set[str]], lead: int = 1
     """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
     dtype = str(large.dtype).removeprefix("torch.")
     if dtype not in _DTYPE_NAMES:
-        raise BuildError(
-            "", found=f"an output of {dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}"
-        )
+        raise BuildError("", found=f"an output of {dtype}", wanted=f"one of {', '.join(_DTYPE_NAMES)}")
     shape: list[int | str] = []
     for first, second in zip(small.shape[lead:], large.shape[lead:], strict=True):
         names = sizes.get(second, set())
-        shape.append(
-            int(second) if first == second else next(iter(names)) if len(names) == 1 else -1
-        )
+        shape.append(int(second) if first == second else next(iter(names)) if len(names) == 1 else -1)
     return {"dtype": _DTYPE_NAMES[dtype], "shape": shape}
 
 
 def _write(
-    root: Path, name: str, settings: Mapping[str, Any], files: Mapping[str, Path],
-    code: Mapping[str, bytes] | None = None, comments: tuple[Sequence[str], Sequence[str]] = ((), ()),
-) -> Path:  # fmt: skip
+    root: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    files: Mapping[str, Path],
+    code: Mapping[str, bytes] | None = None,
+    comments: tuple[Sequence[str], Sequence[str]] = ((), ()),
+) -> Path:
     """The folder, complete or not at all; `comments` are lines below `network` and at the end of model.yaml."""
     text = _yaml_text({"name": name, **settings}, *comments)
     if (root / _SCHEMA).is_file():
@@ -369,9 +357,7 @@ def _write(
     return folder
 
 
-def _yaml_text(
-    settings: Mapping[str, Any], below_network: Sequence[str], at_end: Sequence[str]
-) -> str:
+def _yaml_text(settings: Mapping[str, Any], below_network: Sequence[str], at_end: Sequence[str]) -> str:
     import yaml
 
     lines: list[str] = []

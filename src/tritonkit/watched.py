@@ -13,17 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = [
-    "STEP_S",
-    "Board",
-    "Seen",
-    "announce_to",
-    "can_continue",
-    "limit",
-    "of_model",
-    "step",
-    "unbounded",
-]
+__all__ = ["STEP_S", "Board", "Seen", "announce_to", "can_continue", "limit", "of_model", "step", "unbounded"]
 
 STEP_S = 1800.0
 """Longest step by default: engines take minutes for the largest networks, and half an hour for none that was seen."""
@@ -71,9 +61,12 @@ class Board:
         turn, limit_s, can_continue, model, words = _HEAD.unpack_from(page)
         texts = page[_HEAD.size :]
         return Seen(
-            turn, limit_s, bool(can_continue),
-            texts[:model].decode(errors="replace"), texts[model : model + words].decode(errors="replace"),
-        )  # fmt: skip
+            turn,
+            limit_s,
+            bool(can_continue),
+            texts[:model].decode(errors="replace"),
+            texts[model : model + words].decode(errors="replace"),
+        )
 
 
 _board: Board | None = None

@@ -111,14 +111,10 @@ def test_faults_come_at_the_same_moments_from_a_seed() -> None:
 def test_causes_are_named_by_type_and_status() -> None:
     """A proxy that lost the server is not a server without room."""
     lost = Overloaded("gateway", found="UNAVAILABLE: upstream connect error or disconnect")
-    full = Overloaded(
-        "gateway", found="UNAVAILABLE: upstream connect error, reset reason: overflow"
-    )
+    full = Overloaded("gateway", found="UNAVAILABLE: upstream connect error, reset reason: overflow")
     other = InferenceError("model", found="INTERNAL: no")
     other.code = "INTERNAL"
-    assert [cause_of(error) for error in (lost, full, other)] == [
-        "lost by the gateway", "overloaded", "error INTERNAL",
-    ]  # fmt: skip
+    assert [cause_of(error) for error in (lost, full, other)] == ["lost by the gateway", "overloaded", "error INTERNAL"]
     assert cause_of(CircuitOpen("gateway", found="open")) == "circuit open"
 
 

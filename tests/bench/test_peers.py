@@ -60,11 +60,7 @@ def echo() -> Iterator[str]:
 def asked(address: str, body: bytes = b"\0" * 40) -> traffic.Request:
     """A request for the echo."""
     return traffic.Request(
-        "http",
-        f"http://{address}/predict",
-        {},
-        body,
-        lambda body, _: traffic.Answer(np.frombuffer(body, np.float32)),
+        "http", f"http://{address}/predict", {}, body, lambda body, _: traffic.Answer(np.frombuffer(body, np.float32))
     )
 
 
@@ -135,9 +131,7 @@ def loaded(rate: float, p99_ms: float, share: float = 1.0) -> h2load.Load:
 @pytest.mark.parametrize("begin", [0, 5, 9, 14])
 def test_the_highest_rate_is_found_from_both_sides(begin: int) -> None:
     """Upwards from one that keeps the limit, downwards from one that does not."""
-    found = measure.sustained(
-        lambda step: loaded(2.0**step, 9.0 if step <= 9 else 11.0), begin, 10, 16
-    )
+    found = measure.sustained(lambda step: loaded(2.0**step, 9.0 if step <= 9 else 11.0), begin, 10, 16)
     assert found == 9
 
 
@@ -186,12 +180,8 @@ def test_answers_of_the_protocol_are_read() -> None:
     output = {"name": "score", "datatype": "FP32", "shape": [1, 2]}
     label = {"name": "label", "datatype": "BYTES", "shape": [1, 1], "data": ["cat"]}
     plain = json.dumps({"outputs": [output | {"data": [0.5, 0.25]}, label]}).encode()
-    head = json.dumps(
-        {"outputs": [label, output | {"parameters": {"binary_data_size": 8}}]}
-    ).encode()
-    binary = traffic._read_v2(
-        head + numbers.tobytes(), {"inference-header-content-length": str(len(head))}
-    )
+    head = json.dumps({"outputs": [label, output | {"parameters": {"binary_data_size": 8}}]}).encode()
+    binary = traffic._read_v2(head + numbers.tobytes(), {"inference-header-content-length": str(len(head))})
     wanted = traffic.Answer(numbers, ("cat",))
     assert traffic.difference(traffic._read_v2(plain, {}), wanted) == 0
     assert traffic.difference(binary, wanted) == 0
@@ -209,9 +199,13 @@ def test_a_refusal_is_no_answer(echo: str) -> None:
 def start(folder: Path, code: str, **options: Any) -> Any:
     """A Python program as a server."""
     return running(
-        [sys.executable, "-c", code], environment=dict(os.environ), folder=folder, cores=CORES[:1],
-        log=folder / "log", **options,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        environment=dict(os.environ),
+        folder=folder,
+        cores=CORES[:1],
+        log=folder / "log",
+        **options,
+    )
 
 
 CHILD = "import subprocess, sys, time; c = [sys.executable, '-c', 'import time; sum(range(10**7)); time.sleep(60)']; "
@@ -220,14 +214,8 @@ CHILD = "import subprocess, sys, time; c = [sys.executable, '-c', 'import time; 
 @pytest.mark.parametrize("own_session", [False, True])
 def test_a_tree_is_measured_and_ended_whole(tmp_path: Path, own_session: bool) -> None:
     """Processor time and memory are those of children too, and none of them is left, whatever its session."""
-    code = (
-        CHILD
-        + f"p = subprocess.Popen(c, start_new_session={own_session}); print(p.pid, flush=True); p.wait()"
-    )
-    with start(tmp_path, code, answers=lambda: bool((tmp_path / "log").read_text())) as (
-        tree,
-        ready_s,
-    ):
+    code = CHILD + f"p = subprocess.Popen(c, start_new_session={own_session}); print(p.pid, flush=True); p.wait()"
+    with start(tmp_path, code, answers=lambda: bool((tmp_path / "log").read_text())) as (tree, ready_s):
         assert len(tree.members()) == 2
         while tree.processor_s() < 0.05:
             time.sleep(0.01)
@@ -294,9 +282,7 @@ def test_a_package_that_is_not_there_is_an_error_with_words(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("option", "wanted"), [(["--peers", "nginx"], "--peers"), (["--models", "digits"], "--models")]
 )
-def test_an_unknown_name_is_refused(
-    option: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_name_is_refused(option: list[str], wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With the names that there are."""
     assert main(["peers", *option]) == 2
     said = capsys.readouterr().err
@@ -314,11 +300,15 @@ def cells() -> Cells:
         for number, rate in enumerate(rounds):
             loops = {
                 str(callers): {
-                    "per_s": rate, "p50_ms": 1.0, "p95_ms": 2.0, "p99_ms": 3.0, "server_us": 80.0,
+                    "per_s": rate,
+                    "p50_ms": 1.0,
+                    "p95_ms": 2.0,
+                    "p99_ms": 3.0,
+                    "server_us": 80.0,
                     "generator_cores": 0.1,
                 }
                 for callers in measure.CALLERS
-            }  # fmt: skip
+            }
             found.add(number, key, "http", loops, {"10": 500.0, "50": 800.0})
             found.took(number, key, 2.5, 100 * 2**20)
     return found
@@ -327,10 +317,7 @@ def cells() -> Cells:
 def test_ratios_are_of_the_same_round() -> None:
     """Over each peer, and over the best of each round."""
     by_name = {ratio.name: ratio for ratio in ratios(cells())}
-    assert by_name["digits_network, 32 callers: tritonkit (http) / fastapi (http)"].rounds == [
-        3.0,
-        5.0,
-    ]
+    assert by_name["digits_network, 32 callers: tritonkit (http) / fastapi (http)"].rounds == [3.0, 5.0]
     best = by_name["digits_network, 32 callers: tritonkit (http) / the best peer"]
     assert best.rounds == [1.5, 2.0]
     assert best.at_least == 1.5
@@ -380,13 +367,14 @@ def test_a_page_keeps_all_but_its_table(tmp_path: Path) -> None:
 def test_a_table_of_ratios_says_what_was_kept() -> None:
     """Median, least and most, the limit, and yes or no."""
     report = {
-        "about": "ours over theirs: of a request", "machine": {"cores": 2, "machine": "x86_64"},
+        "about": "ours over theirs: of a request",
+        "machine": {"cores": 2, "machine": "x86_64"},
         "ratios": [
             {"name": "rate", "rounds": [1.0, 1.2], "median": 1.1, "at_least": 0.9, "at_most": 1.15, "holds": True},
             {"name": "tail", "rounds": [2.0], "median": 2.0, "at_least": None, "at_most": 1.0, "holds": False},
             {"name": "mean", "rounds": [3.0], "median": 3.0, "at_least": None, "at_most": None, "holds": True},
         ],
-    }  # fmt: skip
+    }
     text = pages.ratios([report])
     assert "Medians of 2 rounds" in text
     assert "| ours over theirs | ratio | limit | kept |" in text
@@ -397,9 +385,7 @@ def test_a_table_of_ratios_says_what_was_kept() -> None:
 
 def test_the_pages_have_the_tables_of_the_results() -> None:
     """README.md and docs/benchmarks.md are what `python tools/benchmarks_page.py` would write."""
-    spec = importlib.util.spec_from_file_location(
-        "benchmarks_page", PROJECT / "tools" / "benchmarks_page.py"
-    )
+    spec = importlib.util.spec_from_file_location("benchmarks_page", PROJECT / "tools" / "benchmarks_page.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

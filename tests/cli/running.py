@@ -19,11 +19,7 @@ Done = subprocess.CompletedProcess[str]
 def tritonkit(*arguments: str, cwd: Path = PROJECT) -> Done:
     """Run a command in its own process."""
     return subprocess.run(
-        [sys.executable, "-m", "tritonkit.cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
+        [sys.executable, "-m", "tritonkit.cli", *arguments], capture_output=True, text=True, check=False, cwd=cwd
     )
 
 

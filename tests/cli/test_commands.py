@@ -105,15 +105,11 @@ def test_an_error_is_json_for_a_program() -> None:
 
 def test_calling_where_nobody_answers_is_exit_code_5() -> None:
     """Port 1 is nobody's: the message names the address."""
-    done = tritonkit(
-        "call", "digits", "--input", "text=x", "--address", "127.0.0.1:1", "--timeout-s", "3"
-    )
+    done = tritonkit("call", "digits", "--input", "text=x", "--address", "127.0.0.1:1", "--timeout-s", "3")
     assert "127.0.0.1:1" in failed(done, 5)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [("novalue", "NAME=VALUE"), ("image=@/no/such/file.png", "cannot be read")]
-)
+@pytest.mark.parametrize(("value", "said"), [("novalue", "NAME=VALUE"), ("image=@/no/such/file.png", "cannot be read")])
 def test_an_input_that_cannot_be_read_is_exit_code_2_or_names_it(value: str, said: str) -> None:
     """The option says how it is written, before anything is sent."""
     done = tritonkit("call", "digits", "--input", value, "--address", "127.0.0.1:1")
@@ -153,9 +149,7 @@ def test_a_build_reads_only_what_is_named(relu: Path) -> None:
         (relu / "models" / name / "model.yaml").write_text(text)
     done = tritonkit("build", "relu", "--json", "--root", str(relu))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["changes"] == [
-        {"model": "relu", "action": "new version", "version": 1}
-    ]
+    assert json.loads(done.stdout)["changes"] == [{"model": "relu", "action": "new version", "version": 1}]
     assert tritonkit("build", "relu", "--check", "--root", str(relu)).returncode == 0
     assert tritonkit("report", "relu", "--root", str(relu)).returncode == 0
     every = tritonkit("inspect", "--root", str(relu), "--json")
@@ -204,9 +198,7 @@ def test_ctrl_c_during_a_build_leaves_nothing(relu: Path) -> None:
     """Exit code 130, no traceback, no half artifact."""
     spec = relu / "models" / "relu" / "model.yaml"
     spec.write_text(spec.read_text() + "quality: {samples: data:wait}\n")
-    (spec.parent / "data.py").write_text(
-        "import time\ndef wait():\n    print('in', flush=True)\n    time.sleep(60)\n"
-    )
+    (spec.parent / "data.py").write_text("import time\ndef wait():\n    print('in', flush=True)\n    time.sleep(60)\n")
     command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(relu)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -306,8 +298,10 @@ def test_build_repo_is_the_same_command(relu: Path) -> None:
     """tools/build_repo.py takes the same arguments."""
     done = subprocess.run(
         [sys.executable, str(PROJECT / "tools" / "build_repo.py"), "--root", str(relu), "--dry-run"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "would be built" in done.stdout
 
@@ -323,8 +317,11 @@ def test_the_page_of_commands_is_current() -> None:
     """docs/cli.md is what --help prints now: `python tools/cli_page.py`."""
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.path[:0] = ['tools']; import cli_page; print(cli_page.text(), end='')"],
-        capture_output=True, text=True, check=True, cwd=PROJECT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=PROJECT,
+    )
     assert done.stdout == (PROJECT / "docs" / "cli.md").read_text()
 
 
@@ -334,8 +331,11 @@ def test_a_full_disk_behind_standard_output_has_words(root: Path) -> None:
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "tritonkit.cli", *words],
-                stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-            )  # fmt: skip
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert "standard output" in done.stderr

@@ -18,9 +18,7 @@ from tests.conftest import PROJECT
 from tests.optimize.test_make import RELU, onnx_file
 from tritonkit.serve.compose import CONTEXT
 
-COMPOSE = (
-    [shutil.which("docker-compose")] if shutil.which("docker-compose") else ["docker", "compose"]
-)
+COMPOSE = [shutil.which("docker-compose")] if shutil.which("docker-compose") else ["docker", "compose"]
 
 
 @pytest.fixture
@@ -46,12 +44,12 @@ def test_the_stack_is_complete(built: Path) -> None:
             for source in line.split()[1:-1]:
                 assert (context / source).exists(), line
     for name, needed in {
-        "prometheus": ["prometheus.yml", "alerts.yml"], "alertmanager": ["alertmanager.yml"],
-        "grafana": ["provisioning", "dashboards"], "collector": ["collector.yml"],
-    }.items():  # fmt: skip
-        mounted = [
-            re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", v) for v in stack["services"][name]["volumes"]
-        ]
+        "prometheus": ["prometheus.yml", "alerts.yml"],
+        "alertmanager": ["alertmanager.yml"],
+        "grafana": ["provisioning", "dashboards"],
+        "collector": ["collector.yml"],
+    }.items():
+        mounted = [re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", v) for v in stack["services"][name]["volumes"]]
         files = [source for source, *_ in (each.split(":") for each in mounted) if "/" in source]
         assert [Path(file).name for file in files] == needed
         assert all((built / file).exists() for file in files)
@@ -69,9 +67,13 @@ def test_the_context_runs_by_itself(built: Path) -> None:
         " print(tritonkit.__file__, r.shipped('loadtest')); main(['build', '--json'])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=built,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=built,
         env={"PYTHONPATH": str(built / CONTEXT / "src"), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     first, _, rest = done.stdout.partition("\n")
     assert all(word.startswith(str(built / CONTEXT)) for word in first.split())
     assert json.loads(rest)["changes"][0]["action"] == "unchanged"
@@ -91,9 +93,7 @@ def test_a_compose_file_of_ones_own_stays(built: Path) -> None:
     assert not (built / CONTEXT / "old.py").exists()
 
 
-def test_a_machine_without_docker_is_told(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_docker_is_told(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is written, for this machine or another one; a line says what this one lacks."""
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     done = tritonkit("compose", cwd=built)
@@ -115,6 +115,9 @@ def test_compose_reads_the_file(built: Path) -> None:
     for folder in (built, PROJECT):
         done = subprocess.run(
             [*COMPOSE, "--profile", "load", "--profile", "gpu", "--profile", "tracing", "config", "-q"],
-            capture_output=True, text=True, check=False, cwd=folder,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+        )
         assert done.returncode == 0, done.stderr

@@ -98,8 +98,10 @@ def test_inspect_says_what_would_run_and_be_served(hostile: Path) -> None:
     assert ("server", "steps/last/model.py") in uses
     assert ("if imported", "network.py") in uses
     assert {m["name"]: m["backend"] for m in onnx["models"]} == {
-        "fromonnx_network": "onnxruntime", "fromonnx_last": "python", "fromonnx": "ensemble",
-    }  # fmt: skip
+        "fromonnx_network": "onnxruntime",
+        "fromonnx_last": "python",
+        "fromonnx": "ensemble",
+    }
     assert onnx["onnx"]["inputs"] == ["x FLOAT [batch,4]"]
     assert onnx["onnx"]["custom_operators"] == []
     remarks = {file["path"]: file["remark"] for file in torch["files"]}
@@ -131,10 +133,7 @@ def test_a_build_names_the_python_before_it_runs(hostile: Path) -> None:
     done = tritonkit("build", "fromonnx", "--root", str(hostile))
     assert done.returncode == 0, done.stderr
     first = done.stderr.splitlines()[0]
-    assert (
-        first
-        == f"fromonnx: runs the Python of {hostile}/models/fromonnx: data.py, steps/last/model.py, helper.py"
-    )
+    assert first == f"fromonnx: runs the Python of {hostile}/models/fromonnx: data.py, steps/last/model.py, helper.py"
     # The step runs where there is a server to try it.
     assert [name for name in ran(hostile) if name != "ran-1.model"] == ["ran-data", "ran-helper"]
     again = tritonkit("build", "fromonnx", "--root", str(hostile))
@@ -156,13 +155,14 @@ def test_operators_of_other_domains_and_weights_elsewhere_are_said(root: Path) -
     folder.mkdir()
     kind = helper.make_tensor_type_proto(TensorProto.FLOAT, ["batch", 4])
     inner = helper.make_graph(
-        [helper.make_node("Evil", [], ["b"], domain="evil.example")], "then", [],
-        [helper.make_value_info("b", kind)],
-    )  # fmt: skip
+        [helper.make_node("Evil", [], ["b"], domain="evil.example")], "then", [], [helper.make_value_info("b", kind)]
+    )
     graph = helper.make_graph(
-        [helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)], "g",
-        [helper.make_value_info("x", kind)], [helper.make_value_info("y", kind)],
-    )  # fmt: skip
+        [helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
+        "g",
+        [helper.make_value_info("x", kind)],
+        [helper.make_value_info("y", kind)],
+    )
     weight = graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[1])
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="../../../etc/passwd")
@@ -170,9 +170,7 @@ def test_operators_of_other_domains_and_weights_elsewhere_are_said(root: Path) -
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     (folder / "m.onnx").write_bytes(model.SerializeToString())
     (folder / "model.yaml").write_text("name: net\nnetwork: {onnx: m.onnx}\n")
-    (found,) = json.loads(tritonkit("inspect", "net", "--json", "--root", str(root)).stdout)[
-        "models"
-    ]
+    (found,) = json.loads(tritonkit("inspect", "net", "--json", "--root", str(root)).stdout)["models"]
     assert found["onnx"]["custom_operators"] == ["evil.example.Evil"]
     assert found["onnx"]["external_files"] == ["../../../etc/passwd"]
     (folder / "m.onnx").write_bytes(b"no onnx")
@@ -186,9 +184,7 @@ def test_python_too_deep_for_the_parser_is_looked_at(root: Path) -> None:
     folder = root / "models" / "net"
     folder.mkdir()
     (folder / "m.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
-    (folder / "model.yaml").write_text(
-        "name: net\nnetwork: {onnx: m.onnx}\nquality: {samples: data:samples}\n"
-    )
+    (folder / "model.yaml").write_text("name: net\nnetwork: {onnx: m.onnx}\nquality: {samples: data:samples}\n")
     for text in ("-" * 100_000 + "1", "a" + ".a" * 100_000, "\0"):
         (folder / "data.py").write_text(text)
         for words in (["inspect"], ["build", "--dry-run"]):

@@ -15,13 +15,9 @@ def chat(root: Path) -> Path:
     folder = root / "models" / "chat" / "checkpoint"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    (folder.parent / "model.yaml").write_text(
-        "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
-    )
+    (folder.parent / "model.yaml").write_text("name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n")
     (root / "models" / "plain").mkdir()
-    (root / "models" / "plain" / "model.yaml").write_text(
-        "name: plain\nnetwork:\n  onnx: net.onnx\n"
-    )
+    (root / "models" / "plain" / "model.yaml").write_text("name: plain\nnetwork:\n  onnx: net.onnx\n")
     (root / "models" / "plain" / "net.onnx").write_bytes(b"")
     (root / "loadtest").mkdir()
     (root / "loadtest" / "thresholds.yaml").write_text("models: {chat: {p98_ms: 1}}\n")
@@ -58,7 +54,7 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
         (["--rate", "5"], "unknown key 'p98_ms'"),
         ([*RATE, "plain"], "chat, a language model, among others"),
     ],
-)  # fmt: skip
+)
 def test_one_message_before_a_server_is_started(chat: Path, options: list[str], said: str) -> None:
     """With the exit code of a mistake on the command line or in a file."""
     assert said in failed(tritonkit_here("load", "chat", *options, cwd=chat), 2)
@@ -72,11 +68,8 @@ def test_a_search_without_a_target(chat: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--prompt-tokens", "5"], ["--output-tokens", "5"], ["--trace", "trace.csv"], ["--shared-prefix", "5"],
-    ],
-)  # fmt: skip
+    "options", [["--prompt-tokens", "5"], ["--output-tokens", "5"], ["--trace", "trace.csv"], ["--shared-prefix", "5"]]
+)
 def test_options_of_language_models_for_another(options: list[str]) -> None:
     """In both loops."""
     for loop in (["--rate", "5"], ["--users", "2"]):

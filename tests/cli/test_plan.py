@@ -23,9 +23,21 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["plan", "--measured", file, "--rate", "300", "--slo", "p99=100ms"]
     done = tritonkit_here(
-        *command, "--price", "$0.526/h", "--traffic", "steady", "--report", str(out), "--lambda-price-gb-s", "0.0001",
-        "--lambda-price-million", "0.2", "--lambda-call", "30ms", cwd=tmp_path,
-    )  # fmt: skip
+        *command,
+        "--price",
+        "$0.526/h",
+        "--traffic",
+        "steady",
+        "--report",
+        str(out),
+        "--lambda-price-gb-s",
+        "0.0001",
+        "--lambda-price-million",
+        "0.2",
+        "--lambda-call",
+        "30ms",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     for words in (
         "replicas",
@@ -53,21 +65,9 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
         (["--rate", "9", "--slo", "p99=9s", "--start-up", "soon"], "--start-up"),
         (["--rate", "9", "--slo", "p99=1ms"], "wait for no other"),
         (["--rate", "9", "--slo", "p99=9s", "--lambda-call", "9ms"], "--lambda-price-gb-s too"),
+        (["--rate", "9", "--slo", "p99=9s", "--lambda-price-gb-s", "1"], "--lambda-price-million: none"),
         (
-            ["--rate", "9", "--slo", "p99=9s", "--lambda-price-gb-s", "1"],
-            "--lambda-price-million: none",
-        ),
-        (
-            [
-                "--rate",
-                "9",
-                "--slo",
-                "p99=9s",
-                "--lambda-price-gb-s",
-                "1",
-                "--lambda-price-million",
-                "1",
-            ],
+            ["--rate", "9", "--slo", "p99=9s", "--lambda-price-gb-s", "1", "--lambda-price-million", "1"],
             "--price: none",
         ),
         (["other", "--rate", "9", "--slo", "p99=9s"], "model other"),

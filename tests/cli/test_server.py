@@ -70,34 +70,22 @@ def test_the_version_is_printed() -> None:
 def test_the_package_is_a_program(tmp_path: Path) -> None:
     """`python -m tritonkit` is the command line."""
     done = subprocess.run(
-        [sys.executable, "-m", "tritonkit", "--version"],
-        capture_output=True, text=True, check=True, cwd=tmp_path,
-    )  # fmt: skip
+        [sys.executable, "-m", "tritonkit", "--version"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert done.stdout == f"tritonkit {__version__}\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
     """What `--install-completion` writes into a shell's configuration asks the program itself."""
-    home = {
-        "HOME": str(tmp_path),
-        "SHELL": f"/bin/{shell}",
-        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
-    }
+    home = {"HOME": str(tmp_path), "SHELL": f"/bin/{shell}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     program = [sys.executable, "-m", "tritonkit"]
     done = subprocess.run(
-        [*program, "--install-completion", shell],
-        capture_output=True, text=True, check=True, env=os.environ | home,
-    )  # fmt: skip
-    assert f"{shell} completion installed" in done.stdout
-    words = {
-        "COMP_WORDS": "tritonkit ser",
-        "COMP_CWORD": "1",
-        "_TYPER_COMPLETE_ARGS": "tritonkit ser",
-    }
-    words |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TRITONKIT_COMPLETE": f"complete_{shell}"}
-    found = subprocess.run(
-        program, capture_output=True, text=True, check=False, env=os.environ | words
+        [*program, "--install-completion", shell], capture_output=True, text=True, check=True, env=os.environ | home
     )
+    assert f"{shell} completion installed" in done.stdout
+    words = {"COMP_WORDS": "tritonkit ser", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "tritonkit ser"}
+    words |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TRITONKIT_COMPLETE": f"complete_{shell}"}
+    found = subprocess.run(program, capture_output=True, text=True, check=False, env=os.environ | words)
     assert "serve" in found.stdout
     assert "build" not in found.stdout

@@ -113,9 +113,12 @@ def test_a_real_terminal_gets_no_escape_but_ours(address: str, model: str) -> No
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tritonkit.cli", "call", model, "--input", "x=1"]
     with subprocess.Popen(
-        [*command, "--address", address], stdout=theirs, stderr=theirs, cwd=PROJECT,
+        [*command, "--address", address],
+        stdout=theirs,
+        stderr=theirs,
+        cwd=PROJECT,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(theirs)
         shown = b""
         while True:
@@ -141,9 +144,8 @@ def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None
         "except checks.Refused as refused:\n    print(refused)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        capture_output=True, text=True, check=True, cwd=PROJECT,
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True, cwd=PROJECT
+    )
     assert done.stdout.splitlines() == [
         f"error: {tmp_path}/m" + r"\x1b[2J\u202e\n  do: forged: the model repository is empty",
         "  do: build the models: docker compose up builder (pods: tritonkit build, tritonkit deploy image)",

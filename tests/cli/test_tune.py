@@ -28,15 +28,7 @@ def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("10m", 600.0),
-        ("1.5h", 5400.0),
-        ("1.5m", 90.0),
-        ("2min", 120.0),
-        ("50ms", 0.05),
-        ("3s", 3.0),
-    ],
+    ("text", "wanted"), [("10m", 600.0), ("1.5h", 5400.0), ("1.5m", 90.0), ("2min", 120.0), ("50ms", 0.05), ("3s", 3.0)]
 )
 def test_times_are_read_as_people_write_them(text: str, wanted: float) -> None:
     """Minutes by either name."""

@@ -56,7 +56,7 @@ def endless() -> bytes:
         "body",
         [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, None)],
         [value("d", TensorProto.BOOL, []), value("w", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+    )
     graph = helper.make_graph(
         [helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)],
         "graph",
@@ -107,9 +107,7 @@ def test_text_of_native_code_cannot_act_on_a_terminal(strangers: tuple[Path, Don
 def test_a_step_without_an_end_is_ended_and_named(strangers: tuple[Path, Done]) -> None:
     """The error says which model, which step, after what time, and how to raise the limit."""
     root, done = strangers
-    assert (
-        "models/b_endless: ONNX Runtime runs the network: it did not end within 2 s" in done.stderr
-    )
+    assert "models/b_endless: ONNX Runtime runs the network: it did not end within 2 s" in done.stderr
     assert "tritonkit build --step-timeout 2h" in done.stderr
     assert not (root / "model_repository" / "b_endless").exists()
 
@@ -129,9 +127,7 @@ def test_another_command_names_the_limit_that_it_has(
 
 def test_an_engine_that_ends_the_process_is_named(strangers: tuple[Path, Done]) -> None:
     """A signal becomes an error of that model."""
-    assert (
-        "models/c_crash: an engine ended the process that worked (SIGSEGV)" in strangers[1].stderr
-    )
+    assert "models/c_crash: an engine ended the process that worked (SIGSEGV)" in strangers[1].stderr
 
 
 def test_the_other_models_are_published(strangers: tuple[Path, Done]) -> None:
@@ -169,15 +165,11 @@ def test_streams_that_a_caller_has_closed_lead_nowhere(tmp_path: Path) -> None:
     """As from a service without any: the build is made, and what it is not to say goes to no other file."""
     write(tmp_path, "relu", onnx_file(RELU, ["batch", 4]), SAMPLES, DATA)
     command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
-    closed = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False
-    )
+    closed = subprocess.run(["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False)
     assert closed.returncode == 0
     assert (tmp_path / "model_repository" / "relu" / "1" / "model.onnx").is_file()
     command[-3:] = ["--version"]
-    version = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False
-    )
+    version = subprocess.run(["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, check=False)
     assert (version.returncode, version.stderr) == (0, b"")
 
 
@@ -209,13 +201,7 @@ def test_commands_that_open_a_network_are_watched() -> None:
     """Others, such as those that serve, have no second process."""
     watched = (["build"], ["new", "net", "--onnx", "net.onnx"], ["deploy", "--target", "lambda"])
     assert all(is_watched(words) for words in watched)
-    others: tuple[list[str], ...] = (
-        [],
-        ["serve"],
-        ["deploy"],
-        ["inspect", "net"],
-        ["build", "--help"],
-    )
+    others: tuple[list[str], ...] = ([], ["serve"], ["deploy"], ["inspect", "net"], ["build", "--help"])
     assert not any(is_watched(words) for words in others)
 
 

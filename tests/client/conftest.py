@@ -23,10 +23,7 @@ Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
 def _label(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The length of each image, as text and as a score."""
     sizes = [len(image) for image in given["image"].ravel()]
-    return {
-        "label": [[str(size)] for size in sizes],
-        "score": np.array(sizes, np.float32).reshape(-1, 1),
-    }
+    return {"label": [[str(size)] for size in sizes], "score": np.array(sizes, np.float32).reshape(-1, 1)}
 
 
 DIGITS = FakeModel(

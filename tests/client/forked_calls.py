@@ -53,12 +53,7 @@ def told(name: str, call: Callable[[], Any]) -> dict[str, Any]:
         error, text = "", ""
     except Exception as raised:
         error, text = type(raised).__name__, str(raised)
-    return {
-        "name": name,
-        "error": error,
-        "text": text,
-        "seconds": time.monotonic() - started,
-    }
+    return {"name": name, "error": error, "text": text, "seconds": time.monotonic() - started}
 
 
 def in_the_fork(client: Client, model: Any, open_: dict[str, Any]) -> list[dict[str, Any]]:

@@ -66,8 +66,13 @@ ModelServer(http_port=http, grpc_port=grpc, enable_grpc=True, workers=1).start(
 def mlserver(folder: Path) -> Iterator[str]:
     """The address of an MLServer."""
     http, grpc, metrics = free_ports(3)
-    settings = {"host": "127.0.0.1", "http_port": http, "grpc_port": grpc, "metrics_port": metrics,
-                "parallel_workers": 0}  # fmt: skip
+    settings = {
+        "host": "127.0.0.1",
+        "http_port": http,
+        "grpc_port": grpc,
+        "metrics_port": metrics,
+        "parallel_workers": 0,
+    }
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "echo.py").write_text(MLSERVER)
     tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
@@ -96,11 +101,7 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[str]:
     address = f"127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": str(folder)},
+            command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(folder)}
         )
     try:
         until = time.monotonic() + READY_S

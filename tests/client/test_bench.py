@@ -112,10 +112,7 @@ def test_the_load_counts_answers(serve: Any, generator: str) -> None:
 def test_the_load_reports_failures(serve: Any) -> None:
     """Requests that the server refuses are counted, with the first one's words."""
     with serve({"digits_network": failing_after(3)}) as address:
-        done = run(
-            "bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1",
-            "--generator=python",
-        )  # fmt: skip
+        done = run("bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1", "--generator=python")
     load = json.loads(done.stdout)
     assert load["failures"] > 0
     assert "tired" in load["first_failure"]
@@ -138,10 +135,7 @@ def failing_after(answers: int) -> FakeModel:
 def test_h2load_takes_no_error_for_an_answer(serve: Any) -> None:
     """A gRPC error has HTTP's status 200: it ends the load with the client's code all the same."""
     with serve({"digits_network": failing_after(3)}) as address:
-        done = run(
-            "bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1",
-            "--generator=h2load",
-        )  # fmt: skip
+        done = run("bench.load", address, "digits_network", "--seconds=0.3", "--warm=0.1", "--generator=h2load")
     assert done.returncode == 5
     assert "errors among them" in done.stderr
 
@@ -162,9 +156,7 @@ def onnx_file(tmp_path: Path) -> Path:
     ]
     node = helper.make_node("Add", ["input_ids", "attention_mask"], ["sum"])
     model = helper.make_model(
-        helper.make_graph([node], "g", ends[:2], ends[2:]),
-        opset_imports=[helper.make_opsetid("", 18)],
-        ir_version=10,
+        helper.make_graph([node], "g", ends[:2], ends[2:]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
     )
     onnx.save(model, tmp_path / "model.onnx")
     return tmp_path / "model.onnx"

@@ -94,17 +94,18 @@ def test_grpcs_own_library_is_refused_there(serve: Any, models: dict[str, FakeMo
         programs = {
             patch: subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", OTHER_WIRE, address, patch],
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             for patch in ("patch_all()", "patch_all(thread=False)", "later")
-        }  # fmt: skip
+        }
         said = {patch: program.communicate(timeout=60) for patch, program in programs.items()}
     shown = {patch: out.split() for patch, (out, _) in said.items()}
-    assert shown == {
-        "patch_all()": ["True", "True"],
-        "patch_all(thread=False)": ["True", "1.0"],
-        "later": ["True"],
-    }, said
+    assert shown == {"patch_all()": ["True", "True"], "patch_all(thread=False)": ["True", "1.0"], "later": ["True"]}, (
+        said
+    )
 
 
 def test_greenlets_share_a_client(serve: Any, models: dict[str, FakeModel]) -> None:
@@ -113,9 +114,8 @@ def test_greenlets_share_a_client(serve: Any, models: dict[str, FakeModel]) -> N
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with serve(served) as address:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, address],
-            env=environment, capture_output=True, text=True, timeout=100,
-        )  # fmt: skip
+            [sys.executable, "-c", PROGRAM, address], env=environment, capture_output=True, text=True, timeout=100
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == ["in time", "in time", ""]
 

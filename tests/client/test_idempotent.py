@@ -145,10 +145,7 @@ MAYBE = {
     "a step's queue": (said(14, f"in ensemble 'm', {QUEUE_FULL}"), Overloaded),
     "exhausted": (said(8, "too much"), Overloaded),
     "its process died": (said(13, "Stub process 'm_0' is not healthy."), ServerUnavailable),
-    "a step's process died": (
-        said(13, "in ensemble 'e', Stub process 'm_0' is not healthy."),
-        ServerUnavailable,
-    ),
+    "a step's process died": (said(13, "in ensemble 'e', Stub process 'm_0' is not healthy."), ServerUnavailable),
     "calmed": (calmed, Overloaded),
     "cancelled there": (said(1, "CANCELLED"), ServerStopping),
     "reset there": (reset, ServerStopping),
@@ -161,9 +158,7 @@ SURELY_NOT = {
     "queue full": said(14, QUEUE_FULL),
     "a gateway without a replica": said(14, "no healthy upstream"),
     "expired in the queue": said(14, "Request timeout expired"),
-    "stopping": said(
-        14, "Server is stopping, scheduler for model has stopped accepting new inference requests"
-    ),
+    "stopping": said(14, "Server is stopping, scheduler for model has stopped accepting new inference requests"),
     "not loaded yet": said(14, "Request for unknown model: 'm' version 1 is not at ready state"),
 }
 
@@ -226,9 +221,7 @@ def test_a_gateway_without_a_replica_is_no_full_queue(play: Any, predict: Any) -
 
 @KINDS
 @pytest.mark.parametrize("how", SURELY_NOT)
-def test_work_that_was_surely_not_begun_is_asked_for_again(
-    play: Any, predict: Any, how: str
-) -> None:
+def test_work_that_was_surely_not_begun_is_asked_for_again(play: Any, predict: Any, how: str) -> None:
     """A refusal that proves itself is followed by another attempt, for any call, even `False`."""
     server = Wilful(lambda peer, stream: _first(server, SURELY_NOT[how], peer, stream))
     reply = predict(play(server), {}, {"idempotent": False})
@@ -262,9 +255,7 @@ class Ending:
 
 @KINDS
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_server_that_ends_is_left_for_another_connection(
-    play: Any, predict: Any, idempotent: bool
-) -> None:
+def test_a_server_that_ends_is_left_for_another_connection(play: Any, predict: Any, idempotent: bool) -> None:
     """Behind a virtual address a connection stays with its server: a new one leads to another."""
     servers = Ending(others_answer=True)
     reply = predict(play(servers), {}, {"idempotent": idempotent}, times=2)
@@ -274,9 +265,7 @@ def test_a_server_that_ends_is_left_for_another_connection(
 
 @KINDS
 @pytest.mark.parametrize("how", [said(1, "CANCELLED"), reset], ids=["status", "reset"])
-def test_a_call_that_the_server_cancelled_is_made_again_if_it_may_run_twice(
-    play: Any, predict: Any, how: Any
-) -> None:
+def test_a_call_that_the_server_cancelled_is_made_again_if_it_may_run_twice(play: Any, predict: Any, how: Any) -> None:
     """A server whose time to end is over drops what it has: another connection, another server."""
     servers = Ending(others_answer=True, last=how)
     reply = predict(play(servers), {}, {"idempotent": True}, times=2)
@@ -338,9 +327,7 @@ def test_who_says_that_a_call_may_run_twice(
 
 
 @KINDS
-def test_a_call_whose_process_died_is_made_again_if_it_may_run_twice(
-    play: Any, predict: Any
-) -> None:
+def test_a_call_whose_process_died_is_made_again_if_it_may_run_twice(play: Any, predict: Any) -> None:
     """Triton calls it an internal error; behind a gateway another replica still has its process."""
     act, _ = MAYBE["its process died"]
     server = Wilful(lambda peer, stream: _first(server, act, peer, stream))
@@ -406,9 +393,7 @@ def test_a_failed_batch_runs_again_only_if_it_may(idempotent: bool) -> None:
     assert len(asked) > 8 if idempotent else sorted(asked) == list(range(8))
 
 
-def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
     """One that may not takes the declaration away from nobody it meets; without one, hedging is said
     to do nothing."""
     with (
@@ -422,9 +407,7 @@ def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(
     assert "its calls are not hedged" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("text", "found"), [("true", True), ("True", True), ("false", False), ("yes", False)]
-)
+@pytest.mark.parametrize(("text", "found"), [("true", True), ("True", True), ("false", False), ("yes", False)])
 def test_what_a_configuration_declares(text: str, found: bool) -> None:
     """The one word counts, and not for a model that keeps state."""
     from tritonkit.wire.signature import IDEMPOTENT, signature_from

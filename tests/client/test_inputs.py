@@ -20,8 +20,7 @@ def signature(**config: Any) -> ModelSignature:
     score = {"name": "score", "data_type": "TYPE_FP32", "dims": [1]}
     fields = {"input": [image, mask], "output": [score], "max_batch_size": 4} | config
     return signature_from(
-        service_pb2.ModelMetadataResponse(name="m", versions=["2"]),
-        model_config_pb2.ModelConfig(**fields),
+        service_pb2.ModelMetadataResponse(name="m", versions=["2"]), model_config_pb2.ModelConfig(**fields)
     )
 
 

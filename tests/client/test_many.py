@@ -34,9 +34,7 @@ def test_replies_come_in_the_items_order(client: Client) -> None:
 def test_an_endless_iterable_is_read_a_little_ahead(client: Client) -> None:
     """No more than `concurrency` items are taken before a reply is read."""
     taken = count()
-    replies = client.model("digits").predict_many(
-        (b"x" * next(taken) for _ in count()), concurrency=3
-    )
+    replies = client.model("digits").predict_many((b"x" * next(taken) for _ in count()), concurrency=3)
     assert [int(reply["score"][0, 0]) for reply in islice(replies, 5)] == [0, 1, 2, 3, 4]
     replies.close()
     assert next(taken) <= 5 + 3

@@ -44,7 +44,7 @@ def typing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     params=[
         pytest.param("declaring", marks=pytest.mark.needs("mlserver"), id="mlserver"),
         pytest.param("typing", marks=pytest.mark.needs("kserve"), id="kserve"),
-    ],
+    ]
 )
 def server(request: pytest.FixtureRequest) -> str:
     """The gRPC address of each of them."""
@@ -158,9 +158,7 @@ def sequence(client: Client) -> None:
     ],
     ids=["stream", "sequence", "statistics", "config"],
 )
-def test_what_needs_an_extension_says_so(
-    server: str, use: Callable[[Client], object], wanted: str
-) -> None:
+def test_what_needs_an_extension_says_so(server: str, use: Callable[[Client], object], wanted: str) -> None:
     """A typed error with what is wanted, and the client goes on."""
     with Client(server) as client:
         with pytest.raises(Unsupported) as caught:
@@ -192,8 +190,5 @@ def test_a_server_without_regions_gets_the_tensors_in_messages(server: str) -> N
 def test_the_repository_of_mlserver_is_listed(declaring: str) -> None:
     """It writes a state in another way."""
     with Client(declaring) as client:
-        assert [(model.name, model.ready) for model in client.models()] == [
-            ("bare", True),
-            ("declared", True),
-        ]
+        assert [(model.name, model.ready) for model in client.models()] == [("bare", True), ("declared", True)]
         assert client.server_metadata().name == "mlserver"

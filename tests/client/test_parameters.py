@@ -26,9 +26,7 @@ def shows(calls: list[int] | None = None) -> FakeModel:
             calls.append(count)
         return {"y": [[json.dumps([given.parameters, given.request_id])]] * count}
 
-    return FakeModel(
-        {"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, function, independent_items="declared"
-    )
+    return FakeModel({"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, function, independent_items="declared")
 
 
 def shown(reply: Any) -> Any:
@@ -50,17 +48,12 @@ def scores(given: Given) -> dict[str, Any]:
     }
 
 
-RANKED = FakeModel(
-    {"x": ("FP32", [1])}, {"score": ("FP32", [3]), "text": ("BYTES", [1])}, function=scores
-)
+RANKED = FakeModel({"x": ("FP32", [1])}, {"score": ("FP32", [3]), "text": ("BYTES", [1])}, function=scores)
 
 
 def test_every_way_of_calling_carries_them() -> None:
     """predict, submit, many, streams and sequences; also the types stay: True is not 1."""
-    models = {
-        "shows": shows(),
-        "streams": FakeModel({"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, streams),
-    }
+    models = {"shows": shows(), "streams": FakeModel({"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, streams)}
     with Client(transport=MemoryTransport(models)) as client:
         model = client.model("shows")
         reply = model.predict(x=1.0, parameters=LEVEL, request_id="a")
@@ -68,13 +61,9 @@ def test_every_way_of_calling_carries_them() -> None:
         assert type(shown(reply)[0]["fast"]) is bool
         assert reply.request_id == "a"
         assert shown(model.submit(x=1.0, parameters=LEVEL).result()) == [LEVEL, ""]
-        many = model.predict_many(
-            [np.zeros((20, 1), np.float32), [2.0]], parameters={"level": np.int64(3)}
-        )
+        many = model.predict_many([np.zeros((20, 1), np.float32), [2.0]], parameters={"level": np.int64(3)})
         assert [shown(each) for each in many] == [[{"level": 3}, ""]] * 2
-        replies = list(
-            client.model("streams").stream(x=1.0, parameters=LEVEL, request_id="of a stream")
-        )
+        replies = list(client.model("streams").stream(x=1.0, parameters=LEVEL, request_id="of a stream"))
         assert [shown(each) for each in replies] == [[LEVEL, "of a stream"]] * 2
         assert [each.request_id for each in replies] == ["of a stream"] * 2
         with model.sequence(7) as sequence:
@@ -126,9 +115,7 @@ def test_a_call_with_an_id_is_sent_alone() -> None:
     with Client(transport=MemoryTransport({"shows": shows(calls)}), batching=batching) as client:
         model = client.model("shows")
         with ThreadPoolExecutor(8) as pool:
-            ids = list(
-                pool.map(lambda at: shown(model.predict(x=1.0, request_id=str(at)))[1], range(8))
-            )
+            ids = list(pool.map(lambda at: shown(model.predict(x=1.0, request_id=str(at)))[1], range(8)))
     assert ids == [str(at) for at in range(8)]
     assert calls == [1] * 8
 
@@ -188,26 +175,18 @@ def test_keys_of_parameters_are_the_same_in_every_process() -> None:
 )
 def test_wrong_ones_are_refused_before_sending(more: dict[str, Any], says: str) -> None:
     """The message names the parameter, and the argument that is meant for it."""
-    with (
-        Client(transport=MemoryTransport({"ranked": RANKED})) as client,
-        pytest.raises(InvalidInput) as caught,
-    ):
+    with Client(transport=MemoryTransport({"ranked": RANKED})) as client, pytest.raises(InvalidInput) as caught:
         client.model("ranked").predict(x=1.0, **more)
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"batching": Adaptive(max_wait_ms=1)}, {"shared_memory": SharedMemory()}]
-)
+@pytest.mark.parametrize("options", [{}, {"batching": Adaptive(max_wait_ms=1)}, {"shared_memory": SharedMemory()}])
 def test_classes_in_place_of_values(options: dict[str, Any]) -> None:
     """The best of one output, next to another as it is; in a batch each item has its own."""
     with Client(transport=MemoryTransport({"ranked": RANKED}), **options) as client:
         model = client.model("ranked")
         reply = model.predict(x=[[2.0], [-2.0]], classification={"score": 2})
-        assert reply["score"].tolist() == [
-            [b"2.000000:0", b"0.500000:2"],
-            [b"2.000000:1", b"0.500000:2"],
-        ]
+        assert reply["score"].tolist() == [[b"2.000000:0", b"0.500000:2"], [b"2.000000:1", b"0.500000:2"]]
         assert reply["text"].tolist() == [[b"a"], [b"a"]]
         one = model.predict(x=2.0, outputs=["score"], classification=np.int32(1))
         assert one["score"].tolist() == [[b"2.000000:0"]]
@@ -217,11 +196,7 @@ def test_classes_in_place_of_values(options: dict[str, Any]) -> None:
 
 def test_an_input_of_such_a_name_is_given_in_inputs() -> None:
     """`parameters` may be an input; a call that names it as an argument is refused with the way out."""
-    model = FakeModel(
-        {"parameters": ("FP32", [1])},
-        {"y": ("FP32", [1])},
-        lambda given: {"y": given["parameters"]},
-    )
+    model = FakeModel({"parameters": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["parameters"]})
     with Client(transport=MemoryTransport({"m": model})) as client:
         assert client.model("m").predict(inputs={"parameters": 2.0})["y"].tolist() == [[2.0]]
         with pytest.raises(InvalidInput, match=r'pass inputs=\{"parameters"'):

@@ -17,8 +17,7 @@ def known(**config: Any) -> ModelState:
     fields = {"input": [tensor], "output": [tensor | {"name": "y"}], "max_batch_size": 4} | config
     return ModelState(
         signature_from(
-            service_pb2.ModelMetadataResponse(name="m", versions=["1"]),
-            model_config_pb2.ModelConfig(**fields),
+            service_pb2.ModelMetadataResponse(name="m", versions=["1"]), model_config_pb2.ModelConfig(**fields)
         )
     )
 
@@ -29,14 +28,7 @@ def known(**config: Any) -> ModelState:
         ({}, True),
         ({"max_batch_size": 0}, False),
         ({"max_batch_size": 1}, False),
-        (
-            {
-                "input": [
-                    {"name": "x", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True}
-                ]
-            },
-            False,
-        ),
+        ({"input": [{"name": "x", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True}]}, False),
     ],
 )
 def test_what_can_be_joined(config: dict[str, Any], joinable: bool) -> None:

@@ -79,14 +79,7 @@ with Client("127.0.0.1:1", batching=Adaptive(), limit=Limit(), hedge=Hedge(), sh
 """
     done = run("-c", program)
     assert done.returncode == 0, done.stderr
-    assert not set(done.stdout.split()) & {
-        "cachetools",
-        "cuda",
-        "grpc",
-        "opentelemetry",
-        "prometheus_client",
-        "redis",
-    }
+    assert not set(done.stdout.split()) & {"cachetools", "cuda", "grpc", "opentelemetry", "prometheus_client", "redis"}
 
 
 def test_the_types_read_as_a_user_writes_them() -> None:

@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 
 from tritonkit.client import Client
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    ModelNotFound,
-    UsageError,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, ModelNotFound, UsageError
 from tritonkit.testing import FakeModel, MemoryTransport
 
 Connect = Callable[..., Any]
@@ -180,9 +174,7 @@ def test_threads_share_a_client(client: Client) -> None:
     """Many threads on one client each get the answer to their own question."""
     digits = client.model("digits")
     with ThreadPoolExecutor(16) as pool:
-        replies = pool.map(
-            lambda size: digits.predict(image=b"x" * size)["label"].item(), range(200)
-        )
+        replies = pool.map(lambda size: digits.predict(image=b"x" * size)["label"].item(), range(200))
         assert list(replies) == [str(size).encode() for size in range(200)]
 
 
@@ -204,9 +196,7 @@ def test_metadata_is_asked_for_once(models: dict[str, FakeModel]) -> None:
     assert transport.calls == ["ModelMetadata", "ModelConfig"] + ["ModelInfer"] * 3
 
 
-def test_a_replaced_model_is_noticed(
-    models: dict[str, FakeModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_model_is_noticed(models: dict[str, FakeModel], monkeypatch: pytest.MonkeyPatch) -> None:
     """After a refusal the signature is read again, so that a new model can be called."""
     monkeypatch.setattr("tritonkit.client.core._TRUSTED_S", 0.0)
     transport = MemoryTransport(models)

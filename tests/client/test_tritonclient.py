@@ -29,15 +29,11 @@ def test_the_version_is_the_one_asked_for() -> None:
 def test_every_call_has_its_messages() -> None:
     """The schema knows the request and the response of each call, and both kinds of stream message."""
     names = [f"{call}{part}" for call in get_args(Method) for part in ("Request", "Response")]
-    assert [
-        name for name in [*names, "ModelStreamInferResponse"] if not hasattr(schema(), name)
-    ] == []
+    assert [name for name in [*names, "ModelStreamInferResponse"] if not hasattr(schema(), name)] == []
 
 
 def test_it_warns_of_nothing_when_it_is_loaded() -> None:
     """The generated classes go with the installed protobuf, without a warning."""
     program = "from tritonkit.wire.messages import schema; schema()"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

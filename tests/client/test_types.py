@@ -20,14 +20,40 @@ from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 HERE = "model m, input x"
 NUMBERS = (*FIXED, "BF16")
 SMALL = (
-    "bfloat16", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
-    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int2", "int4", "uint2",
+    "bfloat16",
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "int2",
+    "int4",
+    "uint2",
     "uint4",
-)  # fmt: skip
+)
 TORCH = (
-    "bool", "uint8", "int8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64",
-    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+)
 SHORT = ["bool", "int8", "uint8", "int16", "uint16", "float16"]
 """Numpy's types of at most 16 bits: all their values can be tried."""
 
@@ -50,9 +76,7 @@ def all_values(name: str) -> Any:
             bits = int(name[-1])
             low = 0 if name.startswith("u") else -(2 ** (bits - 1))
             return np.arange(low, low + 2**bits).astype(dtype)
-        bits = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(
-            name, 8 * dtype.itemsize
-        )
+        bits = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(name, 8 * dtype.itemsize)
     else:
         dtype = np.dtype(name)
         bits = 1 if name == "bool" else 8 * dtype.itemsize
@@ -94,12 +118,8 @@ def test_a_type_is_taken_if_no_value_of_it_is_lost(name: str, datatype: str) -> 
 
 
 @given(data=st.data(), datatype=st.sampled_from(NUMBERS))
-@pytest.mark.parametrize(
-    "name", ["int32", "uint32", "int64", "uint64", "float32", "float64", ">i8", ">f8", ">u2"]
-)
-def test_wide_arrays_arrive_as_they_were_or_not_at_all(
-    name: str, data: st.DataObject, datatype: str
-) -> None:
+@pytest.mark.parametrize("name", ["int32", "uint32", "int64", "uint64", "float32", "float64", ">i8", ">f8", ">u2"])
+def test_wide_arrays_arrive_as_they_were_or_not_at_all(name: str, data: st.DataObject, datatype: str) -> None:
     """Whatever the values, in any byte order; only float32 to BF16 rounds, as documented."""
     array = data.draw(npst.arrays(name, st.integers(0, 3)))
     found = sent(array, datatype)
@@ -149,8 +169,7 @@ def test_torch_is_taken_as_numpy_is(name: str, datatype: str) -> None:
         array = np.array([0.0, 1.0]).astype(name)
     for dims in ((-1,), (-1, -1)):
         of_torch, of_numpy = (
-            sent(value if len(dims) == 1 else [value, value], datatype, dims)
-            for value in (tensor, array)
+            sent(value if len(dims) == 1 else [value, value], datatype, dims) for value in (tensor, array)
         )
         assert isinstance(of_torch, InvalidInput) == isinstance(of_numpy, InvalidInput)
         if not isinstance(of_torch, InvalidInput):

@@ -54,9 +54,14 @@ def call(image: bytes) -> NDArray[Any]:
         assert_type(model(image=image, timeout_s=1), Reply)
         label: NDArray[Any] = reply["label"]
         batch = model.predict(
-            inputs={"odd-name": np.zeros((2, 3))}, timeout_s=0.5, outputs=["label"], priority=1,
-            parameters={"level": 3, "mode": "fast"}, request_id="a", classification={"score": 3},
-        )  # fmt: skip
+            inputs={"odd-name": np.zeros((2, 3))},
+            timeout_s=0.5,
+            outputs=["label"],
+            priority=1,
+            parameters={"level": 3, "mode": "fast"},
+            request_id="a",
+            classification={"score": 3},
+        )
         told_id: str = batch.request_id
         assert told_id == "a", dict(batch.parameters)
         outputs: Mapping[str, NDArray[Any]] = batch.outputs

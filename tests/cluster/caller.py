@@ -54,12 +54,17 @@ class Tally:
     def to_dict(self, seconds: float) -> dict[str, Any]:
         """For JSON."""
         return {
-            "calls": sum(self.calls.values()), "by_model": self.calls, "failed": sum(self.errors.values()),
-            "wrong": self.wrong, "errors": dict(self.errors.most_common(20)), "slowest_s": round(self.slowest_s, 3),
-            "seconds": round(seconds, 1), "resent": self.resent,
+            "calls": sum(self.calls.values()),
+            "by_model": self.calls,
+            "failed": sum(self.errors.values()),
+            "wrong": self.wrong,
+            "errors": dict(self.errors.most_common(20)),
+            "slowest_s": round(self.slowest_s, 3),
+            "seconds": round(seconds, 1),
+            "resent": self.resent,
             "versions": {name: sorted(found) for name, found in self.versions.items()},
             "endpoints": sorted(self.endpoints),
-        }  # fmt: skip
+        }
 
 
 def right(model: str, reply: Any) -> bool:
@@ -69,9 +74,7 @@ def right(model: str, reply: Any) -> bool:
     return bool(reply["embedding"].shape == (1, 384))
 
 
-def work(
-    client: Client, number: int, options: argparse.Namespace, stop: threading.Event, tally: Tally
-) -> None:
+def work(client: Client, number: int, options: argparse.Namespace, stop: threading.Event, tally: Tally) -> None:
     """Call at this worker's share of the rate."""
     picture = (Path(__file__).parent / "picture.png").read_bytes()
     pause = WORKERS / options.rate if options.rate else 0.0
@@ -101,9 +104,7 @@ def main() -> None:
     """Call, and say what came of it."""
     parser = argparse.ArgumentParser(prog="caller.py", description=__doc__)
     parser.add_argument("address")
-    parser.add_argument(
-        "--rate", type=float, default=100.0, help="calls a second, all workers together"
-    )
+    parser.add_argument("--rate", type=float, default=100.0, help="calls a second, all workers together")
     parser.add_argument("--seconds", type=float, default=900.0, help="at most so long")
     parser.add_argument("--sentences", type=float, default=0.05, help="their share of the calls")
     parser.add_argument("--ca")
@@ -117,8 +118,7 @@ def main() -> None:
         threading.Thread(target=ended, args=(wait, stop), daemon=True).start()
     with Client(options.address, **settings) as client:
         threads = [
-            threading.Thread(target=work, args=(client, number, options, stop, tally))
-            for number in range(WORKERS)
+            threading.Thread(target=work, args=(client, number, options, stop, tally)) for number in range(WORKERS)
         ]
         for each in threads:
             each.start()

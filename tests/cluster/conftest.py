@@ -77,10 +77,7 @@ def other_node(nodes: list[Resource], steady: Site) -> str:
     """The name of a node with a replica, on which neither the caller nor a control plane is."""
     hosts = {each["metadata"]["name"]: each["metadata"]["labels"] for each in nodes}
     mine = {pod["spec"]["nodeName"] for pod in steady.pods()}
-    free = [
-        name for name, labels in hosts.items()
-        if labels[_HOST] != steady.caller_node and _CONTROL not in labels
-    ]  # fmt: skip
+    free = [name for name, labels in hosts.items() if labels[_HOST] != steady.caller_node and _CONTROL not in labels]
     if not free:
         pytest.skip("the cluster has no second node that takes pods and has no control plane")
     if chosen := [name for name in free if name in mine]:

@@ -22,17 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "ALL",
-    "MODELS",
-    "PROMETHEUS",
-    "SERVER",
-    "TOOLS",
-    "Delivery",
-    "build",
-    "delivery",
-    "save",
-]
+__all__ = ["ALL", "MODELS", "PROMETHEUS", "SERVER", "TOOLS", "Delivery", "build", "delivery", "save"]
 
 PROJECT = Path(__file__).resolve().parents[2]
 REPOSITORY = PROJECT / "model_repository"
@@ -49,9 +39,7 @@ _OPERATOR = "example.missing"
 
 def run(*words: str, **variables: str) -> str:
     """The output of a program that must succeed."""
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=PROJECT, env=os.environ | variables
-    )
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=PROJECT, env=os.environ | variables)
     if done.returncode:
         raise SystemExit(f"error: {shlex.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
@@ -61,17 +49,26 @@ def build() -> None:
     """All images, from this checkout and its model repository."""
     if not (REPOSITORY / "digits" / "1").is_dir():
         raise SystemExit(f"error: {REPOSITORY} is not built\n  do: tritonkit build")
-    base = dict(
-        line.split("=", 1) for line in run("deploy/docker/local-base.sh").splitlines() if line
-    )["TRITONKIT_BASE"]
+    base = dict(line.split("=", 1) for line in run("deploy/docker/local-base.sh").splitlines() if line)[
+        "TRITONKIT_BASE"
+    ]
     for target, tag in (("server", SERVER), ("tools", TOOLS)):
         run(
-            "docker", "build", "--network", "host", "--tag", tag, "--target", target,
-            "--build-arg", f"BASE={base}", "--file", "deploy/docker/Dockerfile", ".",
-        )  # fmt: skip
-    changes: dict[str, Callable[[Path], None]] = {
-        "one": lambda folder: None, "two": renumber, "broken": damage,
-    }  # fmt: skip
+            "docker",
+            "build",
+            "--network",
+            "host",
+            "--tag",
+            tag,
+            "--target",
+            target,
+            "--build-arg",
+            f"BASE={base}",
+            "--file",
+            "deploy/docker/Dockerfile",
+            ".",
+        )
+    changes: dict[str, Callable[[Path], None]] = {"one": lambda folder: None, "two": renumber, "broken": damage}
     for name, change in changes.items():
         with tempfile.TemporaryDirectory() as work:
             folder = Path(work) / "repository"
@@ -99,11 +96,7 @@ def damage(repository: Path) -> None:
     model.opset_import.append(onnx.helper.make_opsetid(_OPERATOR, 1))
     onnx.save(model, file)
     content = file.read_bytes()
-    change_manifest(
-        file.parent,
-        files={file.name: sha256(content).hexdigest()},
-        sizes={file.name: len(content)},
-    )
+    change_manifest(file.parent, files={file.name: sha256(content).hexdigest()}, sizes={file.name: len(content)})
 
 
 def change_manifest(folder: Path, **keys: Any) -> None:
@@ -174,9 +167,8 @@ def _pushed(host: str) -> None:
 def main() -> None:
     """Build, and write tar files."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.cluster.images", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="python -m tests.cluster.images", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     build()

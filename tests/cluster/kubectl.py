@@ -25,9 +25,7 @@ class Kubectl:
 
     def may_fail(self, *words: str, given: str = "") -> Done:
         """A command whose exit code is the caller's matter."""
-        return subprocess.run(
-            self.words(*words), capture_output=True, text=True, check=False, input=given
-        )
+        return subprocess.run(self.words(*words), capture_output=True, text=True, check=False, input=given)
 
     def __call__(self, *words: str, given: str = "") -> str:
         """The output of a command that must succeed."""

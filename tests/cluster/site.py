@@ -33,9 +33,7 @@ _RESTRICTED = {
 }
 
 
-def eventually(
-    true: Callable[[], Any], what: Callable[[], str] | str, patience_s: float = PATIENCE_S
-) -> Any:
+def eventually(true: Callable[[], Any], what: Callable[[], str] | str, patience_s: float = PATIENCE_S) -> Any:
     """Wait for something to become true, looking every second; gives what it was."""
     deadline = time.monotonic() + patience_s
     while not (found := true()):
@@ -98,9 +96,7 @@ class Site:
         done = tritonkit("deploy", "--target", "kubernetes", "--out", str(self.folder))
         assert done.returncode == 0, done.stderr
 
-    def apply(
-        self, models: str = "one", overlay: str = "cpu", progress_s: int = 1800, **values: Any
-    ) -> None:
+    def apply(self, models: str = "one", overlay: str = "cpu", progress_s: int = 1800, **values: Any) -> None:
         """Render, and apply an overlay that asks for less than a node with two cores has to give.
 
         Args:
@@ -110,21 +106,14 @@ class Site:
         self.render(models, **values)
         own = self.folder / "overlays" / f"test-{overlay}"
         own.mkdir(exist_ok=True)
-        (own / "kustomization.yaml").write_text(
-            yaml.safe_dump(smaller(overlay, self.namespace, progress_s))
-        )
+        (own / "kustomization.yaml").write_text(yaml.safe_dump(smaller(overlay, self.namespace, progress_s)))
         self.kubectl("apply", "--kustomize", str(own))
 
     def rolled_out(self) -> None:
         """Wait until all pods of the newest revision are ready and the old ones are gone."""
-        done = self.kubectl.may_fail(
-            "rollout", "status", "deployment/triton", f"--timeout={PATIENCE_S:.0f}s"
-        )
+        done = self.kubectl.may_fail("rollout", "status", "deployment/triton", f"--timeout={PATIENCE_S:.0f}s")
         assert done.returncode == 0, f"{done.stderr}\n{self.diagnosis()}"
-        eventually(
-            lambda: all("deletionTimestamp" not in pod["metadata"] for pod in self.pods()),
-            "the old pods' end",
-        )
+        eventually(lambda: all("deletionTimestamp" not in pod["metadata"] for pod in self.pods()), "the old pods' end")
 
     def pods(self, selector: str = TRITON) -> list[Resource]:
         """The pods, Triton's by default."""
@@ -157,25 +146,25 @@ class Site:
         picture = PROJECT / "models" / "digits" / "examples" / "seven.png"
         self.kubectl.apply(
             {
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "caller"},
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "caller"},
                 "data": {"caller.py": here.read_text()},
                 "binaryData": {"picture.png": base64.b64encode(picture.read_bytes()).decode()},
             },
             idle_pod("caller", self.images.name(TOOLS), self.caller_node, config="caller"),
-        )  # fmt: skip
+        )
         self.kubectl("wait", "--for=condition=Ready", "pod/caller", f"--timeout={PATIENCE_S:.0f}s")
 
     @contextmanager
     def calling(self, address: str, **options: Any) -> Iterator[Calls]:
         """Calls from within the cluster while the block runs: `rate` a second, 100 by default."""
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        command = self.kubectl.words(
-            "exec", "--stdin", "caller", "--", "python3", "/given/caller.py", address, *words
-        )
+        command = self.kubectl.words("exec", "--stdin", "caller", "--", "python3", "/given/caller.py", address, *words)
         calls = Calls(address)
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
@@ -206,9 +195,7 @@ class Site:
 def smaller(overlay: str, label: str, progress_s: int) -> Resource:
     """An overlay of the user's own, as docs/kubernetes.md has it: smaller requests, patience, a label for drains."""
     pod = {
-        "initContainers": [
-            {"name": "models", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
-        ],
+        "initContainers": [{"name": "models", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}],
         "containers": [
             {
                 "name": "triton",
@@ -218,33 +205,33 @@ def smaller(overlay: str, label: str, progress_s: int) -> Resource:
         ],
     }
     patch = {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "triton"},
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "triton"},
         "spec": {"progressDeadlineSeconds": progress_s, "template": {"spec": pod}},
-    }  # fmt: skip
+    }
     patches = [{"target": {"kind": "Deployment", "name": "triton"}, "patch": yaml.safe_dump(patch)}]
     if overlay == "keda":
         # Debian's Prometheus finds no pods of Kubernetes: it finds them by the headless Service's name.
         found = {
             "job_name": "triton",
-            "dns_sd_configs": [{"names": ["triton"], "type": "A", "port": 8002,
-                                "refresh_interval": "5s"}],
+            "dns_sd_configs": [{"names": ["triton"], "type": "A", "port": 8002, "refresh_interval": "5s"}],
             "relabel_configs": [{"target_label": "namespace", "replacement": label}],
-        }  # fmt: skip
+        }
         config = {"global": {"scrape_interval": "15s"}, "scrape_configs": [found]}
         put = [{"op": "replace", "path": "/data/prometheus.yml", "value": yaml.safe_dump(config)}]
         target = {"kind": "ConfigMap", "name": "prometheus"}
         patches.append({"target": target, "patch": yaml.safe_dump(put)})
     return {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
         "resources": [f"../{overlay}"],
         "labels": [{"pairs": {"tritonkit-test": label}, "includeTemplates": True}],
         "patches": patches,
-    }  # fmt: skip
+    }
 
 
-def idle_pod(
-    name: str, image: str, node: str = "", config: str = "", command: str = "sleep 86400"
-) -> Resource:
+def idle_pod(name: str, image: str, node: str = "", config: str = "", command: str = "sleep 86400") -> Resource:
     """A pod that keeps the restricted Pod Security Standard and does nothing by itself."""
     volumes: list[Resource] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[Resource] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (the pod's own)
@@ -256,14 +243,18 @@ def idle_pod(
         "terminationGracePeriodSeconds": 1,
         "containers": [
             {
-                "name": name, "image": image, "imagePullPolicy": "IfNotPresent",
-                "command": command.split(), "securityContext": _RESTRICTED, "volumeMounts": mounts,
+                "name": name,
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": command.split(),
+                "securityContext": _RESTRICTED,
+                "volumeMounts": mounts,
                 "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
             }
         ],
         "volumes": volumes,
-    }  # fmt: skip
+    }
     if node:
         spec["nodeSelector"] = {"kubernetes.io/hostname": node}
     labels = {"app": name}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}

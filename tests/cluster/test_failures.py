@@ -26,17 +26,20 @@ def test_a_killed_pod_loses_no_call(steady: Site) -> None:
     assert name not in [pod["metadata"]["name"] for pod in steady.pods()]
 
 
-def test_a_drain_waits_for_the_disruption_budget(
-    steady: Site, other_node: str, nodes: list[Resource]
-) -> None:
+def test_a_drain_waits_for_the_disruption_budget(steady: Site, other_node: str, nodes: list[Resource]) -> None:
     """A node is emptied under load: at most one replica is away at a time, and no call is lost."""
     with steady.calling(HEADLESS, rate=100) as calls:
         steady.inside("sleep", "5")
         try:
             steady.kubectl(
-                "drain", other_node, "--ignore-daemonsets", "--delete-emptydir-data",
-                "--pod-selector", f"tritonkit-test={steady.namespace}", "--timeout=900s",
-            )  # fmt: skip
+                "drain",
+                other_node,
+                "--ignore-daemonsets",
+                "--delete-emptydir-data",
+                "--pod-selector",
+                f"tritonkit-test={steady.namespace}",
+                "--timeout=900s",
+            )
             steady.rolled_out()
             assert other_node not in [pod["spec"]["nodeName"] for pod in steady.pods()]
         finally:
@@ -76,15 +79,11 @@ def power(other_node: str, steady: Site) -> Iterator[list[str]]:
 
 def test_a_node_without_power_loses_no_call(steady: Site, power: list[str]) -> None:
     """Its replica says nothing any more, not even that a connection has ended."""
-    silent = [
-        pod["metadata"]["name"] for pod in steady.pods() if pod["spec"]["nodeName"] == power[1]
-    ]
+    silent = [pod["metadata"]["name"] for pod in steady.pods() if pod["spec"]["nodeName"] == power[1]]
     with steady.calling(HEADLESS, rate=100) as calls:
         steady.inside("sleep", "5")
         subprocess.run([*power, "down"], check=True)
-        eventually(
-            lambda: ready_of(steady, silent) == ["False"] * len(silent), "the cluster's notice"
-        )
+        eventually(lambda: ready_of(steady, silent) == ["False"] * len(silent), "the cluster's notice")
         steady.inside("sleep", "5")
     calls.require_none_failed(least=500)
 
@@ -93,6 +92,8 @@ def ready_of(site: Site, names: list[str]) -> list[str]:
     """The condition Ready of pods."""
     return [
         one["status"]
-        for pod in site.pods() if pod["metadata"]["name"] in names
-        for one in pod["status"]["conditions"] if one["type"] == "Ready"
-    ]  # fmt: skip
+        for pod in site.pods()
+        if pod["metadata"]["name"] in names
+        for one in pod["status"]["conditions"]
+        if one["type"] == "Ready"
+    ]

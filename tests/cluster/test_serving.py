@@ -59,9 +59,7 @@ def test_a_pod_of_root_is_refused(steady: Site) -> None:
     """The namespace holds every pod to the restricted Pod Security Standard."""
     pod = idle_pod("root", "tritonkit/none:1")
     pod["spec"]["containers"][0]["securityContext"] = {"runAsUser": 0}
-    done = steady.kubectl.may_fail(
-        "apply", "--dry-run=server", "--filename", "-", given=json.dumps(pod)
-    )
+    done = steady.kubectl.may_fail("apply", "--dry-run=server", "--filename", "-", given=json.dumps(pod))
     assert done.returncode != 0
     assert "violates PodSecurity" in done.stderr
 
@@ -71,9 +69,11 @@ def test_pods_of_other_namespaces_do_not_reach_triton(steady: Site) -> None:
     outside = Kubectl(f"{steady.namespace}-outside")
     tools = steady.images.name(TOOLS)
     deny = {
-        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"},
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "deny"},
         "spec": {"podSelector": {"matchLabels": {"app": "listener"}}, "policyTypes": ["Ingress"]},
-    }  # fmt: skip
+    }
     outside("create", "namespace", outside.namespace)
     try:
         listener = idle_pod("listener", tools, command="python3 -m http.server 8080")

@@ -25,21 +25,21 @@ def test_a_model_that_cannot_be_loaded_replaces_nothing(steady: Site) -> None:
     with steady.calling(HEADLESS, rate=20) as calls:
         steady.apply("broken", progress_s=60)
         found = eventually(
-            lambda: [each for each in steady.causes() if each["cause"] == "model failed to load"],
-            steady.diagnosis,
+            lambda: [each for each in steady.causes() if each["cause"] == "model failed to load"], steady.diagnosis
         )
         assert "digits_network" in found[0]["found"]
         assert "example.missing" in found[0]["found"]
         stuck = eventually(
-            lambda: [each for each in steady.causes() if each["cause"] == "rollout stuck"],
-            steady.diagnosis,
+            lambda: [each for each in steady.causes() if each["cause"] == "rollout stuck"], steady.diagnosis
         )
         assert "the old version keeps serving" in stuck[0]["found"]
         status = steady.status()
         assert [row["rollout"] for row in status["rollout"]] == ["stuck"]
         assert sorted(row["ready"] for row in status["pods"] if row["pod"].startswith("triton-")) == [
-            "0/1", "1/1", "1/1",
-        ]  # fmt: skip
+            "0/1",
+            "1/1",
+            "1/1",
+        ]
         assert steady.replicas() == 2
     calls.require_none_failed(least=20)
     assert calls.versions == ["1"]

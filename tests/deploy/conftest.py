@@ -33,9 +33,7 @@ OWNER = 12345
 
 def run(*words: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """A program, its output kept."""
-    return subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | variables
-    )
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | variables)
 
 
 def docker(*words: str) -> str:
@@ -68,10 +66,7 @@ def daemon() -> Iterator[None]:
     dockerd = program("dockerd")
     assert dockerd is not None
     with subprocess.Popen(
-        [dockerd],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        [dockerd], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
         try:
             deadline = time.monotonic() + 120
@@ -123,9 +118,7 @@ def _build(settings: str, project: Path, service: str) -> None:
 
 
 @contextmanager
-def serving(
-    repository: Path, *options: str, words: Sequence[str] = (), ready: bool = True
-) -> Iterator[str]:
+def serving(repository: Path, *options: str, words: Sequence[str] = (), ready: bool = True) -> Iterator[str]:
     """A container of the server's image as a pod has it; its name.
 
     Args:
@@ -134,10 +127,24 @@ def serving(
         ready: wait until it is.
     """
     name = docker(
-        "run", "--detach", "--read-only", "--tmpfs", "/tmp", "--shm-size", "128m", "--cap-drop", "ALL",  # noqa: S108
-        *options, "--volume", f"{repository}:/models:ro", SERVER_IMAGE, "--own-key", "--no-http", "--no-verify",
+        "run",
+        "--detach",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",  # noqa: S108
+        "--shm-size",
+        "128m",
+        "--cap-drop",
+        "ALL",
+        *options,
+        "--volume",
+        f"{repository}:/models:ro",
+        SERVER_IMAGE,
+        "--own-key",
+        "--no-http",
+        "--no-verify",
         *words,
-    )  # fmt: skip
+    )
     try:
         if ready:
             eventually(lambda: not health(name), f"it is not ready: docker logs {name}")
@@ -208,10 +215,16 @@ class Stack:
         """The ids of a service's containers, also of those that have ended; always in one order."""
         label = f"label=com.docker.compose.project={self.name}"
         listed = docker(
-            "ps", "--all", "--quiet", "--filter", label,
-            "--filter", f"label=com.docker.compose.service={service}",
-            "--filter", "label=com.docker.compose.oneoff=False",
-        )  # fmt: skip
+            "ps",
+            "--all",
+            "--quiet",
+            "--filter",
+            label,
+            "--filter",
+            f"label=com.docker.compose.service={service}",
+            "--filter",
+            "label=com.docker.compose.oneoff=False",
+        )
         return sorted(listed.split())
 
     def container(self, service: str = "triton") -> str:
@@ -259,9 +272,7 @@ def give(folder: Path, owner: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def stack(
-    images: None, settings: str, project: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(images: None, settings: str, project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """`up` in a copy of the checkout that somebody else owns; gone without a trace at the end."""
     checkout = copy_checkout(project, tmp_path_factory.mktemp("checkout"), OWNER)
     # pytest's own folders are closed to others; a home folder is not, for its owner.

@@ -35,18 +35,14 @@ def built_for(name: str) -> str:
         return str(client.config("net").parameters["built-for"].string_value)
 
 
-def test_a_quota_of_one_core_takes_the_configurations_for_one(
-    server_image: None, repository: Path
-) -> None:
+def test_a_quota_of_one_core_takes_the_configurations_for_one(server_image: None, repository: Path) -> None:
     """Said in one line; libraries that count cores themselves are told, where they would count more."""
     with serving(repository, "--cpus", "1") as name:
         assert built_for(name) == "1"
         line = f"cores: 1 allowed of {os.cpu_count()} seen; configurations for 1\n"
         assert line in run("docker", "logs", name).stderr
         eventually(lambda: "ready after " in run("docker", "logs", name).stderr)
-        told = docker(
-            "exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
-        ).splitlines()
+        told = docker("exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'").splitlines()
         more = len(os.sched_getaffinity(0)) > 1
         for variable in ("OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "TRITONKIT_CORES=1"):
             assert (variable in told) is more
@@ -63,9 +59,7 @@ def test_configurations_that_are_named_are_taken(server_image: None, repository:
 def test_a_pinned_server_keeps_to_as_many_cores(server_image: None, repository: Path) -> None:
     """Every thread of Triton and of its stubs; the log says which."""
     with serving(repository, "--cpus", "1", "--env", "TRITON_PIN=1") as name:
-        assert re.search(
-            r"^pinned to cores \d+ of", run("docker", "logs", name).stderr, re.MULTILINE
-        )
+        assert re.search(r"^pinned to cores \d+ of", run("docker", "logs", name).stderr, re.MULTILINE)
         threads = (
             "cd /proc; for p in [0-9]*; do case $(tr '\\0' ' ' < $p/cmdline) in"
             " /opt/tritonserver/*) grep -h Cpus_allowed_list $p/task/*/status;; esac; done"

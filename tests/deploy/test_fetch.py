@@ -20,10 +20,24 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 POD = (
-    "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host",
-    "--user", f"{SERVER_USER}:{SERVER_USER}", "--tmpfs", "/tmp", "--cpus", "1",  # noqa: S108
-    "--memory", "512m", "--memory-swap", "512m",
-)  # fmt: skip
+    "--read-only",
+    "--cap-drop",
+    "ALL",
+    "--security-opt",
+    "no-new-privileges",
+    "--network",
+    "host",
+    "--user",
+    f"{SERVER_USER}:{SERVER_USER}",
+    "--tmpfs",
+    "/tmp",  # noqa: S108
+    "--cpus",
+    "1",
+    "--memory",
+    "512m",
+    "--memory-swap",
+    "512m",
+)
 """What the rendered pod gives it; the host's network, on which the stores are."""
 FILE_BYTES = 80 << 20
 """Larger than what its library reads ahead, and with what it holds too large for careless memory."""
@@ -35,9 +49,7 @@ def put(store: Store, folder: Path) -> None:
     back_up(folder / "repository", store)
 
 
-def fetched(
-    image: str, url: str, folder: Path, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def fetched(image: str, url: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command that is rendered, with a new volume on the disk as its emptyDir."""
     models = folder / "models"
     shutil.rmtree(models, ignore_errors=True)
@@ -50,9 +62,7 @@ def fetched(
     return run(*start, *words[1:])
 
 
-def test_by_http_under_a_pods_constraints(
-    tools_image: str, http_folder: HttpFolder, tmp_path: Path
-) -> None:
+def test_by_http_under_a_pods_constraints(tools_image: str, http_folder: HttpFolder, tmp_path: Path) -> None:
     """Nothing but /tmp and /models can be written; a damaged file is named."""
     put(open_store(str(http_folder.folder)), tmp_path)
     done = fetched(tools_image, http_folder.url, tmp_path)
@@ -66,9 +76,7 @@ def test_by_http_under_a_pods_constraints(
     assert "Traceback" not in done.stderr
 
 
-def test_pods_that_start_together_fetch_once(
-    tools_image: str, http_folder: HttpFolder, tmp_path: Path
-) -> None:
+def test_pods_that_start_together_fetch_once(tools_image: str, http_folder: HttpFolder, tmp_path: Path) -> None:
     """Containers with a volume in common; what one has left there is no matter of trust."""
     publish(tmp_path / "repository", [rendered(tmp_path / "net", b"weights", "net")])
     back_up(tmp_path / "repository", open_store(str(http_folder.folder)))
@@ -92,15 +100,11 @@ def test_pods_that_start_together_fetch_once(
     assert {http_folder.asked[path] for path in asked} == {2}
 
 
-def test_from_s3_under_a_pods_constraints(
-    tools_image: str, s3: str, s3_server: str, tmp_path: Path
-) -> None:
+def test_from_s3_under_a_pods_constraints(tools_image: str, s3: str, s3_server: str, tmp_path: Path) -> None:
     """With the variables of the Secret; without them it says what is missing."""
     put(open_store(s3), tmp_path)
     done = fetched(tools_image, s3, tmp_path, AWS_ENDPOINT_URL=s3_server, **S3_VARIABLES)
     assert done.returncode == 0, done.stderr
     assert "80 MiB: fetched in " in done.stdout
-    done = fetched(
-        tools_image, s3, tmp_path, AWS_ENDPOINT_URL=s3_server, AWS_EC2_METADATA_DISABLED="true"
-    )
+    done = fetched(tools_image, s3, tmp_path, AWS_ENDPOINT_URL=s3_server, AWS_EC2_METADATA_DISABLED="true")
     assert (done.returncode, "credentials" in done.stderr) == (5, True)

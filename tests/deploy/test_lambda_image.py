@@ -15,9 +15,21 @@ pytestmark = pytest.mark.timeout(600)
 
 IMAGE = "tritonkit/lambda-test"
 CONFINED = (
-    "--rm", "--network", "host", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
-    "--user", "993:990", "--ipc", "none", "--memory", "1769m",
-)  # fmt: skip
+    "--rm",
+    "--network",
+    "host",
+    "--read-only",
+    "--cap-drop",
+    "ALL",
+    "--security-opt",
+    "no-new-privileges",
+    "--user",
+    "993:990",
+    "--ipc",
+    "none",
+    "--memory",
+    "1769m",
+)
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_what_warming_up_takes_has_room_and_time(project: Path, tmp_path: Path) 
         manifest = json.dumps({"files": {}, "start": start}).encode()
         net = ModelText(
             config='backend: "onnxruntime"', code=None, files={"1/model.onnx": b"1", "1/manifest.json": manifest}
-        )  # fmt: skip
+        )
         folder = write_repository(tmp_path / f"{memory_mib}-{seconds}", {"net": net})
         facts = read_facts(folder, Values(cpu=2))
         return container_needs(read_models(folder), backends).memory_bytes, facts.startup_s
@@ -117,9 +117,22 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     assert set(services) == {
-        "builder", "triton", "gateway-config", "gateway", "redis", "prometheus", "alertmanager", "grafana",
-        "collector", "limiter", "reload", "locust", "builder-gpu", "triton-gpu", "store-tools",
-    }  # fmt: skip
+        "builder",
+        "triton",
+        "gateway-config",
+        "gateway",
+        "redis",
+        "prometheus",
+        "alertmanager",
+        "grafana",
+        "collector",
+        "limiter",
+        "reload",
+        "locust",
+        "builder-gpu",
+        "triton-gpu",
+        "store-tools",
+    }
     assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
     devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["driver"] == "nvidia"

@@ -21,10 +21,22 @@ from tritonkit.publish.publish import publish
 BASE = f"tritonkit-test/empty:{os.getpid()}"
 TAG = f"tritonkit-test/models:{os.getpid()}"
 POD = (
-    "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none",
-    "--user", f"{SERVER_USER}:{SERVER_USER}", "--tmpfs", "/tmp",  # noqa: S108
-    "--tmpfs", f"/models:uid={SERVER_USER},gid={SERVER_USER}", "--memory", "256m",
-)  # fmt: skip
+    "--read-only",
+    "--cap-drop",
+    "ALL",
+    "--security-opt",
+    "no-new-privileges",
+    "--network",
+    "none",
+    "--user",
+    f"{SERVER_USER}:{SERVER_USER}",
+    "--tmpfs",
+    "/tmp",  # noqa: S108
+    "--tmpfs",
+    f"/models:uid={SERVER_USER},gid={SERVER_USER}",
+    "--memory",
+    "256m",
+)
 """What the rendered pod gives its init container."""
 
 
@@ -89,9 +101,7 @@ def test_an_image_has_what_is_served_for_the_servers_user(
     assert f"images import {out}" in tritonkit_here("deploy", "image", *words, cwd=tmp_path).stderr
 
 
-def test_a_damaged_repository_gives_no_image(
-    base: str, tag: str, repository: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_repository_gives_no_image(base: str, tag: str, repository: Path, tmp_path: Path) -> None:
     """The file is named; and a repository without a model is none."""
     weights = next((repository / "other" / "1").glob("model.*"))
     weights.write_bytes(b"other weightz")
@@ -103,9 +113,7 @@ def test_a_damaged_repository_gives_no_image(
     assert run("docker", "image", "inspect", tag).returncode != 0
 
 
-def test_without_the_servers_image_it_says_how_to_make_it(
-    daemon: None, repository: Path, tmp_path: Path
-) -> None:
+def test_without_the_servers_image_it_says_how_to_make_it(daemon: None, repository: Path, tmp_path: Path) -> None:
     """Docker has it neither here nor where it pulls from."""
     words = ("--server", "localhost:1/tritonkit/server:none", "--tag", TAG)
     done = tritonkit_here("deploy", "image", "--repository", str(repository), *words, cwd=tmp_path)
@@ -136,9 +144,7 @@ def test_buildah_makes_it_too(repository: Path, tmp_path: Path) -> None:
     words = ("--server", base, "--tag", TAG, "--builder", "buildah", "--out", str(out))
     try:
         assert run("buildah", "commit", container, base).returncode == 0
-        done = tritonkit_here(
-            "deploy", "image", "--repository", str(repository), *words, cwd=tmp_path
-        )
+        done = tritonkit_here("deploy", "image", "--repository", str(repository), *words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         with tarfile.open(out) as archive:
             manifest = archive.extractfile("manifest.json")
@@ -149,20 +155,14 @@ def test_buildah_makes_it_too(repository: Path, tmp_path: Path) -> None:
         run("buildah", "rmi", "--force", TAG, base)
 
 
-@pytest.mark.parametrize(
-    "name", ["models", "models:latest", "mod els:1", "-x:1", f"m@sha256:{64 * '0'}"]
-)
+@pytest.mark.parametrize("name", ["models", "models:latest", "mod els:1", "-x:1", f"m@sha256:{64 * '0'}"])
 def test_a_name_that_is_none_is_refused(repository: Path, tmp_path: Path, name: str) -> None:
     """As is one that may be another image tomorrow."""
-    done = tritonkit_here(
-        "deploy", "image", "--repository", str(repository), f"--tag={name}", cwd=tmp_path
-    )
+    done = tritonkit_here("deploy", "image", "--repository", str(repository), f"--tag={name}", cwd=tmp_path)
     assert "--tag" in failed(done, 2)
 
 
-def test_pods_take_the_models_out_of_it(
-    server_image: str, tag: str, repository: Path, tmp_path: Path
-) -> None:
+def test_pods_take_the_models_out_of_it(server_image: str, tag: str, repository: Path, tmp_path: Path) -> None:
     """The init container's program, under the pod's constraints; an image that was changed is refused."""
     words = ("deploy", "image", "--repository", str(repository), "--server", server_image)
     done = tritonkit_here(*words, "--tag", tag, cwd=tmp_path)
@@ -172,7 +172,7 @@ def test_pods_take_the_models_out_of_it(
     assert (done.returncode, done.stderr) == (0, "")
     assert "verified in" in done.stdout
     changed = f"FROM {tag}\nRUN printf x >> /repository/other/1/manifest.json\n"
-    subprocess.run(["docker", "build", "--quiet", "--tag", tag, "-"], input=changed, text=True, check=True)  # noqa: S607  # fmt: skip
+    subprocess.run(["docker", "build", "--quiet", "--tag", tag, "-"], input=changed, text=True, check=True)  # noqa: S607
     done = run("docker", "run", "--rm", *POD, "--entrypoint", fetch[0], tag, *fetch[1:])
     assert done.returncode == 4
     assert "other/1/manifest.json" in done.stderr

@@ -145,9 +145,7 @@ def test_cores_are_those_with_the_least_other_load(
         "import sys; sys.path[:0] = sys.argv[1:]; import pinning\n"
         f"print(sorted(pinning.best({others}, {chosen}, {len(wanted)})))"
     )
-    command = [
-        sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(CLONE / "src/tritonkit"),
-    ]  # fmt: skip
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(CLONE / "src/tritonkit")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(sorted(wanted))
 

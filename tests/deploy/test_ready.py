@@ -73,9 +73,7 @@ def test_a_model_that_does_not_load_keeps_it_from_traffic(server: str) -> None:
     assert asked(server, "--alive").returncode == 0
 
 
-def test_models_that_call_others_are_loaded_after_the_start(
-    server_image: None, tmp_path: Path
-) -> None:
+def test_models_that_call_others_are_loaded_after_the_start(server_image: None, tmp_path: Path) -> None:
     """Triton refuses every call while it starts, also those of a warm-up; one such model says whom it calls, the other
     does not."""
     config = 'backend: "python"\n' + VECTOR + WARM_UP
@@ -85,10 +83,7 @@ def test_models_that_call_others_are_loaded_after_the_start(
         "asks_on": ModelText(config, CALLER % "asks"),
         "echo": ModelText(),
     }
-    with (
-        serving(write_repository(tmp_path / "models", models)) as name,
-        Client(address_of(name)) as client,
-    ):
+    with serving(write_repository(tmp_path / "models", models)) as name, Client(address_of(name)) as client:
         assert client.model("asks_on").predict(x=[[0, 1, 2, 3]])["y"].tolist() == [[0, 1, 2, 3]]
 
 
@@ -98,10 +93,7 @@ def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path:
     repository = write_repository(tmp_path / "models", {"parrot": PARROT, "echo": ModelText()})
     with serving(repository) as name, Client(address_of(name)) as client, ExitStack() as stack:
         endless = client.model("parrot")
-        streams = [
-            stack.enter_context(endless.stream(text="SAY ENDLESS /tmp/never", timeout_s=3600))
-            for _ in range(8)
-        ]
+        streams = [stack.enter_context(endless.stream(text="SAY ENDLESS /tmp/never", timeout_s=3600)) for _ in range(8)]
         for stream in streams:
             next(stream)
         assert run("docker", "exec", name, "sh", "-c", KILL).returncode == 0

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import failed, tritonkit
-from tests.deploy.conftest import (
-    BUILDER_IMAGE,
-    SERVER_IMAGE,
-    SERVER_USER,
-    Stack,
-    compose_command,
-    copy_checkout,
-    run,
-)
+from tests.deploy.conftest import BUILDER_IMAGE, SERVER_IMAGE, SERVER_USER, Stack, compose_command, copy_checkout, run
 from tritonkit.operate.certificates import make_certificates
 
 pytestmark = pytest.mark.timeout(900)
@@ -50,10 +42,18 @@ def start(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the server's image on a folder, as compose does."""
     user = [] if os.geteuid() == 0 else ["--user", str(os.getuid())]
     return run(
-        "docker", "run", "--rm", "--read-only", *user, *options,
-        "--volume", f"{folder}/models:/models:ro", "--volume", f"{folder}/handover:/handover:ro",
+        "docker",
+        "run",
+        "--rm",
+        "--read-only",
+        *user,
+        *options,
+        "--volume",
+        f"{folder}/models:/models:ro",
+        "--volume",
+        f"{folder}/handover:/handover:ro",
         SERVER_IMAGE,
-    )  # fmt: skip
+    )
 
 
 def spoil(folder: Path, what: str) -> None:
@@ -78,9 +78,7 @@ def spoil(folder: Path, what: str) -> None:
         key.write_text("secret")
         key.chmod(0o400)
     elif what == "small memory":
-        (folder / "handover" / "needs.json").write_text(
-            f'{{"stubs_bytes": {65 << 20}, "shm_bytes": {130 << 20}}}'
-        )
+        (folder / "handover" / "needs.json").write_text(f'{{"stubs_bytes": {65 << 20}, "shm_bytes": {130 << 20}}}')
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,7 @@ def test_stand_ins_serve_where_native_backends_cannot(images: None) -> None:
 def test_lengths_that_nobody_pads_are_refused(images: None, folder: Path) -> None:
     """In NVIDIA's image, whose backends join them without padding: here, in ours without its stand-ins."""
     config = folder / "models" / "net" / "config.pbtxt"
-    config.write_text(
-        'name: "net"\nparameters { key: "tritonkit.pad" value { string_value: "{}" } }\n'
-    )
+    config.write_text('name: "net"\nparameters { key: "tritonkit.pad" value { string_value: "{}" } }\n')
     hidden = (f"--tmpfs=/opt/tritonserver/backends/{name}" for name in ("onnxruntime", "openvino"))
     done = start(folder, *hidden)
     assert done.returncode == 4, done.stderr
@@ -153,9 +149,7 @@ def test_lengths_that_nobody_pads_are_refused(images: None, folder: Path) -> Non
     assert "--target gpu" in done.stderr
 
 
-def test_the_builder_refuses_an_open_key(
-    images: None, settings: str, project: Path, tmp_path: Path
-) -> None:
+def test_the_builder_refuses_an_open_key(images: None, settings: str, project: Path, tmp_path: Path) -> None:
     """Nothing is built or served with a key that everybody can read."""
     checkout = copy_checkout(project, tmp_path / "checkout", os.getuid())
     key = checkout / "deploy/docker/keys/admin-key"
@@ -182,9 +176,7 @@ def test_the_builder_refuses_an_open_key(
         ("no keys", "keys.json: it cannot be read"),
     ],
 )
-def test_the_gateway_s_files_are_refused(
-    images: None, tmp_path: Path, what: str, words: str
-) -> None:
+def test_the_gateway_s_files_are_refused(images: None, tmp_path: Path, what: str, words: str) -> None:
     """The container ends with the exit code of a wrong file, and says which one it is and what to do."""
     folder = tmp_path / "gateway"
     made = make_certificates(folder / "tls", ["localhost"])
@@ -198,10 +190,23 @@ def test_the_gateway_s_files_are_refused(
         (folder / "keys.json").write_text("{")
         (folder / "keys.json").chmod(0o666 if what == "keys of another" else 0o600)
     done = run(
-        "docker", "run", "--rm", "--read-only", "--tmpfs", "/tmp", "--tmpfs", "/gateway", "--network", "none",  # noqa: S108
-        "--volume", f"{folder}:/project/deploy/gateway", "--entrypoint", "python3", BUILDER_IMAGE,
+        "docker",
+        "run",
+        "--rm",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",  # noqa: S108
+        "--tmpfs",
+        "/gateway",
+        "--network",
+        "none",
+        "--volume",
+        f"{folder}:/project/deploy/gateway",
+        "--entrypoint",
+        "python3",
+        BUILDER_IMAGE,
         "/opt/tritonkit/gateway_config.py",
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "do: " in done.stderr
@@ -216,17 +221,11 @@ def test_the_gateway_waits_for_no_files(images: None) -> None:
     assert "gateway-config" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "variables", [{"TRITON_TRACE_URL": "collector:4318"}, {"TRITON_TRACE_RATE": "0"}]
-)
-def test_traces_that_could_not_be_sent_are_refused(
-    images: None, folder: Path, variables: dict[str, str]
-) -> None:
+@pytest.mark.parametrize("variables", [{"TRITON_TRACE_URL": "collector:4318"}, {"TRITON_TRACE_RATE": "0"}])
+def test_traces_that_could_not_be_sent_are_refused(images: None, folder: Path, variables: dict[str, str]) -> None:
     """An address that is no URL, a rate that is none."""
     values = {"TRITON_TRACE_URL": "http://collector:4318/v1/traces"} | variables
-    done = start(
-        folder, *(word for name, value in values.items() for word in ("--env", f"{name}={value}"))
-    )
+    done = start(folder, *(word for name, value in values.items() for word in ("--env", f"{name}={value}")))
     assert done.returncode == 4, done.stderr
     assert "OTLP over HTTP" in done.stderr
 
@@ -237,9 +236,7 @@ def test_a_taken_port_is_named(stack: Stack) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = run(
-            "docker", "run", "--rm", "--publish", f"127.0.0.1:{port}:8001", SERVER_IMAGE
-        )  # fmt: skip
+        done = run("docker", "run", "--rm", "--publish", f"127.0.0.1:{port}:8001", SERVER_IMAGE)
     assert done.returncode == 125
     assert str(port) in done.stderr
     assert "in use" in done.stderr
@@ -248,9 +245,13 @@ def test_a_taken_port_is_named(stack: Stack) -> None:
 def test_an_image_that_was_not_built_is_named(daemon: None, project: Path) -> None:
     """The bench says which image is missing and how to build it."""
     done = run(
-        str(project / ".venv/bin/python"), "-m", "bench", "container", cwd=project,
+        str(project / ".venv/bin/python"),
+        "-m",
+        "bench",
+        "container",
+        cwd=project,
         TRITONKIT_SERVER_IMAGE="tritonkit/never-built:0",
-    )  # fmt: skip
+    )
     assert done.returncode == 4
     assert "never-built:0: it was not built" in done.stderr
     assert "docker compose build triton" in done.stderr

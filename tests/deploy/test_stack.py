@@ -17,15 +17,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.cli.running import failed, tritonkit
-from tests.deploy.conftest import (
-    HOST,
-    OWNER,
-    SERVER_IMAGE,
-    SERVER_USER,
-    Stack,
-    docker,
-    give,
-)
+from tests.deploy.conftest import HOST, OWNER, SERVER_IMAGE, SERVER_USER, Stack, docker, give
 from tests.server.steady import steady
 from tests.server.test_reload import PER_S, Project
 from tests.waiting import eventually
@@ -117,10 +109,7 @@ def test_strangers_are_refused_and_rest_is_served(stack: Stack) -> None:
 
 def test_a_key_that_is_added_counts_at_once(stack: Stack) -> None:
     """`tritonkit keys add` on the host; nothing is started again."""
-    folder, began = (
-        stack.checkout / "deploy/gateway",
-        stack.state("{{.State.StartedAt}}", "gateway"),
-    )
+    folder, began = (stack.checkout / "deploy/gateway", stack.state("{{.State.StartedAt}}", "gateway"))
     file = folder / FILE
     if os.geteuid() == 0:
         os.chown(file, 0, 0)
@@ -191,8 +180,7 @@ def test_a_replica_that_is_killed_costs_no_call(stack: Stack) -> None:
             time.sleep(8)
             docker("start", lost)
             eventually(
-                lambda: docker("inspect", "-f", "{{.State.Health.Status}}", lost) == "healthy",
-                "it did not come back",
+                lambda: docker("inspect", "-f", "{{.State.Health.Status}}", lost) == "healthy", "it did not come back"
             )
     assert stream.failures == []
     assert set(stream.answers) == {"7"}
@@ -273,9 +261,7 @@ def test_the_server_image_is_small_and_without_torch(images: None) -> None:
         ("GET", "trace/setting"),
     ],
 )
-def test_http_calls_that_change_the_server_are_not_served(
-    stack: Stack, method: str, path: str
-) -> None:
+def test_http_calls_that_change_the_server_are_not_served(stack: Stack, method: str, path: str) -> None:
     """Without the key, with another one, and with the right one: the proxy says 403 or 404."""
     for headers in ({}, {"admin-key": "0" * 48}, {"admin-key": stack.key_file.read_text().strip()}):
         with pytest.raises(urllib.error.HTTPError) as caught:
@@ -292,9 +278,7 @@ def test_the_key_is_in_no_argument_of_the_container(stack: Stack) -> None:
     assert key not in listed
 
 
-@pytest.mark.parametrize(
-    "body", [b"[" * 150_000, json.dumps({"inputs": [{"name": "x"}] * 50_000}).encode()]
-)
+@pytest.mark.parametrize("body", [b"[" * 150_000, json.dumps({"inputs": [{"name": "x"}] * 50_000}).encode()])
 def test_http_requests_that_kill_triton_do_not_reach_it(stack: Stack, body: bytes) -> None:
     """Brackets without end, inputs without end: a status of the proxy's, and the server lives."""
     pid = stack.state("{{.State.Pid}}")
@@ -361,10 +345,7 @@ def signal_inside(stack: Stack, signal: str, *words: str) -> None:
     """Send a signal to the processes in the server's container whose command line holds all the words."""
     found = " && ".join(f"grep -aq {word} $process/cmdline" for word in words)
     found = f"[ $process != /proc/$$ ] && {found}"  # the shell's own command line holds them too
-    stack.inside(
-        "sh", "-c",
-        f"for process in /proc/[0-9]*; do {found} && kill -{signal} ${{process#/proc/}}; done",
-    )  # fmt: skip
+    stack.inside("sh", "-c", f"for process in /proc/[0-9]*; do {found} && kill -{signal} ${{process#/proc/}}; done")
 
 
 def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:

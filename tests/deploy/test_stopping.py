@@ -42,9 +42,7 @@ def test_docker_stop_tells_callers_to_go_elsewhere(server_image: None, repositor
     assert {word.partition(":")[0] for word in stream.answers} == {"OK", "UNAVAILABLE"}
 
 
-def test_where_connections_have_an_age_callers_may_go_first(
-    server_image: None, repository: Path
-) -> None:
+def test_where_connections_have_an_age_callers_may_go_first(server_image: None, repository: Path) -> None:
     """Not ready from the signal on, and calls are answered as ever until connections have had the time to end; a
     second signal does not wait for that."""
     age = ("--env", "TRITON_CONNECTION_AGE_S=10")
@@ -59,9 +57,7 @@ def test_where_connections_have_an_age_callers_may_go_first(
     assert {word.partition(":")[0] for word in stream.answers} <= {"OK", "UNAVAILABLE"}
 
 
-def test_a_model_that_did_not_load_does_not_hold_up_the_end(
-    server_image: None, repository: Path
-) -> None:
+def test_a_model_that_did_not_load_does_not_hold_up_the_end(server_image: None, repository: Path) -> None:
     """Nothing of it is there to wait for: it ends by itself, in less than a drain that runs out."""
     write_repository(repository, {"bad": ModelText(code="import nothing_of_that_name\n")})
     with serving(repository, ready=False) as name:

@@ -39,8 +39,7 @@ def _causes() -> str:
 def _provoked() -> str:
     lines = ["| cause | provoked by | evidence | verdict |", "|---|---|---|---|"]
     lines += [
-        f"| {_cause(case)} | {case.how} | {case.evidence or 'no rule fires'} | `{case.cause}` |"
-        for case in CASES
+        f"| {_cause(case)} | {case.how} | {case.evidence or 'no rule fires'} | `{case.cause}` |" for case in CASES
     ]
     return "\n".join(lines) + "\n"
 

@@ -41,9 +41,7 @@ def test_nothing_is_said_where_it_does_not_matter() -> None:
         ({"priority_levels": 1, "default_priority_level": 1}, True),
     ],
 )
-def test_a_configuration_says_whether_its_queue_is_bounded(
-    batching: dict[str, object], bounded: bool
-) -> None:
+def test_a_configuration_says_whether_its_queue_is_bounded(batching: dict[str, object], bounded: bool) -> None:
     """All that keeps Triton from fetching a batch ahead (core, `PriorityQueue`)."""
     config = schema().ModelConfig(name="m", backend="python", dynamic_batching=batching)
     assert facts_of(config).bounded is bounded

@@ -22,15 +22,23 @@ from tritonkit.diagnose.snapshot import ProcessLook
 FACTS = ModelFacts("m", max_batch_size=8, instances=2, batches=True)
 
 
-def counted(runs: int, size: int = 2, queue_ms: float = 5.0, run_ms: float = 20.0) -> ModelStatistics:  # fmt: skip
+def counted(runs: int, size: int = 2, queue_ms: float = 5.0, run_ms: float = 20.0) -> ModelStatistics:
     """A model after so many runs of `size` requests each."""
     requests = runs * size
     return ModelStatistics(
-        "m", "1", requests, runs, requests, 0, queue_s=requests * queue_ms / 1e3, compute_input_s=0.0,
-        compute_infer_s=requests * run_ms / 1e3, compute_output_s=0.0,
+        "m",
+        "1",
+        requests,
+        runs,
+        requests,
+        0,
+        queue_s=requests * queue_ms / 1e3,
+        compute_input_s=0.0,
+        compute_infer_s=requests * run_ms / 1e3,
+        compute_output_s=0.0,
         success_s=requests * (queue_ms + run_ms) / 1e3,
         batches=(BatchStatistics(size, runs, runs * run_ms / 1e3),),
-    )  # fmt: skip
+    )
 
 
 def looks(*runs: int, every_s: float = 1.0) -> tuple[Look, ...]:
@@ -84,10 +92,7 @@ def test_without_two_looks_there_is_nothing() -> None:
 
 def test_our_own_requests_have_medians_and_failures() -> None:
     """The way is the client's own share of them; failures are kept by their words."""
-    probes = (
-        *(Probe("a:1", k, 10.0 + k, 8.0 + k) for k in range(3)),
-        Probe("a:1", 3, 5.0, 0.0, "InferenceError: no"),
-    )
+    probes = (*(Probe("a:1", k, 10.0 + k, 8.0 + k) for k in range(3)), Probe("a:1", 3, 5.0, 0.0, "InferenceError: no"))
     found = server(*looks(0, 50), probes=probes)
     assert (found.probe_ms, found.own_ms, found.probes) == (11.0, 2.0, 4)
     assert found.probe_errors == ("InferenceError: no",)
@@ -100,14 +105,21 @@ def test_the_machine_is_what_changed_on_it() -> None:
         threads = {11: stub_s / 2, 12: stub_s / 2, 13: 0.0}
         stub = ProcessLook(11, "m", stub_s, threads, dict.fromkeys(threads, int(100 * at_s)))
         machine = MachineLook(
-            4, busy_s, 0.0, (ProcessLook(10, "", 0.0, {10: 0.0}), stub), periods=periods, throttled=throttled,
-            throttled_s=throttled * 0.05, memory_share=0.5, memory_hits=7,
-        )  # fmt: skip
+            4,
+            busy_s,
+            0.0,
+            (ProcessLook(10, "", 0.0, {10: 0.0}), stub),
+            periods=periods,
+            throttled=throttled,
+            throttled_s=throttled * 0.05,
+            memory_share=0.5,
+            memory_hits=7,
+        )
         return Look("a:1", at_s, {"m": counted(1)}, machine=machine)
 
     seen = Observation(
         "m", {"m": FACTS}, {"a:1": (look(0, 0, 0, 0, 0), look(5, 15, 5, 50, 25))}, runnable={11: 2.0}, runnable_all=5.0
-    )  # fmt: skip
+    )
     machine = evidence_of(seen).servers[0].machine
     assert machine is not None
     assert (machine.server_cores, machine.other_cores) == (1.0, 2.0)

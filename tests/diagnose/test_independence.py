@@ -22,9 +22,8 @@ def checked(compute: Callable[[Any], Any], items: Any = ITEMS, **more: Any) -> B
     """The check of a model in memory."""
     tensor = ("FP32", [WIDTH])
     model = FakeModel(
-        {"x": tensor}, {"y": tensor},
-        lambda given: {"y": np.asarray(compute(given["x"]), np.float32)}, **more,
-    )  # fmt: skip
+        {"x": tensor}, {"y": tensor}, lambda given: {"y": np.asarray(compute(given["x"]), np.float32)}, **more
+    )
     with Client(transport=MemoryTransport({"m": model})) as client:
         return check_batching(client, "m", {"x": items})
 
@@ -33,9 +32,7 @@ def test_independent_items() -> None:
     """Every arrangement is named, and nothing is to be done."""
     found = checked(lambda x: 2 * x)
     assert (found.verdict, found.items, found.change) == ("independent", 6, "")
-    assert found.arrangements == (
-        "pairs", "6 together", "6 shuffled", "6, one replaced", "256 requests of 16 callers",
-    )  # fmt: skip
+    assert found.arrangements == ("pairs", "6 together", "6 shuffled", "6, one replaced", "256 requests of 16 callers")
 
 
 @pytest.mark.parametrize(

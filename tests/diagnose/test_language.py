@@ -19,14 +19,19 @@ def look(tokens: float, running: float = 2.0, cache: float = 0.5) -> LanguageLoo
     prefill, decode = tokens / 5, tokens * 4 / 5
     between = dict(zip(BOUNDS, (tokens / 2, tokens, tokens), strict=True))
     counters = {
-        ("tokens_total", ""): tokens, ("prompt_tokens_total", ""): 50 * prefill,
-        ("preemptions_total", ""): tokens / 100, ("requests_total", "stop"): tokens / 10,
-        ("requests_total", "refused"): tokens / 50, ("steps_total", "prefill"): prefill,
-        ("steps_total", "decode"): decode, ("step_seconds_total", "prefill"): 0.01 * prefill,
-        ("step_seconds_total", "decode"): 0.005 * decode, ("first_token_seconds_count", ""): tokens / 10,
+        ("tokens_total", ""): tokens,
+        ("prompt_tokens_total", ""): 50 * prefill,
+        ("preemptions_total", ""): tokens / 100,
+        ("requests_total", "stop"): tokens / 10,
+        ("requests_total", "refused"): tokens / 50,
+        ("steps_total", "prefill"): prefill,
+        ("steps_total", "decode"): decode,
+        ("step_seconds_total", "prefill"): 0.01 * prefill,
+        ("step_seconds_total", "decode"): 0.005 * decode,
+        ("first_token_seconds_count", ""): tokens / 10,
         ("first_token_seconds_sum", ""): tokens / 50,
         **{("between_tokens_seconds_bucket", bound): count for bound, count in between.items()},
-    }  # fmt: skip
+    }
     gauges = {"running": running, "waiting": 1.0, "stalled": 0.0, "cache_usage": cache}
     return LanguageLook(gauges, counters)
 
@@ -75,11 +80,7 @@ def test_the_configuration_says_how_it_is_served() -> None:
     """Where it is silent, what the backend takes; other models are no language models."""
     config = schema().ModelConfig(name="m", backend="llm")
     assert facts_of(config).language == LanguageFacts(32, 256)
-    for key, value in (
-        ("max_sequences", "4"),
-        ("max_batched_tokens", "64"),
-        ("batching", "static"),
-    ):
+    for key, value in (("max_sequences", "4"), ("max_batched_tokens", "64"), ("batching", "static")):
         config.parameters[key].string_value = value
     assert facts_of(config).language == LanguageFacts(4, 64, static=True)
     assert facts_of(schema().ModelConfig(name="m", backend="python")).language is None

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from tritonkit.diagnose import machine
-from tritonkit.diagnose.machine import (
-    RunnableThreads,
-    find_server,
-    look_at_machine,
-    server_processes,
-)
+from tritonkit.diagnose.machine import RunnableThreads, find_server, look_at_machine, server_processes
 from tritonkit.diagnose.metrics import parse_metrics, read_metrics
 
 
@@ -64,17 +59,28 @@ def test_limits_of_both_versions_of_cgroups_are_read(
     (proc / "7").mkdir(parents=True)
     monkeypatch.setattr(machine, "_CGROUPS", groups)
     if version == 1:
-        lines, files = "3:cpu,cpuacct:/c\n2:memory:/c\n0::/\n", {
-            "cpu/c/cpu.stat": "nr_periods 50\nnr_throttled 25\nthrottled_time 2000000000\n",
-            "memory/c/memory.stat": "", "memory/c/memory.usage_in_bytes": "512", "memory/c/memory.failcnt": "9",
-            "memory/c/memory.limit_in_bytes": "1024", "memory/c/memory.oom_control": "oom_kill 1\n",
-        }  # fmt: skip
+        lines, files = (
+            "3:cpu,cpuacct:/c\n2:memory:/c\n0::/\n",
+            {
+                "cpu/c/cpu.stat": "nr_periods 50\nnr_throttled 25\nthrottled_time 2000000000\n",
+                "memory/c/memory.stat": "",
+                "memory/c/memory.usage_in_bytes": "512",
+                "memory/c/memory.failcnt": "9",
+                "memory/c/memory.limit_in_bytes": "1024",
+                "memory/c/memory.oom_control": "oom_kill 1\n",
+            },
+        )
     else:
-        lines, files = "0::/c\n", {
-            "c/cpu.stat": "usage_usec 1\nnr_periods 50\nnr_throttled 25\nthrottled_usec 2000000\n",
-            "c/memory.stat": "", "c/memory.current": "512", "c/memory.max": "1024",
-            "c/memory.events": "low 0\nmax 9\noom_kill 1\n",
-        }  # fmt: skip
+        lines, files = (
+            "0::/c\n",
+            {
+                "c/cpu.stat": "usage_usec 1\nnr_periods 50\nnr_throttled 25\nthrottled_usec 2000000\n",
+                "c/memory.stat": "",
+                "c/memory.current": "512",
+                "c/memory.max": "1024",
+                "c/memory.events": "low 0\nmax 9\noom_kill 1\n",
+            },
+        )
     (proc / "7" / "cgroup").write_text(lines)
     for name, text in files.items():
         (groups / name).parent.mkdir(parents=True, exist_ok=True)

@@ -14,22 +14,30 @@ from tritonkit.diagnose.rules.queue import erlang_wait_ms
 from tritonkit.diagnose.snapshot import ModelFacts
 
 BUSY: dict[str, Any] = {
-    "busy": 1.0, "compute_ms": 30.0, "queue_ms": 90.0, "server_ms": 121.0, "rate_per_s": 33.0,
-    "runs_per_s": 33.0, "in_flight": 4.0, "in_flight_range": (3.8, 4.2),
-}  # fmt: skip
+    "busy": 1.0,
+    "compute_ms": 30.0,
+    "queue_ms": 90.0,
+    "server_ms": 121.0,
+    "rate_per_s": 33.0,
+    "runs_per_s": 33.0,
+    "in_flight": 4.0,
+    "in_flight_range": (3.8, 4.2),
+}
 """One instance that always runs, four callers."""
 
 SERIAL: dict[str, Any] = {
-    "queue_ms": 0.1, "in_flight": 1.0, "in_flight_range": (0.98, 1.05), "batches": True, "server_ms": 30.0,
-}  # fmt: skip
+    "queue_ms": 0.1,
+    "in_flight": 1.0,
+    "in_flight_range": (0.98, 1.05),
+    "batches": True,
+    "server_ms": 30.0,
+}
 
 
 def part(role: str) -> ServerEvidence:
     """An ensemble with one slow part."""
     roles = ("before", "network", "after")
-    parts = [
-        model(each, role=each, compute_ms=150.0 if each == role else 5.0, server_ms=160.0) for each in roles
-    ]  # fmt: skip
+    parts = [model(each, role=each, compute_ms=150.0 if each == role else 5.0, server_ms=160.0) for each in roles]
     whole = ModelEvidence("a:1", ModelFacts("whole", steps=roles), rate_per_s=2, server_ms=165.0)
     return server(*parts, entries=(whole,))
 
@@ -58,9 +66,7 @@ ALONE: dict[str, list[ServerEvidence]] = {
     "rate-above-capacity": [
         server(model(**BUSY | {"max_batch_size": 1, "instances": 2, "busy": 2.0, "late_queue_ms": 900.0}))
     ],
-    "serial-callers": [
-        server(model(**BUSY | SERIAL))
-    ],
+    "serial-callers": [server(model(**BUSY | SERIAL))],
     "static-batching": [server(language(static=True, running=1.0, waiting=4.0))],
     "kv-cache-full": [server(language(running=8.0, stalled=4.0, cache=0.9, paused=10))],
     "places-taken": [server(language(running=8.0, waiting=6.0, cache=0.4, refused=2))],
@@ -70,7 +76,7 @@ ALONE: dict[str, list[ServerEvidence]] = {
     "model-execution": [part("network")],
     "post-processing": [part("after")],
     "bad-replica": [server(), server(address="b:1", error="DeadlineExceeded: no answer within 2 s")],
-}  # fmt: skip
+}
 """Evidence in which a cause is the first that is found."""
 
 
@@ -116,14 +122,7 @@ def test_a_rule_says_nothing_where_its_evidence_is_missing(cause: str) -> None:
                 )
                 diagnose(Evidence((changed, *ALONE[cause][1:])))
         nothing = replace(server_, machine=None, trip_ms=None, probe_ms=None, own_ms=None)
-        machines = {
-            "throttled",
-            "memory",
-            "shared-memory",
-            "gil",
-            "oversubscribed-cores",
-            "network-or-client",
-        }
+        machines = {"throttled", "memory", "shared-memory", "gil", "oversubscribed-cores", "network-or-client"}
         verdict = diagnose(Evidence((nothing, *ALONE[cause][1:]))).verdict
         assert verdict != cause or cause not in machines
         empty = replace(nothing, parts=(), entries=())
@@ -132,12 +131,7 @@ def test_a_rule_says_nothing_where_its_evidence_is_missing(cause: str) -> None:
 
 def test_what_explains_the_rest_comes_first() -> None:
     """A throttled server is also full and slow: the quota is the verdict, the others follow."""
-    causes = [
-        f.cause
-        for f in found(
-            server(model(**BUSY), machine=machine(throttled=0.8, throttled_s=4.0))
-        ).findings
-    ]
+    causes = [f.cause for f in found(server(model(**BUSY), machine=machine(throttled=0.8, throttled_s=4.0))).findings]
     assert causes[0] == "throttled"
     assert {"no-dynamic-batching", "model-execution"} <= set(causes)
 
@@ -153,10 +147,7 @@ def test_without_cores_left_a_full_server_is_at_its_limit() -> None:
     # Of a machine that is not seen it is not known whether it has cores left.
     assert found(server(model(**full), machine=None)).verdict == "too-few-instances"
     assert found(server(model(**growing), machine=None)).verdict == "rate-above-capacity"
-    assert (
-        found(server(model(**full | {"rejected": 4}), machine=used)).verdict
-        == "rate-above-capacity"
-    )
+    assert found(server(model(**full | {"rejected": 4}), machine=used)).verdict == "rate-above-capacity"
 
 
 def test_batches_that_are_reached_are_no_finding() -> None:
@@ -179,9 +170,7 @@ def test_parallel_threads_do_not_share_a_lock() -> None:
     """Threads that compute all the time hardly wait: that is no sign of a lock, on one core or several."""
     for cores, waits in ((1.9, 5.0), (0.95, 5.0), (1.9, 150.0)):
         stub = replace(STUB, cores=cores, waits_per_s=waits)
-        causes = {
-            f.cause for f in found(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings
-        }
+        causes = {f.cause for f in found(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings}
         assert "gil" not in causes
 
 
@@ -201,17 +190,8 @@ def test_a_language_model_that_runs_well_is_healthy() -> None:
         {"cache": 0.97},  # full, and nobody waits for it
         {"running": 8.0, "stalled": 3.0, "cache": 0.3},  # left out for want of tokens in a step
         {"prefill_ms": 300.0, "prefill_share": 0.1, "prompt_tokens_per_step": 500.0},
-        {
-            "prefill_ms": 300.0,
-            "prefill_share": 0.5,
-            "prompt_tokens_per_step": 500.0,
-            "running": 1.0,
-        },
-        {
-            "prefill_ms": 45.0,
-            "decode_ms": 10.0,
-            "prefill_share": 0.5,
-        },  # within what a token may take
+        {"prefill_ms": 300.0, "prefill_share": 0.5, "prompt_tokens_per_step": 500.0, "running": 1.0},
+        {"prefill_ms": 45.0, "decode_ms": 10.0, "prefill_share": 0.5},  # within what a token may take
         {"decode_ms": 80.0, "between_ms": 85.0, "prefill_ms": 90.0, "busy": 0.4},
     ],
 )
@@ -231,14 +211,9 @@ def test_a_full_cache_wants_no_more_sequences() -> None:
 
 def test_prompts_in_every_step_hold_up_tokens_too() -> None:
     """Nothing to compare with: longer than a token may take is enough."""
-    always = language(
-        prefill_ms=300.0, prefill_share=1.0, decode_ms=None, prompt_tokens_per_step=500.0
-    )
+    always = language(prefill_ms=300.0, prefill_share=1.0, decode_ms=None, prompt_tokens_per_step=500.0)
     assert found(server(always)).verdict == "large-prefills"
-    assert (
-        found(server(replace(always, language=replace(always.language, between_ms=None)))).verdict
-        == "healthy"
-    )
+    assert found(server(replace(always, language=replace(always.language, between_ms=None)))).verdict == "healthy"
 
 
 def test_more_sequences_are_as_many_as_the_cache_has_room_for() -> None:
@@ -266,9 +241,7 @@ def test_a_language_model_without_metrics_says_so() -> None:
     """Nothing is judged, and the report says what would show more."""
     diagnosis = found(server(replace(language(), language=None)))
     assert diagnosis.verdict == "healthy"
-    assert diagnosis.notes == (
-        "m is a language model: nothing is seen of it without its server's metrics (--metrics)",
-    )
+    assert diagnosis.notes == ("m is a language model: nothing is seen of it without its server's metrics (--metrics)",)
 
 
 def test_a_long_answer_is_traffic() -> None:

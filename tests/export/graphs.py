@@ -17,14 +17,23 @@ Value = tuple[str, int, Any] | ValueInfoProto
 
 
 def onnx_bytes(
-    nodes: Sequence[NodeProto], inputs: Sequence[Value], outputs: Sequence[Value],
-    constants: dict[str, Any] | None = None, *, opset: int = 13, ir: int = 8, domains: Sequence[str] = (),
-) -> bytes:  # fmt: skip
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    constants: dict[str, Any] | None = None,
+    *,
+    opset: int = 13,
+    ir: int = 8,
+    domains: Sequence[str] = (),
+) -> bytes:
     """A file with these nodes; values are (name, type, shape)."""
     graph = helper.make_graph(
-        nodes, "graph", [_value(v) for v in inputs], [_value(v) for v in outputs],
+        nodes,
+        "graph",
+        [_value(v) for v in inputs],
+        [_value(v) for v in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=ir).SerializeToString()
 

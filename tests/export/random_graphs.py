@@ -95,9 +95,7 @@ def _sort(axis: int) -> Callable[[Graph], None]:
     def part(g: Graph) -> None:
         count = g.rows() if axis == 0 else g.const(np.int64([g.width]))
         name = f"t{len(g.nodes)}"
-        g.nodes.append(
-            helper.make_node("TopK", [g.tensor, count], [name, f"{name}_places"], axis=axis)
-        )
+        g.nodes.append(helper.make_node("TopK", [g.tensor, count], [name, f"{name}_places"], axis=axis))
         g.tensor = name
 
     return part
@@ -131,11 +129,22 @@ def _steps(g: Graph) -> None:
 
 
 INDEPENDENT: dict[str, Callable[[Graph], None]] = {
-    "matmul": _matmul, "bias": _bias, "relu": _unary("Relu"), "tanh": _unary("Tanh"), "negated": _unary("Neg"),
-    "absolute": _unary("Abs"), "softmax of features": _unary("Softmax", axis=1), "centered features": _centered(1),
-    "scaled features": _scaled(1), "sum along features": _running_sum(1), "sorted features": _sort(1),
-    "twice": _twice, "transposed and back": _turned, "reshaped and back": _apart, "steps": _steps,
-}  # fmt: skip
+    "matmul": _matmul,
+    "bias": _bias,
+    "relu": _unary("Relu"),
+    "tanh": _unary("Tanh"),
+    "negated": _unary("Neg"),
+    "absolute": _unary("Abs"),
+    "softmax of features": _unary("Softmax", axis=1),
+    "centered features": _centered(1),
+    "scaled features": _scaled(1),
+    "sum along features": _running_sum(1),
+    "sorted features": _sort(1),
+    "twice": _twice,
+    "transposed and back": _turned,
+    "reshaped and back": _apart,
+    "steps": _steps,
+}
 
 
 def _rolled(g: Graph) -> None:
@@ -210,9 +219,7 @@ def _dynamic(g: Graph) -> None:
 
 def _recurrent(g: Graph) -> None:
     """A network over time, with rows as time."""
-    weights = [
-        g.const(g.random.standard_normal((1, 3, n)).astype(np.float32)) for n in (g.width, 3)
-    ]
+    weights = [g.const(g.random.standard_normal((1, 3, n)).astype(np.float32)) for n in (g.width, 3)]
     three = g.add("Unsqueeze", [g.tensor, g.const(np.int64([1]))])
     g.tensor = g.add("RNN", [three, *weights], hidden_size=3)
     g.tensor = g.add("Reshape", [g.tensor, g.const(np.int64([-1, 3]))])
@@ -225,12 +232,26 @@ def _rows_joined(g: Graph) -> None:
 
 
 COUPLED: dict[str, Callable[[Graph], None]] = {
-    "centered rows": _centered(0), "scaled rows": _scaled(0), "sum along rows": _running_sum(0),
-    "softmax of rows": _unary("Softmax", axis=0), "sorted rows": _sort(0), "rolled": _rolled, "reversed": _reversed,
-    "first row": _first_row, "attention": _attention, "identity matrix": _identity_matrix, "faint": _faint,
-    "limit": _limit, "row number": _row_number, "row count": _row_count, "only later": _only_later, "branch": _branch,
-    "dynamic INT8": _dynamic, "recurrent": _recurrent, "rows joined": _rows_joined,
-}  # fmt: skip
+    "centered rows": _centered(0),
+    "scaled rows": _scaled(0),
+    "sum along rows": _running_sum(0),
+    "softmax of rows": _unary("Softmax", axis=0),
+    "sorted rows": _sort(0),
+    "rolled": _rolled,
+    "reversed": _reversed,
+    "first row": _first_row,
+    "attention": _attention,
+    "identity matrix": _identity_matrix,
+    "faint": _faint,
+    "limit": _limit,
+    "row number": _row_number,
+    "row count": _row_count,
+    "only later": _only_later,
+    "branch": _branch,
+    "dynamic INT8": _dynamic,
+    "recurrent": _recurrent,
+    "rows joined": _rows_joined,
+}
 
 
 def random_network(seed: int, *, ids: bool = False) -> tuple[bytes, Graph]:
@@ -253,10 +274,12 @@ def random_network(seed: int, *, ids: bool = False) -> tuple[bytes, Graph]:
         g.names.append("the largest")
     g.nodes.append(helper.make_node("Identity", [g.tensor], ["y"]))
     graph = helper.make_graph(
-        g.nodes, "random",
+        g.nodes,
+        "random",
         [helper.make_tensor_value_info("x", TensorProto.INT32 if ids else TensorProto.FLOAT, ["N", width])],
-        [helper.make_tensor_value_info("y", kind, ["M", "K"])], g.constants,
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", kind, ["M", "K"])],
+        g.constants,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return model.SerializeToString(), g
 
@@ -287,9 +310,7 @@ def coupled(run: Rows, width: int, seed: int, *, ids: bool = False) -> bool:
         kept = random.random(size) < 0.5
         kept[int(random.integers(0, size))] = True
         first = items(random, int(size), width, ids=ids)
-        second = np.where(
-            kept[:, None], first, items(random, int(size), width, ids=ids, plain=False)
-        )
+        second = np.where(kept[:, None], first, items(random, int(size), width, ids=ids, plain=False))
         places = np.flatnonzero(kept)
         single = first[places[:1]]
         try:

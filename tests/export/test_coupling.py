@@ -39,7 +39,7 @@ def product(axis: int | None, most: float = np.inf) -> Callable[[Batch], Batch]:
         (lambda batch: {"y": batch["x"] - batch["x"].mean(0)}, ("1000 times as large", "zeros", "another item")),
     ],
     ids=["row by row", "one range", "fp32", "a mean over the batch"],
-)  # fmt: skip
+)
 def test_what_moves_the_others(run: Callable[[Batch], Batch], moving: tuple[str, ...]) -> None:
     """Zeros widen no range; an outlier does."""
     found = moves(run, SAMPLES, Tolerance(absolute=1e-4, relative=1e-3))
@@ -79,10 +79,7 @@ def test_a_bounded_coupling_is_kept_within_the_gate(write_model: WriteModel) -> 
     found = judge_neighbors(write_model(spec_text(0.01), net__onnx=b""), run, SAMPLES)
     assert found.state == "proven"
     assert found.seen.startswith("within quality.max_drop: next to an")
-    assert (
-        judge_neighbors(write_model(spec_text(1e-6), net__onnx=b""), run, SAMPLES).state
-        == "coupled"
-    )
+    assert judge_neighbors(write_model(spec_text(1e-6), net__onnx=b""), run, SAMPLES).state == "coupled"
 
 
 def test_a_coupling_beyond_the_gate_takes_batches_away(write_model: WriteModel) -> None:

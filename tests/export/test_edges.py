@@ -33,25 +33,27 @@ TIES = onnx_bytes(
         node("GreaterOrEqual", ["a", "b"], ["first"]),
         node("Where", ["first", "hundred", "c"], ["y"]),
     ],
-    [("x", FLOAT, [1, 3, 16, 16])], [("y", FLOAT, [1, 4, 14, 14])],
+    [("x", FLOAT, [1, 3, 16, 16])],
+    [("y", FLOAT, [1, 4, 14, 14])],
     {"w": WEIGHTS, "s": SCALE, "ws": WEIGHTS * SCALE, "hundred": np.float32(100.5)},
-)  # fmt: skip
+)
 
 
 def sorted_rows(folder: Path, scores: list[float]) -> Path:
     """A network that sorts scores, each times x, and gives their places too."""
     file = folder / "m.onnx"
-    file.write_bytes(onnx_bytes(
-        [node("Mul", ["x", "scores"], ["s"]), node("TopK", ["s", "k"], ["best", "place"])],
-        [("x", FLOAT, [1, 1])], [("best", FLOAT, [1, len(scores)]), ("place", INT64, [1, len(scores)])],
-        {"scores": np.float32([scores]), "k": np.int64([len(scores)])},
-    ))  # fmt: skip
+    file.write_bytes(
+        onnx_bytes(
+            [node("Mul", ["x", "scores"], ["s"]), node("TopK", ["s", "k"], ["best", "place"])],
+            [("x", FLOAT, [1, 1])],
+            [("best", FLOAT, [1, len(scores)]), ("place", INT64, [1, len(scores)])],
+            {"scores": np.float32([scores]), "k": np.int64([len(scores)])},
+        )
+    )
     return file
 
 
-def test_a_network_whose_ties_rounding_decides_is_built(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_a_network_whose_ties_rounding_decides_is_built(write_model: WriteModel, root: Path) -> None:
     """The optimized graph decides ties as another one; the build says how many values that are."""
     artifact = build(plan(write_model(SPEC, m__onnx=TIES), BuildCache(root)), BuildCache(root))
     assert artifact.quality is not None
@@ -63,9 +65,7 @@ def test_a_network_whose_ties_rounding_decides_is_built(
 
 def wrong(job: Job, folder: Path) -> None:
     """Measure a network that differs from its reference by a hundredth."""
-    content = job.source.read_bytes().replace(
-        np.float32(100.5).tobytes(), np.float32(101.5).tobytes()
-    )
+    content = job.source.read_bytes().replace(np.float32(100.5).tobytes(), np.float32(101.5).tobytes())
     (folder / "model.onnx").write_bytes(content)
     runner = RUNTIMES["onnxruntime"](folder, 1, "here")
     measure(job, runner, lossless=True, file=folder / "model.onnx")
@@ -96,21 +96,22 @@ def test_only_rows_of_a_tie_may_change_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("x", "explained"), [(2.0, True), (5.0, False)])
-def test_the_number_of_rows_may_change_at_a_threshold(
-    tmp_path: Path, x: float, explained: bool
-) -> None:
+def test_the_number_of_rows_may_change_at_a_threshold(tmp_path: Path, x: float, explained: bool) -> None:
     """Where the last row lies on the threshold; far from it one row less is an error."""
     file = tmp_path / "m.onnx"
-    file.write_bytes(onnx_bytes(
-        [
-            node("Mul", ["x", "w"], ["s"]),
-            node("Greater", ["s", "t"], ["m"]),
-            node("Cast", ["m"], ["i"], to=INT64),
-            node("NonZero", ["i"], ["y"]),
-        ],
-        [("x", FLOAT, [3])], [("y", INT64, [1, "found"])],
-        {"w": np.float32([1.5, 1.5, 0.7]), "t": np.float32(1.4000001)},
-    ))  # fmt: skip
+    file.write_bytes(
+        onnx_bytes(
+            [
+                node("Mul", ["x", "w"], ["s"]),
+                node("Greater", ["s", "t"], ["m"]),
+                node("Cast", ["m"], ["i"], to=INT64),
+                node("NonZero", ["i"], ["y"]),
+            ],
+            [("x", FLOAT, [3])],
+            [("y", INT64, [1, "found"])],
+            {"w": np.float32([1.5, 1.5, 0.7]), "t": np.float32(1.4000001)},
+        )
+    )
     given = [{"x": np.full(3, x, "f")}]
     wanted, found = [{"y": np.array([[0, 1, 2]])}], [{"y": np.array([[0, 1]])}]
     settled, text = settle_edges(file, given, found, wanted, TOLERANCE)

@@ -49,10 +49,7 @@ def external(file: Path, data: Path, locations: tuple[str, ...] = ("m.data",)) -
         out = "y" if place + 1 == len(locations) else f"t{place}"
         nodes.append(helper.make_node("MatMul", [name, f"w{place}"], [out]))
         name = out
-    ends = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4])
-        for n in ("x", "y")
-    ]  # fmt: skip
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4]) for n in ("x", "y")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     file.write_bytes(model.SerializeToString())
@@ -72,9 +69,7 @@ def test_both_files_are_built_published_and_checked(root: Path) -> None:
     """`new` copies both; the version folder has both, with their hashes; a changed one is found."""
     file = external(root / "given" / "m.onnx", root / "given")
     assert tritonkit("new", "net", "--onnx", str(file), "--root", str(root)).returncode == 0
-    assert {path.name for path in (root / "models/net").iterdir()} == {
-        "m.onnx", "m.data", "model.yaml",
-    }  # fmt: skip
+    assert {path.name for path in (root / "models/net").iterdir()} == {"m.onnx", "m.data", "model.yaml"}
     out = build_repository(root, ("net",), out=root / "out").path
     version = out / "net" / "1"
     files = json.loads((version / "manifest.json").read_text())["files"]
@@ -93,22 +88,12 @@ def test_both_files_are_built_published_and_checked(root: Path) -> None:
 
 def test_locations_with_folders_and_odd_names_become_plain_ones(root: Path) -> None:
     """ONNX allows any relative path; a version folder has plain names, and so has the model's folder."""
-    odd = (
-        "weights/a.bin",
-        "weights/A.bin",
-        "b",
-        "ü ß\n.bin",
-        "model.yaml",
-        ".hidden",
-        "steps/s.py",
-    )
+    odd = ("weights/a.bin", "weights/A.bin", "b", "ü ß\n.bin", "model.yaml", ".hidden", "steps/s.py")
     file = external(root / "given" / "m.onnx", root / "given", odd)
     assert tritonkit("new", "net", "--onnx", str(file), "--root", str(root)).returncode == 0
     folder = root / "models" / "net"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"b", "m.onnx", "model.yaml", "m.onnx.data"} | {
-        f"m.onnx.{n}.data" for n in range(1, 6)
-    }
+    assert names == {"b", "m.onnx", "model.yaml", "m.onnx.data"} | {f"m.onnx.{n}.data" for n in range(1, 6)}
     assert (folder / "model.yaml").read_text().startswith("name: net")
     out = build_repository(root, ("net",), out=root / "out").path
     session = open_session(out / "net" / "1" / "model.onnx", "test")
@@ -125,9 +110,7 @@ def test_names_collide_with_none() -> None:
     assert len({*lower, "model.onnx"}) == len(given) + 1
 
 
-def test_two_tensors_may_share_a_file(
-    write_model: WriteModel, cache: BuildCache, tmp_path: Path
-) -> None:
+def test_two_tensors_may_share_a_file(write_model: WriteModel, cache: BuildCache, tmp_path: Path) -> None:
     """Each at its offset, as torch.onnx.export writes them."""
     file = external(tmp_path / "m.onnx", tmp_path, ("a", "b"))
     model = onnx.load(file, load_external_data=False)
@@ -187,7 +170,7 @@ def loop(folder: Path) -> str:
         (pipe, "not a regular file"),
         (loop, "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_a_location_that_leads_elsewhere_is_refused(
     tmp_path: Path, location: str | Callable[[Path], str], found: str
 ) -> None:
@@ -196,10 +179,7 @@ def test_a_location_that_leads_elsewhere_is_refused(
     file = external(folder / "m.onnx", folder)
     (folder / "inner").mkdir()
     model = onnx.load(file, load_external_data=False)
-    point(
-        model.graph.initializer[0],
-        location=location if isinstance(location, str) else location(folder),
-    )
+    point(model.graph.initializer[0], location=location if isinstance(location, str) else location(folder))
     file.write_bytes(model.SerializeToString())
     with pytest.raises(BuildError) as caught:
         check_file(file, "--onnx")
@@ -219,9 +199,7 @@ def test_a_location_that_leads_elsewhere_is_refused(
         ({"length": str(2**62)}, "length is"),
     ],
 )
-def test_offset_and_length_lie_within_the_file(
-    tmp_path: Path, entries: dict[str, str], found: str
-) -> None:
+def test_offset_and_length_lie_within_the_file(tmp_path: Path, entries: dict[str, str], found: str) -> None:
     """A file cut short, or a number that no file can have."""
     file = external(tmp_path / "m.onnx", tmp_path)
     model = onnx.load(file, load_external_data=False)
@@ -275,9 +253,7 @@ def test_a_wrong_location_in_a_model_s_folder_is_refused(
     assert "a link that leads out" in done.stderr
 
 
-def test_every_change_of_the_data_is_another_build(
-    write_model: WriteModel, cache: BuildCache, tmp_path: Path
-) -> None:
+def test_every_change_of_the_data_is_another_build(write_model: WriteModel, cache: BuildCache, tmp_path: Path) -> None:
     """The weights count for the fingerprint, in whichever file they lie."""
     file = external(tmp_path / "m.onnx", tmp_path)
     data = (tmp_path / "m.data").read_bytes()
@@ -333,9 +309,7 @@ def test_a_torch_network_too_large_for_one_file_is_written_as_two(
     assert (artifact.folder / "model.onnx").stat().st_size < 2000
 
 
-def test_a_graph_too_large_for_one_file_is_saved_as_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_too_large_for_one_file_is_saved_as_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Variants are written so, too; the model in memory stays whole."""
     monkeypatch.setattr(onnx_graph, "MAX_WEIGHT_BYTES", 16)
     weight = numpy_helper.from_array(np.eye(40, dtype=np.float32), "w")
@@ -363,9 +337,8 @@ def test_what_torch_writes_by_default_is_taken(root: Path) -> None:
     file = root / "given" / "net.onnx"
     with quiet():
         program = torch.onnx.export(
-            module, (torch.ones(2, 4),), dynamo=True, verbose=False,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
-        )  # fmt: skip
+            module, (torch.ones(2, 4),), dynamo=True, verbose=False, dynamic_shapes=({0: torch.export.Dim("batch")},)
+        )
     assert program is not None
     program.save(str(file), external_data=True)
     assert file.with_name("net.onnx.data").is_file()

@@ -24,20 +24,15 @@ ENCODER = onnx_bytes(
         node("Add", ["a", "b"], ["c"]),
         node("Mul", ["c", "scale"], ["y"]),
     ],
-    [
-        ("token_type_ids", INT64, LENGTH), ("input_ids", INT64, LENGTH),
-        ("scale", FLOAT, ["batch", 1, 2]),
-    ],
+    [("token_type_ids", INT64, LENGTH), ("input_ids", INT64, LENGTH), ("scale", FLOAT, ["batch", 1, 2])],
     [("y", FLOAT, [*LENGTH, 2])],
     {"words": np.arange(20, dtype="f").reshape(10, 2), "kinds": np.float32([[100, 100], [200, 200]])},
-)  # fmt: skip
+)
 SPEC = "name: net\nnetwork: {onnx: m.onnx, fill: {token_type_ids: 1, scale: 0.5}}\n"
 
 
 @pytest.mark.parametrize("variant", ["onnx-fp32", "openvino-fp32"])
-def test_a_filled_input_is_no_input_any_more(
-    root: Path, write_model: WriteModel, variant: str
-) -> None:
+def test_a_filled_input_is_no_input_any_more(root: Path, write_model: WriteModel, variant: str) -> None:
     """The published file, and every variant of it, makes the input itself, as long as the others are."""
     spec, cache = write_model(SPEC, m__onnx=ENCODER), BuildCache(root / "cache")
     artifact = build(plan(spec, cache, variant=variant), cache)
@@ -88,9 +83,7 @@ def test_sizes_come_from_the_other_inputs(
         ({"free": 0}, BuildError, "no other input has the size of its axis 0 (M)"),
     ],
 )
-def test_what_cannot_be_filled_is_told(
-    fill: dict[str, int], kind: type[Exception], said: str
-) -> None:
+def test_what_cannot_be_filled_is_told(fill: dict[str, int], kind: type[Exception], said: str) -> None:
     """A wrong name, a text, or a size that only the caller knows."""
     model = onnx.load_from_string(
         onnx_bytes(

@@ -58,9 +58,7 @@ def test_a_variant_below_the_bar_does_not_want_training(write_model: WriteModel)
         ("distilled", "optimize.student"),
     ],
 )
-def test_a_drop_names_what_that_variant_can_do(
-    write_model: WriteModel, variant: str, said: str
-) -> None:
+def test_a_drop_names_what_that_variant_can_do(write_model: WriteModel, variant: str, said: str) -> None:
     """Calibration for ranges, epochs for what trains, channels for what is cut."""
     todo = advice(write_model, variant, 0.92, 0.95)["max_drop"]
     assert todo.startswith("choose another variant")
@@ -81,9 +79,5 @@ def test_the_default_metric_names_what_moved(write_model: WriteModel) -> None:
     signature = Signature((), (), True)
     artifact = Artifact("net", "onnx-int8-static", Path(), {}, signature, measured, "", {})
     (miss,) = judge(spec, artifact).misses
-    assert miss.found.startswith(
-        "R2 of y columns 4 to 23 of axis 1 is 0.9754 on 16 samples, 0.0246 below"
-    )
-    assert miss.todo.endswith(
-        "it was measured on made-up numbers: give real input with quality.samples"
-    )
+    assert miss.found.startswith("R2 of y columns 4 to 23 of axis 1 is 0.9754 on 16 samples, 0.0246 below")
+    assert miss.todo.endswith("it was measured on made-up numbers: give real input with quality.samples")

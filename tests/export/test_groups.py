@@ -32,8 +32,7 @@ def test_boxes_do_not_hide_scores(axes: tuple[int, ...], axis: int, batched: boo
     found = np.concatenate([BOXES, SCORES + noise], 1).transpose(axes)
     scores = r2(wanted, found, batched)
     assert scores == pytest.approx(
-        {f"y columns 0 to 3 of axis {axis}": 1.0, f"y columns 4 to 23 of axis {axis}": 0.99},
-        abs=1e-3,
+        {f"y columns 0 to 3 of axis {axis}": 1.0, f"y columns 4 to 23 of axis {axis}": 0.99}, abs=1e-3
     )
 
 
@@ -127,10 +126,7 @@ def test_one_huge_item_does_not_hide_the_others() -> None:
 
 def test_lengths_may_differ_from_batch_to_batch() -> None:
     """Columns are found on the axis that keeps its size."""
-    wanted = [
-        {"y": np.concatenate([BOXES[..., :n], SCORES[..., :n]], 1).transpose(0, 2, 1)}
-        for n in (9, 30)
-    ]
+    wanted = [{"y": np.concatenate([BOXES[..., :n], SCORES[..., :n]], 1).transpose(0, 2, 1)} for n in (9, 30)]
     groups = find_groups(wanted, True)
     assert [list(group.columns) for group in groups] == [[*range(4)], [*range(4, 24)]]
     assert {label: set(each) for label, each in item_r2(groups, wanted, wanted).items()} == {

@@ -233,9 +233,7 @@ def ill(x: Any, moved: float = 0.0) -> Any:
         (lambda x: np.arange(len(x), dtype=np.float32)[:, None], "coupled"),
     ],
 )
-def test_an_ill_conditioned_network_is_not_taken_for_coupled(
-    coupling: Function, state: str
-) -> None:
+def test_an_ill_conditioned_network_is_not_taken_for_coupled(coupling: Function, state: str) -> None:
     """Where weights moved by rounding's size change the answer as much; what neighbors change counts in any case."""
 
     def moved(seed: int) -> Any:

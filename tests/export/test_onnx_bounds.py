@@ -18,16 +18,21 @@ CALL = helper.make_node("F0", ["x"], ["y"], domain="own")
 
 
 def network(
-    *, shape: list[Any] | None = None, names: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",),
-    nodes: tuple[NodeProto, ...] = (IDENTITY,), functions: list[FunctionProto] | None = None,
-) -> ModelProto:  # fmt: skip
+    *,
+    shape: list[Any] | None = None,
+    names: tuple[str, ...] = ("x",),
+    outputs: tuple[str, ...] = ("y",),
+    nodes: tuple[NodeProto, ...] = (IDENTITY,),
+    functions: list[FunctionProto] | None = None,
+) -> ModelProto:
     """A file that takes and gives tensors of one shape."""
     sizes = ["batch", 4] if shape is None else shape
     graph = helper.make_graph(
-        nodes, "graph",
+        nodes,
+        "graph",
         [helper.make_tensor_value_info(name, FLOAT, sizes) for name in names],
         [helper.make_tensor_value_info(name, FLOAT, sizes) for name in outputs],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     return helper.make_model(graph, opset_imports=opsets, functions=functions or [], ir_version=9)
 
@@ -40,10 +45,7 @@ def chain(length: int, calls: int) -> list[FunctionProto]:
         steps = ["a", *(f"c{k}" for k in range(1, calls)), "b"]
         last = place == length - 1
         kind, domain = ("Identity", "") if last else (f"F{place + 1}", "own")
-        body = [
-            helper.make_node(kind, [given], [made], domain=domain)
-            for given, made in itertools.pairwise(steps)
-        ]
+        body = [helper.make_node(kind, [given], [made], domain=domain) for given, made in itertools.pairwise(steps)]
         functions.append(helper.make_function("own", f"F{place}", ["a"], ["b"], body, opsets))
     return functions
 
@@ -94,7 +96,7 @@ FILES: dict[str, tuple[ModelProto | bytes, str]] = {
     "branches of functions": (network(nodes=(CALL,), functions=branching(99, 20)), "deeper than can be"),
     "operator not in UTF-8": (raw(network(), b"Identity", b"Iden\xff\xfety"), "is not UTF-8"),
     "axis not in UTF-8": (raw(network(), b"batch", b"b\xff\xfech"), "is not UTF-8"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=FILES)
@@ -147,19 +149,13 @@ def test_a_size_of_minus_5_is_free(root: Path) -> None:
 LABELS = "pipeline: [network, {step: top_k, parameters: {k: 2, labels: big.bin}}]\n"
 SPARSE = {
     "labels": (LABELS, "pipeline.top_k.parameters.labels: big.bin has", "at most 64 MiB"),
-    "example": (
-        "example: {x: {file: big.bin}}\n",
-        "example.x.file: big.bin has",
-        "at most 256 MiB",
-    ),
+    "example": ("example: {x: {file: big.bin}}\n", "example.x.file: big.bin has", "at most 256 MiB"),
 }
 
 
 @pytest.mark.parametrize("which", SPARSE)
 @pytest.mark.parametrize("words", [["inspect", "models/net"], ["build", "--dry-run"], ["build"]])
-def test_a_file_larger_than_any_of_its_purpose_is_not_read(
-    root: Path, which: str, words: list[str]
-) -> None:
+def test_a_file_larger_than_any_of_its_purpose_is_not_read(root: Path, which: str, words: list[str]) -> None:
     """8 GB that take no room on the disk: refused by their size."""
     more, where, limit = SPARSE[which]
     folder = root / "models" / "net"
@@ -181,9 +177,7 @@ def test_an_onnx_file_beyond_protobuf_is_not_read(root: Path, words: list[str]) 
     (folder / "model.yaml").write_text("name: net\nnetwork: {onnx: model.onnx}\n")
     with (folder / "model.onnx").open("wb") as file:
         file.truncate(8 << 30)
-    assert "network.onnx: model.onnx has 8589934592 bytes" in failed(
-        tritonkit_here(*words, cwd=root), 2
-    )
+    assert "network.onnx: model.onnx has 8589934592 bytes" in failed(tritonkit_here(*words, cwd=root), 2)
 
 
 def test_new_takes_no_pipe_and_no_device(root: Path, tmp_path: Path) -> None:

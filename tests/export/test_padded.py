@@ -23,15 +23,12 @@ WEIGHTS = RANDOM.standard_normal((4, 4)).astype(np.float32)
 def samples(*sizes: int) -> list[Batch]:
     """Three items of each size, and masks that show everything."""
     return [
-        {
-            "x": RANDOM.standard_normal((3, size, 4)).astype(np.float32),
-            "mask": np.ones((3, size), np.int64),
-        }
+        {"x": RANDOM.standard_normal((3, size, 4)).astype(np.float32), "mask": np.ones((3, size), np.int64)}
         for size in sizes
     ]
 
 
-def padding(x: float = 0, mask: int = 0, outputs: dict[str, int] | None = None, **sizes: Any) -> Padding:  # fmt: skip
+def padding(x: float = 0, mask: int = 0, outputs: dict[str, int] | None = None, **sizes: Any) -> Padding:
     """An axis `length` of both inputs; `y` has it too unless `outputs` says otherwise."""
     free = FreeAxis(**{"max": 64, **sizes}, pad={"x": x, "mask": mask})
     return Padding("length", free, {"x": 1, "mask": 1}, {"y": 1} if outputs is None else outputs)
@@ -70,7 +67,7 @@ NEUTRAL: dict[str, tuple[Run, Padding]] = {
     "the largest, with -1e30": (lambda batch: {"y": batch["x"].max(axis=1)}, padding(-1e30, outputs={})),
     "from left to right": (lambda batch: {"y": np.cumsum(batch["x"], axis=1)}, padding(7)),
     "the place of the largest": (lambda batch: {"y": batch["x"].max(axis=2).argmax(axis=1)}, padding(-9, outputs={})),
-}  # fmt: skip
+}
 CHANGED: dict[str, tuple[Run, Padding]] = {
     "a mean without a mask": (lambda batch: {"y": batch["x"].mean(axis=1)}, POOLED),
     "attention without a mask": (attention(0, masked=False), padding()),
@@ -81,7 +78,7 @@ CHANGED: dict[str, tuple[Run, Padding]] = {
     "turned around": (lambda batch: {"y": batch["x"][:, ::-1]}, padding()),
     "the size": (lambda batch: {"y": batch["x"].sum(axis=1) + batch["x"].shape[1]}, POOLED),
     "an output that is not cut": (lambda batch: {"y": batch["x"] @ WEIGHTS}, POOLED),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
@@ -123,9 +120,7 @@ def test_a_network_that_refuses_what_is_filled_up_is_coupled() -> None:
             raise BuildError("net", found="no zeros")
         return {"y": batch["x"]}
 
-    assert verdict(run).seen == (
-        "an item of length 4 runs alone, and filled up to 8 it does not: no zeros"
-    )
+    assert verdict(run).seen == ("an item of length 4 runs alone, and filled up to 8 it does not: no zeros")
 
 
 def test_nothing_is_proven_without_an_item_that_runs() -> None:
@@ -140,15 +135,13 @@ def test_nothing_is_proven_without_an_item_that_runs() -> None:
 
 
 @pytest.mark.parametrize(("weight", "state"), [(0.01, "proven"), (1.0, "coupled")])
-def test_rounded_networks_are_held_to_the_gate(
-    write_model: WriteModel, weight: float, state: str
-) -> None:
+def test_rounded_networks_are_held_to_the_gate(write_model: WriteModel, weight: float, state: str) -> None:
     """A change beyond the tolerance counts as much as the metric falls."""
 
     def run(batch: Batch) -> Batch:
         return {"y": batch["x"].max(axis=1) + weight * batch["x"].mean(axis=1)}
 
     spec = write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=b"")
-    found = judge_padded(spec, run, samples(8, 16), padding(-9 if state == "coupled" else 0, outputs={}))  # fmt: skip
+    found = judge_padded(spec, run, samples(8, 16), padding(-9 if state == "coupled" else 0, outputs={}))
     assert found.state == state, found.seen
     assert "filled up to twice the length, R2 falls from 1.0000 alone to " in found.seen

@@ -33,15 +33,19 @@ def multiples(of: int, shape: list[Any]) -> bytes:
             node("Resize", ["a", "", "s"], ["b"], mode="nearest"),
             node("Add", ["x", "b"], ["y"]),
         ],
-        [("x", FLOAT, shape)], [("y", FLOAT, shape)], {"s": np.float32([1, 1, *[of] * axes])},
-    )  # fmt: skip
+        [("x", FLOAT, shape)],
+        [("y", FLOAT, shape)],
+        {"s": np.float32([1, 1, *[of] * axes])},
+    )
 
 
 MULTIPLES = multiples(4, ["N", 3, "H", "W"])
 AT_LEAST_5 = onnx_bytes(
     [node("Conv", ["x", "w"], ["y"])],
-    [("x", FLOAT, ["N", 1, "L"])], [("y", FLOAT, ["N", 1, "M"])], {"w": np.ones((1, 1, 5), "f")},
-)  # fmt: skip
+    [("x", FLOAT, ["N", 1, "L"])],
+    [("y", FLOAT, ["N", 1, "M"])],
+    {"w": np.ones((1, 1, 5), "f")},
+)
 
 
 @pytest.fixture
@@ -55,9 +59,7 @@ def built(write_model: WriteModel, cache: BuildCache, text: str, **files: Any) -
     return build(plan(write_model(text, **files), cache), cache)
 
 
-def sizes(
-    write_model: WriteModel, cache: BuildCache, content: bytes, text: str = SPEC
-) -> list[Any]:
+def sizes(write_model: WriteModel, cache: BuildCache, content: bytes, text: str = SPEC) -> list[Any]:
     """Shapes of the first input, made up."""
     job = job_of(write_model(text, m__onnx=content), cache)
     return [next(iter(batch.values())).shape for batch in job.samples]
@@ -83,16 +85,12 @@ def test_an_axis_that_nothing_describes_is_tried_at_sensible_sizes(
 
 
 @pytest.mark.parametrize(("of", "size"), [(12, 48), (24, 48), (20, 640), (18, 288), (22, 352)])
-def test_multiples_of_other_numbers_are_found(
-    write_model: WriteModel, cache: BuildCache, of: int, size: int
-) -> None:
+def test_multiples_of_other_numbers_are_found(write_model: WriteModel, cache: BuildCache, of: int, size: int) -> None:
     """A small set of sizes has a multiple of each number that networks go down by."""
     assert sizes(write_model, cache, multiples(of, ["N", 1, "L"]))[0] == (1, 1, size)
 
 
-def test_a_first_axis_of_images_that_is_no_batch_stays_small(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_first_axis_of_images_that_is_no_batch_stays_small(write_model: WriteModel, cache: BuildCache) -> None:
     """Else a file that says imgsz 320 was run on 320 images."""
     model = onnx.load_from_string(MULTIPLES)
     model.metadata_props.add(key="imgsz", value="[320, 320]")
@@ -104,13 +102,13 @@ def only(size: int) -> bytes:
     """A network whose open axis takes one size; no weight that meets it says which."""
     return onnx_bytes(
         [node("Neg", ["x"], ["n"]), node("MatMul", ["n", "w"], ["y"])],
-        [("x", FLOAT, ["N", "size"])], [("y", FLOAT, ["N", 2])], {"w": np.ones((size, 2), "f")},
-    )  # fmt: skip
+        [("x", FLOAT, ["N", "size"])],
+        [("y", FLOAT, ["N", 2])],
+        {"w": np.ones((size, 2), "f")},
+    )
 
 
-def test_a_size_that_the_file_itself_names_is_tried_first(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_size_that_the_file_itself_names_is_tried_first(write_model: WriteModel, cache: BuildCache) -> None:
     """Exporters write into the metadata what a network was made for."""
     model = onnx.load_from_string(only(352))
     model.metadata_props.add(key="imgsz", value="[352, 352]")
@@ -119,9 +117,7 @@ def test_a_size_that_the_file_itself_names_is_tried_first(
     assert sizes(write_model, cache, only(3))[1] == (1, 3)
 
 
-def test_a_network_that_runs_at_no_tried_size_says_which_keys_help(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_network_that_runs_at_no_tried_size_says_which_keys_help(write_model: WriteModel, cache: BuildCache) -> None:
     """The message has the file's own names, and each way to describe the input."""
     with pytest.raises(BuildError) as caught:
         built(write_model, cache, SPEC, m__onnx=only(77))
@@ -133,9 +129,7 @@ def test_a_network_that_runs_at_no_tried_size_says_which_keys_help(
     assert "32, 64, 224" in said.wanted
 
 
-def test_described_sizes_that_do_not_run_name_the_same_keys(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_described_sizes_that_do_not_run_name_the_same_keys(write_model: WriteModel, cache: BuildCache) -> None:
     """free_axes allows what the network refuses."""
     text = "name: net\nnetwork: {onnx: m.onnx, free_axes: {H: {max: 60}, W: {max: 60}}}\n"
     with pytest.raises(BuildError) as caught:
@@ -156,9 +150,10 @@ RATE = onnx_bytes(
         node("Reshape", ["x", "shape"], ["p"]),
         node("ReduceMean", ["p"], ["y"], axes=[1], keepdims=1),
     ],
-    [("x", FLOAT, [1, 512]), ("rate_hz", INT64, [1])], [("y", FLOAT, ["M", 1])],
+    [("x", FLOAT, [1, 512]), ("rate_hz", INT64, [1])],
+    [("y", FLOAT, ["M", 1])],
     {"k16": np.int64([16000]), "two": np.int64([2]), "m1": np.int64([-1])},
-)  # fmt: skip
+)
 
 
 def test_samples_are_run_as_they_are(write_model: WriteModel, cache: BuildCache) -> None:
@@ -171,20 +166,12 @@ def test_samples_are_run_as_they_are(write_model: WriteModel, cache: BuildCache)
 
 def rows(*, transposed: bool) -> bytes:
     """Places of what is not zero: [places, 2] or [2, places]."""
-    last = (
-        [node("Transpose", ["n"], ["y"], perm=[1, 0])]
-        if transposed
-        else [node("Identity", ["n"], ["y"])]
-    )
+    last = [node("Transpose", ["n"], ["y"], perm=[1, 0])] if transposed else [node("Identity", ["n"], ["y"])]
     shape = ["found", 2] if transposed else [2, "found"]
-    return onnx_bytes(
-        [node("NonZero", ["x"], ["n"]), *last], [("x", FLOAT, ["N", 4])], [("y", INT64, shape)]
-    )
+    return onnx_bytes([node("NonZero", ["x"], ["n"]), *last], [("x", FLOAT, ["N", 4])], [("y", INT64, shape)])
 
 
-def test_rows_that_depend_on_the_data_are_served_without_a_batch(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_rows_that_depend_on_the_data_are_served_without_a_batch(write_model: WriteModel, cache: BuildCache) -> None:
     """Each request has its own shape there; a batch is refused, with the key that serves it."""
     artifact = built(write_model, cache, SPEC + UNBATCHED, m__onnx=rows(transposed=False))
     assert artifact.signature.outputs[0].shape == (2, -1)
@@ -202,15 +189,13 @@ def test_shapes_are_compared_on_the_samples(write_model: WriteModel, cache: Buil
             node("Greater", ["sums", "zero"], ["over"]),
             node("Compress", ["x", "over"], ["y"], axis=1),
         ],
-        [("x", FLOAT, ["N", 4])], [("y", FLOAT, ["N", "kept"])],
+        [("x", FLOAT, ["N", 4])],
+        [("y", FLOAT, ["N", "kept"])],
         {"zero": np.float32(0), "axes": np.int64([0])},
-    )  # fmt: skip
+    )
     data = samples("{'x': np.float32([[1, 1, 1, 0], [1, 0, 0, 0]])}")
     with pytest.raises(BuildError, match=r"\[1, 3\] or \[1, 1\]"):
-        built(
-            write_model, cache, SPEC + SAMPLES + "serving: {max_batch_size: 8}\n",
-            m__onnx=content, data__py=data,
-        )  # fmt: skip
+        built(write_model, cache, SPEC + SAMPLES + "serving: {max_batch_size: 8}\n", m__onnx=content, data__py=data)
 
 
 NAMED = onnx_bytes(
@@ -228,11 +213,12 @@ NAMED = onnx_bytes(
     ],
     [
         *((name, INT64, ["N", "L"]) for name in ("input_ids", "attention_mask", "kinds")),
-        ("key_padding_mask", TensorProto.BOOL, ["N", "L"]), ("lengths", INT64, ["N", 1]),
+        ("key_padding_mask", TensorProto.BOOL, ["N", "L"]),
+        ("lengths", INT64, ["N", 1]),
     ],
     [("y", FLOAT, ["N", "L"])],
     {"table": np.zeros(50, "f"), "one_row": np.zeros(1, "f")},
-)  # fmt: skip
+)
 
 
 def test_values_fit_what_an_input_is(write_model: WriteModel, cache: BuildCache) -> None:
@@ -248,9 +234,7 @@ def test_values_fit_what_an_input_is(write_model: WriteModel, cache: BuildCache)
     assert built(write_model, cache, SPEC, m__onnx=NAMED).quality is not None
 
 
-TEXT = onnx_bytes(
-    [node("Identity", ["t"], ["y"])], [("t", STRING, ["N", 1])], [("y", STRING, ["N", 1])]
-)
+TEXT = onnx_bytes([node("Identity", ["t"], ["y"])], [("t", STRING, ["N", 1])], [("y", STRING, ["N", 1])])
 
 
 @pytest.mark.parametrize(
@@ -271,8 +255,9 @@ BF16 = onnx_bytes(
         node("Relu", ["wide"], ["cut"]),
         node("Cast", ["cut"], ["y"], to=TensorProto.BFLOAT16),
     ],
-    [("x", TensorProto.BFLOAT16, ["N", 4])], [("y", TensorProto.BFLOAT16, ["N", 4])],
-)  # fmt: skip
+    [("x", TensorProto.BFLOAT16, ["N", 4])],
+    [("y", TensorProto.BFLOAT16, ["N", 4])],
+)
 
 
 @pytest.mark.parametrize("dtype", ["np.float32", "ml_dtypes.bfloat16"])
@@ -299,52 +284,46 @@ def test_a_network_of_roots_and_logarithms_gets_positive_numbers(
     write_model: WriteModel, cache: BuildCache, operator: str
 ) -> None:
     """NaN compares with nothing: numbers between 0 and 1 are made up where others give NaN."""
-    content = onnx_bytes(
-        [node(operator, ["x"], ["y"])], [("x", FLOAT, ["N", 9])], [("y", FLOAT, ["N", 9])]
-    )
+    content = onnx_bytes([node(operator, ["x"], ["y"])], [("x", FLOAT, ["N", 9])], [("y", FLOAT, ["N", 9])])
     job = job_of(write_model(SPEC, m__onnx=content), cache)
     assert all((batch["x"] > 0).all() for batch in job.samples)
     assert built(write_model, cache, SPEC, m__onnx=content).quality is not None
 
 
-@pytest.mark.parametrize(
-    "array", ["[[b'ja']]", "[['ja']]", "[[b'ja']], object", "[['ja']], object"]
-)
-def test_samples_of_texts_may_be_bytes(
-    write_model: WriteModel, cache: BuildCache, array: str
-) -> None:
+@pytest.mark.parametrize("array", ["[[b'ja']]", "[['ja']]", "[[b'ja']], object", "[['ja']], object"])
+def test_samples_of_texts_may_be_bytes(write_model: WriteModel, cache: BuildCache, array: str) -> None:
     """ONNX Runtime would take bytes for the text b'ja'."""
     data = samples(f"{{'t': np.array({array})}}")
     job = job_of(write_model(SPEC + SAMPLES, m__onnx=TEXT, data__py=data), cache)
     assert job.reference.outputs[0]["y"].tolist() == [["ja"]]
 
 
-def test_a_weight_says_the_size_of_the_axis_it_meets(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_weight_says_the_size_of_the_axis_it_meets(write_model: WriteModel, cache: BuildCache) -> None:
     """Channels of a convolution and columns of a product; the other axes are tried."""
     wide = onnx_bytes(
         [node("MatMul", ["x", "w"], ["y"])],
-        [("x", FLOAT, ["N", "T", "width"])], [("y", FLOAT, ["N", "T", 2])], {"w": np.ones((77, 2), "f")},
-    )  # fmt: skip
+        [("x", FLOAT, ["N", "T", "width"])],
+        [("y", FLOAT, ["N", "T", 2])],
+        {"w": np.ones((77, 2), "f")},
+    )
     assert sizes(write_model, cache, wide)[:2] == [(1, 32, 77), (1, 64, 77)]
     channels = onnx_bytes(
         [node("Conv", ["x", "w"], ["y"], group=2)],
-        [("x", FLOAT, ["N", "C", "L"])], [("y", FLOAT, ["N", 4, "M"])], {"w": np.ones((4, 5, 3), "f")},
-    )  # fmt: skip
+        [("x", FLOAT, ["N", "C", "L"])],
+        [("y", FLOAT, ["N", 4, "M"])],
+        {"w": np.ones((4, 5, 3), "f")},
+    )
     assert sizes(write_model, cache, channels)[:2] == [(1, 10, 32), (1, 10, 64)]
 
 
 def test_two_axes_may_need_different_sizes(write_model: WriteModel, cache: BuildCache) -> None:
     """A state of one row next to a long input: no one size fits both."""
     content = onnx_bytes(
-        [
-            node("Conv", ["x", "w"], ["c"]), node("Squeeze", ["h", "first"], ["one"]),
-            node("Add", ["c", "one"], ["y"]),
-        ],
-        [("x", FLOAT, ["N", 1, "L"]), ("h", FLOAT, ["rows", 1])], [("y", FLOAT, ["N", 1, "M"])],
+        [node("Conv", ["x", "w"], ["c"]), node("Squeeze", ["h", "first"], ["one"]), node("Add", ["c", "one"], ["y"])],
+        [("x", FLOAT, ["N", 1, "L"]), ("h", FLOAT, ["rows", 1])],
+        [("y", FLOAT, ["N", 1, "M"])],
         {"w": np.ones((1, 1, 5), "f"), "first": np.int64([0])},
-    )  # fmt: skip
+    )
     job = job_of(write_model(SPEC + UNBATCHED, m__onnx=content), cache)
     assert [value.shape for value in job.samples[0].values()] == [(1, 1, 32), (1, 1)]
 
@@ -354,23 +333,26 @@ def one_hot(*, compared: bool) -> bytes:
     nodes = [node("OneHot", ["ids", "depth", "values"], ["hot"])]
     if compared:
         nodes = [
-            node("Unsqueeze", ["ids", "last"], ["column"]), node("Equal", ["column", "range"], ["same"]),
+            node("Unsqueeze", ["ids", "last"], ["column"]),
+            node("Equal", ["column", "range"], ["same"]),
             node("Cast", ["same"], ["hot"], to=FLOAT),
-        ]  # fmt: skip
+        ]
     return onnx_bytes(
         [*nodes, node("MatMul", ["hot", "w"], ["y"])],
-        [("ids", INT64, ["N", 30])], [("y", FLOAT, ["N", 30, 2])],
+        [("ids", INT64, ["N", 30])],
+        [("y", FLOAT, ["N", 30, 2])],
         {
-            "depth": np.int64([40]), "values": np.float32([0, 1]), "w": np.ones((40, 2), "f"),
-            "last": np.int64([2]), "range": np.arange(40),
+            "depth": np.int64([40]),
+            "values": np.float32([0, 1]),
+            "w": np.ones((40, 2), "f"),
+            "last": np.int64([2]),
+            "range": np.arange(40),
         },
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("compared", [False, True])
-def test_one_hot_says_how_many_ids_there_are(
-    write_model: WriteModel, cache: BuildCache, compared: bool
-) -> None:
+def test_one_hot_says_how_many_ids_there_are(write_model: WriteModel, cache: BuildCache, compared: bool) -> None:
     """They are drawn from all of these."""
     content = one_hot(compared=compared)
     assert table_rows(onnx.load_from_string(content)) == {"ids": 40}
@@ -378,21 +360,23 @@ def test_one_hot_says_how_many_ids_there_are(
     assert 30 < job.samples[-1]["ids"].max() < 40
 
 
-def test_ids_without_a_table_go_as_far_as_the_network_runs(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_ids_without_a_table_go_as_far_as_the_network_runs(write_model: WriteModel, cache: BuildCache) -> None:
     """Up to 255; those that a hidden table refuses and those that are sizes stay small."""
     content = onnx_bytes(
         [
-            node("Cast", ["free"], ["a"], to=FLOAT), node("Add", ["half", "half"], ["shifted"]),
-            node("Gather", ["table", "shifted"], ["b"]), node("Cast", ["b"], ["c"], to=FLOAT),
-            node("ReduceMax", ["count"], ["most"], keepdims=0), node("Unsqueeze", ["most", "zero"], ["size"]),
-            node("ConstantOfShape", ["size"], ["z"]), node("Add", ["a", "c"], ["y"]),
+            node("Cast", ["free"], ["a"], to=FLOAT),
+            node("Add", ["half", "half"], ["shifted"]),
+            node("Gather", ["table", "shifted"], ["b"]),
+            node("Cast", ["b"], ["c"], to=FLOAT),
+            node("ReduceMax", ["count"], ["most"], keepdims=0),
+            node("Unsqueeze", ["most", "zero"], ["size"]),
+            node("ConstantOfShape", ["size"], ["z"]),
+            node("Add", ["a", "c"], ["y"]),
         ],
         [("free", TensorProto.INT32, ["N", 30]), ("half", INT64, ["N", 30]), ("count", INT64, ["N", 30])],
         [("y", FLOAT, ["N", 30]), ("z", FLOAT, ["K"])],
         {"table": np.arange(40, dtype="f"), "zero": np.int64([0])},
-    )  # fmt: skip
+    )
     job = job_of(write_model(SPEC + UNBATCHED, m__onnx=content), cache)
     batch = job.samples[-1]
     assert batch["free"].max() > 200
@@ -400,14 +384,14 @@ def test_ids_without_a_table_go_as_far_as_the_network_runs(
     assert batch["count"].max() == 1
 
 
-def test_a_file_that_takes_no_single_item_is_served_whole(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_file_that_takes_no_single_item_is_served_whole(write_model: WriteModel, cache: BuildCache) -> None:
     """Its first axis is free, and only sizes from 4 on run: that is no batch axis, and no error."""
     content = onnx_bytes(
         [node("Gather", ["x", "fourth"], ["row"]), node("Add", ["x", "row"], ["y"])],
-        [("x", FLOAT, ["N", "width"])], [("y", FLOAT, ["N", "width"])], {"fourth": np.int64([3])},
-    )  # fmt: skip
+        [("x", FLOAT, ["N", "width"])],
+        [("y", FLOAT, ["N", "width"])],
+        {"fourth": np.int64([3])},
+    )
     found = built(write_model, cache, SPEC, m__onnx=content)
     assert not found.signature.batched
     assert found.independence is not None

@@ -75,9 +75,4 @@ def test_differences_are_counted_by_powers_of_ten() -> None:
     """Every element is in one class: equal, up to an edge, or beyond all of them."""
     found = outputs([1.0, 1.0005, 2.0, 5e6])
     counts = differences(found, outputs([1.0, 1.0, 1.0, 1.0]))
-    assert {edge: count for edge, count in counts.items() if count} == {
-        "0": 1,
-        "1e-03": 1,
-        "1e+00": 1,
-        "more": 1,
-    }
+    assert {edge: count for edge, count in counts.items() if count} == {"0": 1, "1e-03": 1, "1e+00": 1, "more": 1}

@@ -11,14 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.export.random_graphs import (
-    Graph,
-    coupled,
-    has_coupling,
-    items,
-    random_network,
-    runner,
-)
+from tests.export.random_graphs import Graph, coupled, has_coupling, items, random_network, runner
 from tritonkit.export.artifact import Independence
 from tritonkit.export.independence import prove
 from tritonkit.export.neighbors import groups_of

@@ -35,9 +35,7 @@ SIGNATURE = Signature((TensorInfo("x", "FP32", (4,)),), (), batched=True)
 def test_calibration_that_cannot_be_used(write_model: WriteModel, returned: str, said: str) -> None:
     """Empty, misshapen, misnamed or NaN: the error names the hook's field and what it gave."""
     data = f"import numpy as np\ndef given(): return {returned}\n"
-    spec = write_model(
-        TEXT + "optimize: {calibration: data:given}\n", network__py="", data__py=data
-    )
+    spec = write_model(TEXT + "optimize: {calibration: data:given}\n", network__py="", data__py=data)
     with pytest.raises(BuildError) as caught:
         hook_calibration(spec, SIGNATURE)
     assert "optimize.calibration" in caught.value.where
@@ -78,9 +76,7 @@ def test_without_a_batch_axis_the_sample_budget_counts_batches(write_model: Writ
     assert [batch["x"].shape for batch in found] == [(4,), (4,)]
 
 
-@pytest.mark.parametrize(
-    "value", ["np.float32(5)", "np.array(5, np.float32)", "np.array([5], np.float32)"]
-)
+@pytest.mark.parametrize("value", ["np.float32(5)", "np.array(5, np.float32)", "np.array([5], np.float32)"])
 def test_a_sample_of_a_scalar_has_no_axis_or_one(write_model: WriteModel, value: str) -> None:
     """Callers send [1], the network gets its scalar; more values are refused."""
     signature = Signature((TensorInfo("x", "FP32", ()),), (), batched=False)

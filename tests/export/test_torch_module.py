@@ -44,18 +44,14 @@ def make(write_model: WriteModel, *inputs: str, factory: str = "network:build") 
     make_module(spec, factory, "network.torch")
 
 
-@pytest.mark.parametrize(
-    "inputs", [("ids", "mask"), ("ids",), ("pixels",), ("pixels", "mask"), ("mask_of", "ids_of")]
-)
+@pytest.mark.parametrize("inputs", [("ids", "mask"), ("ids",), ("pixels",), ("pixels", "mask"), ("mask_of", "ids_of")])
 def test_inputs_are_passed_by_position(write_model: WriteModel, inputs: tuple[str, ...]) -> None:
     """Their names are the spec's own, as long as none stands where forward has another's."""
     make(write_model, *inputs)
 
 
 @pytest.mark.parametrize("inputs", [("mask", "ids"), ("mask",), ("x", "ids")])
-def test_names_of_forward_in_another_order_are_refused(
-    write_model: WriteModel, inputs: tuple[str, ...]
-) -> None:
+def test_names_of_forward_in_another_order_are_refused(write_model: WriteModel, inputs: tuple[str, ...]) -> None:
     """Tensors of one shape would be taken for each other without a word."""
     with pytest.raises(BuildError) as caught:
         make(write_model, *inputs)
@@ -64,9 +60,7 @@ def test_names_of_forward_in_another_order_are_refused(
     assert "passed by position" in caught.value.wanted
 
 
-def test_a_compiled_network_has_its_inputs_checked_by_position_alone(
-    write_model: WriteModel,
-) -> None:
+def test_a_compiled_network_has_its_inputs_checked_by_position_alone(write_model: WriteModel) -> None:
     """TorchScript's forward tells no names to Python."""
     make(write_model, "x", factory="network:scripted")
 

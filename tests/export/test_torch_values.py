@@ -83,14 +83,15 @@ def spec_text(factory: str, inputs: str, outputs: str) -> str:
     ("factory", "names", "left_out"),
     [
         (
-            "nested", ["logits", "heads_0", "heads_1_0"],
+            "nested",
+            ["logits", "heads_0", "heads_1_0"],
             ["heads_1_1 is None, and left out", "cache is of the type Cache, and left out"],
         ),
         ("hugging", ["logits"], ["past_key_values is of the type tuple, and left out"]),
         ("named", ["low", "high"], []),
         ("data", ["boxes"], ["loss is None, and left out"]),
     ],
-)  # fmt: skip
+)
 def test_nested_outputs_become_named_tensors(
     root: Path, tmp_path: Path, factory: str, names: list[str], left_out: list[str]
 ) -> None:

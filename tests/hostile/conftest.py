@@ -92,9 +92,15 @@ def serving(project: Path, folder: Path, **options: Any) -> Iterator[Target]:
     repository = write_repository(folder / "model_repository", EVERY_KIND)
     events: list[ServeEvent] = []
     server = Server(
-        repository, grpc_port=0, http_port=0, metrics_port=0, root=project, finalize_timeout_s=0,
-        on_event=events.append, **options,
-    )  # fmt: skip
+        repository,
+        grpc_port=0,
+        http_port=0,
+        metrics_port=0,
+        root=project,
+        finalize_timeout_s=0,
+        on_event=events.append,
+        **options,
+    )
     with server as endpoint:
         yield Target(endpoint, server, repository, events)
 

@@ -13,30 +13,52 @@ from tritonclient.grpc import service_pb2
 __all__ = ["Sender", "mutated_request"]
 
 SERVICE = "/inference.GRPCInferenceService"
-INTEGERS = (
-    0,
-    1,
-    -1,
-    2,
-    7,
-    1 << 31,
-    (1 << 31) - 1,
-    -(1 << 31),
-    1 << 32,
-    1 << 40,
-    1 << 62,
-    (1 << 63) - 1,
-    -(1 << 63),
-)
+INTEGERS = (0, 1, -1, 2, 7, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63))
 TEXTS = (
-    "", " ", "x", "wide", "text", "no_such_model", "../wide", "wide/1", "a" * 5000, "\0", "\n", "%s%n", "é" * 300,
-    "-1", "1", "0", "99999999999999999999", "1e9", "FP32", "BYTES", "INT8", "FP16", "BF16", "BOOL", "fp32", "STRING",
-)  # fmt: skip
+    "",
+    " ",
+    "x",
+    "wide",
+    "text",
+    "no_such_model",
+    "../wide",
+    "wide/1",
+    "a" * 5000,
+    "\0",
+    "\n",
+    "%s%n",
+    "é" * 300,
+    "-1",
+    "1",
+    "0",
+    "99999999999999999999",
+    "1e9",
+    "FP32",
+    "BYTES",
+    "INT8",
+    "FP16",
+    "BF16",
+    "BOOL",
+    "fp32",
+    "STRING",
+)
 PARAMETERS = (
-    "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "shared_memory_region",
-    "shared_memory_byte_size", "shared_memory_offset", "classification", "binary_data", "binary_data_size",
-    "triton_enable_empty_final_response", "headers", "triton_custom", "",
-)  # fmt: skip
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "priority",
+    "timeout",
+    "shared_memory_region",
+    "shared_memory_byte_size",
+    "shared_memory_offset",
+    "classification",
+    "binary_data",
+    "binary_data_size",
+    "triton_enable_empty_final_response",
+    "headers",
+    "triton_custom",
+    "",
+)
 UNARY = (
     "ModelInfer",
     "ModelMetadata",
@@ -73,7 +95,7 @@ class Sender:
 
     def __init__(
         self, address: str, models: Sequence[str], timeout_s: float = 20.0, authority: bytes = b"", key: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._models = models
         self._channel = (
             grpc.secure_channel(address, grpc.ssl_channel_credentials(authority))
@@ -213,20 +235,29 @@ def _parameter(request: Any, random: Random) -> None:
     places = [request.parameters]
     places += [tensor.parameters for tensor in (*request.inputs, *request.outputs)]
     value = random.choice(places)[random.choice(PARAMETERS)]
-    kind = random.choice(
-        ("bool_param", "int64_param", "string_param", "double_param", "uint64_param")
-    )
+    kind = random.choice(("bool_param", "int64_param", "string_param", "double_param", "uint64_param"))
     given = {
-        "bool_param": random.random() < 0.5, "int64_param": random.choice(INTEGERS),
-        "string_param": random.choice(TEXTS), "double_param": random.choice((0.0, -1.0, 1e308)),
+        "bool_param": random.random() < 0.5,
+        "int64_param": random.choice(INTEGERS),
+        "string_param": random.choice(TEXTS),
+        "double_param": random.choice((0.0, -1.0, 1e308)),
         "uint64_param": random.choice((0, 1, (1 << 64) - 1)),
-    }  # fmt: skip
+    }
     setattr(value, kind, given[kind])
 
 
 _MUTATIONS: tuple[Callable[[Any, Random], None], ...] = (
-    _name, _shape, _shape, _datatype, _raw, _raw, _contents, _tensors, _parameter, _parameter,
-)  # fmt: skip
+    _name,
+    _shape,
+    _shape,
+    _datatype,
+    _raw,
+    _raw,
+    _contents,
+    _tensors,
+    _parameter,
+    _parameter,
+)
 
 
 def _mutated_bytes(body: bytes, random: Random) -> bytes:

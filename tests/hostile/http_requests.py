@@ -25,39 +25,148 @@ TYPED = {"200", "400", "403", "404", "405", "413", "415", "426", "431", "503"}
 """What the REST proxy and Triton behind it answer; 503 is too much at a time."""
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 0.5, -0.0, 1e308, 1 << 31, 1 << 32, 1 << 53, 1 << 62, (1 << 63) - 1,
-    -(1 << 63), 1 << 64, 10**400, float("nan"), float("inf"), "", "x", "y", "wide", "FP32", "BYTES", "INT8",
-    "FP16", "BOOL", "-1", "\0", "\u2028", "%s%n", "a" * 5000, [], {}, [[]], [{}], {"": []}, [0] * 1000,
-    [[0] * 8] * 8, [1, "a"], {"name": "x"}, {"shared_memory_region": "r"}, {"binary_data_size": 8},
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    0.5,
+    -0.0,
+    1e308,
+    1 << 31,
+    1 << 32,
+    1 << 53,
+    1 << 62,
+    (1 << 63) - 1,
+    -(1 << 63),
+    1 << 64,
+    10**400,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "y",
+    "wide",
+    "FP32",
+    "BYTES",
+    "INT8",
+    "FP16",
+    "BOOL",
+    "-1",
+    "\0",
+    "\u2028",
+    "%s%n",
+    "a" * 5000,
+    [],
+    {},
+    [[]],
+    [{}],
+    {"": []},
+    [0] * 1000,
+    [[0] * 8] * 8,
+    [1, "a"],
+    {"name": "x"},
+    {"shared_memory_region": "r"},
+    {"binary_data_size": 8},
     {"classification": 1 << 31},
-)  # fmt: skip
+)
 NAMES = (
-    "inputs", "outputs", "id", "parameters", "name", "shape", "datatype", "data", "x", "text_input", "",
-    "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data", "classification",
-    "binary_data_output", "binary_data_size", "shared_memory_region", "shared_memory_offset", "headers",
-)  # fmt: skip
-LENGTHS = (
-    "", "0", "1", "-1", "+1", "2", "1e3", "0x10", "1,1", "99999999", "18446744073709551616", "\x80",
-)  # fmt: skip
+    "inputs",
+    "outputs",
+    "id",
+    "parameters",
+    "name",
+    "shape",
+    "datatype",
+    "data",
+    "x",
+    "text_input",
+    "",
+    "sequence_id",
+    "sequence_start",
+    "sequence_end",
+    "priority",
+    "timeout",
+    "binary_data",
+    "classification",
+    "binary_data_output",
+    "binary_data_size",
+    "shared_memory_region",
+    "shared_memory_offset",
+    "headers",
+)
+LENGTHS = ("", "0", "1", "-1", "+1", "2", "1e3", "0x10", "1,1", "99999999", "18446744073709551616", "\x80")
 HEADERS = (
-    "Content-Encoding: gzip", "Content-Encoding: identity", "Content-Type: text/plain", "Content-Type: ",
-    "Content-Type: application/octet-stream", "Origin: http://evil.example", "Origin: null", "Expect: 100-continue",
-    "Accept-Encoding: gzip", "Accept-Encoding: deflate, \x80", "admin-key: x", "admin_key: x", "X: a\0b",
-    "A: " + "b" * 20_000, *(f"A{number}: b" for number in range(3)), "Connection: close", "Upgrade: h2c",
-    "Connection: keep-alive, admin-key", "TE: trailers", "Content-Length: 3", "Range: bytes=0-1", "Cookie: a=b",
-    "triton_grpc_error: true", "Transfer-Encoding: gzip", "Host: evil.example", "X-Forwarded-For: 127.0.0.1",
-)  # fmt: skip
+    "Content-Encoding: gzip",
+    "Content-Encoding: identity",
+    "Content-Type: text/plain",
+    "Content-Type: ",
+    "Content-Type: application/octet-stream",
+    "Origin: http://evil.example",
+    "Origin: null",
+    "Expect: 100-continue",
+    "Accept-Encoding: gzip",
+    "Accept-Encoding: deflate, \x80",
+    "admin-key: x",
+    "admin_key: x",
+    "X: a\0b",
+    "A: " + "b" * 20_000,
+    *(f"A{number}: b" for number in range(3)),
+    "Connection: close",
+    "Upgrade: h2c",
+    "Connection: keep-alive, admin-key",
+    "TE: trailers",
+    "Content-Length: 3",
+    "Range: bytes=0-1",
+    "Cookie: a=b",
+    "triton_grpc_error: true",
+    "Transfer-Encoding: gzip",
+    "Host: evil.example",
+    "X-Forwarded-For: 127.0.0.1",
+)
 PATHS = (
-    "/", "/v2", "/v2/", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/models/wide",
-    "/v2/models/wide/config", "/v2/models/wide/stats", "/v2/models/wide/ready", "/v2/models/no_such/infer",
-    "/v2/models/wide/versions/1/infer", "/v2/models/wide/versions/99999999999999999999/infer", "/v2/models//infer",
-    "/v2/models/wide/versions/0/infer", "/v2/repository/index", "/v2/repository/models/wide/unload", "/v2/logging",
-    "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/region/r/register", "/v2/trace/setting",
-    "/v2/models/../repository/index", "/v2/models/%2e%2e/logging", "/v2/models/wide%2finfer", "/V2/health/live",
-    "//v2//models//wide//infer", "/v2\\models\\wide\\infer", "/v2/models/wide/infer?a=b&c", "/v2/models/%00/infer",
-    "/v2/models/" + "a" * 3000 + "/infer", "http://localhost/v2", "http://evil.example/v2", "/v2/models/wide/generate",
-    "/v2/models/text/generate_stream", "/metrics", "*", "v2", "/v2/models/wide/trace/setting", "/v2/models/wide/infer#",
-)  # fmt: skip
+    "/",
+    "/v2",
+    "/v2/",
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/v2/models/stats",
+    "/v2/models/wide",
+    "/v2/models/wide/config",
+    "/v2/models/wide/stats",
+    "/v2/models/wide/ready",
+    "/v2/models/no_such/infer",
+    "/v2/models/wide/versions/1/infer",
+    "/v2/models/wide/versions/99999999999999999999/infer",
+    "/v2/models//infer",
+    "/v2/models/wide/versions/0/infer",
+    "/v2/repository/index",
+    "/v2/repository/models/wide/unload",
+    "/v2/logging",
+    "/v2/systemsharedmemory/status",
+    "/v2/cudasharedmemory/region/r/register",
+    "/v2/trace/setting",
+    "/v2/models/../repository/index",
+    "/v2/models/%2e%2e/logging",
+    "/v2/models/wide%2finfer",
+    "/V2/health/live",
+    "//v2//models//wide//infer",
+    "/v2\\models\\wide\\infer",
+    "/v2/models/wide/infer?a=b&c",
+    "/v2/models/%00/infer",
+    "/v2/models/" + "a" * 3000 + "/infer",
+    "http://localhost/v2",
+    "http://evil.example/v2",
+    "/v2/models/wide/generate",
+    "/v2/models/text/generate_stream",
+    "/metrics",
+    "*",
+    "v2",
+    "/v2/models/wide/trace/setting",
+    "/v2/models/wide/infer#",
+)
 METHODS = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "QUIT", "post", "P\x01T")
 
 
@@ -90,7 +199,7 @@ class Sender:
 
     def __init__(
         self, address: str, timeout_s: float = 20.0, context: ssl.SSLContext | None = None, key: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context, self._key = context, key
         host, _, port = address.rpartition(":")
         self._address = (host, int(port))
@@ -117,9 +226,7 @@ class Sender:
         if self._connection is None:
             self._connection = socket.create_connection(self._address, timeout=self._timeout_s)
             if self._context is not None:
-                self._connection = self._context.wrap_socket(
-                    self._connection, server_hostname=self._address[0]
-                )
+                self._connection = self._context.wrap_socket(self._connection, server_hostname=self._address[0])
         # The other side may have answered and closed before all was sent.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             self._connection.sendall(data)
@@ -161,11 +268,7 @@ def _right(random: Random) -> tuple[str, bytes, list[str]]:
         tensor["parameters"] = {"binary_data_size": len(raw)}
     else:
         raw = struct.pack("<I", 5) + b"hello"
-        tensor |= {
-            "shape": [1, 1],
-            "datatype": "BYTES",
-            "parameters": {"binary_data_size": len(raw)},
-        }
+        tensor |= {"shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": len(raw)}}
     request: dict[str, Any] = {"inputs": [tensor]}
     if random.random() < 0.3:
         request |= {"outputs": [{"name": "y"}], "id": "a", "parameters": {"priority": 0}}
@@ -222,7 +325,7 @@ def _other_bytes(body: bytes, random: Random) -> bytes:
     elif kind == 1:
         changed[place:place] = random.choice(
             (b"[", b"]", b"{", b"}", b'"', b",", b"\\", b"\\u", b"\0", b"1e999", b"-", b"null", b"\xff", b"[" * 40)
-        )  # fmt: skip
+        )
     elif kind == 2:
         del changed[place : place + random.choice((1, 5, 100))]
     elif kind == 3:
@@ -240,8 +343,12 @@ def _long(body: bytes, random: Random) -> bytes:
 
 
 _OF_THE_BODY: tuple[Callable[[bytes, Random], bytes], ...] = (
-    *((_other_bytes,) * 6), lambda body, _: body, lambda body, _: body, _long, _brackets,
-)  # fmt: skip
+    *((_other_bytes,) * 6),
+    lambda body, _: body,
+    lambda body, _: body,
+    _long,
+    _brackets,
+)
 
 
 def _as_http(method: str, path: str, headers: list[str], body: bytes, random: Random) -> bytes:

@@ -16,12 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from openvino import opset13 as op
 
 Files = dict[str, bytes]
-OUTSIDE = (
-    "/etc/hostname",
-    "../../../../../../etc/hostname",
-    "../../secret/weights.bin",
-    "/dev/zero",
-)
+OUTSIDE = ("/etc/hostname", "../../../../../../etc/hostname", "../../secret/weights.bin", "/dev/zero")
 
 
 @dataclass(frozen=True)
@@ -45,9 +40,7 @@ def _io(batched: bool) -> str:
 def _network() -> onnx.ModelProto:
     """y = softmax(relu(x w + b) v), with nodes, weights and attributes to damage."""
     random = np.random.default_rng(0)
-    weights = {
-        "w": random.standard_normal((4, 8)), "b": random.standard_normal(8), "v": random.standard_normal((8, 3)),
-    }  # fmt: skip
+    weights = {"w": random.standard_normal((4, 8)), "b": random.standard_normal(8), "v": random.standard_normal((8, 3))}
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["xw"]),
         helper.make_node("Add", ["xw", "b"], ["sum"]),
@@ -60,10 +53,7 @@ def _network() -> onnx.ModelProto:
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
-        [
-            numpy_helper.from_array(value.astype(np.float32), name)
-            for name, value in weights.items()
-        ],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -79,12 +69,8 @@ def _sound(backend: str) -> tuple[tuple[str, bytes], ...]:
     y = op.softmax(op.relu(op.matmul(x, op.constant(weights), False, False)), 1)
     y.output(0).set_names({"y"})
     with TemporaryDirectory() as folder:
-        openvino.save_model(
-            openvino.Model([y], [x]), Path(folder) / "model.xml", compress_to_fp16=False
-        )
-        return tuple(
-            (name, (Path(folder) / name).read_bytes()) for name in ("model.xml", "model.bin")
-        )
+        openvino.save_model(openvino.Model([y], [x]), Path(folder) / "model.xml", compress_to_fp16=False)
+        return tuple((name, (Path(folder) / name).read_bytes()) for name in ("model.xml", "model.bin"))
 
 
 def _bytes_changed(random: Random, data: bytes) -> bytes:
@@ -124,28 +110,14 @@ def no_model(random: Random, files: Files) -> Files:
     noise = random.randbytes(random.randint(0, 400))
     page = b"<html><body>404 Not Found</body></html>"
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"
-    return {
-        **files,
-        name: random.choice([noise, page, pointer, b"PK\x03\x04" + noise, b"{}", b"<net></net>"]),
-    }
+    return {**files, name: random.choice([noise, page, pointer, b"PK\x03\x04" + noise, b"{}", b"<net></net>"])}
 
 
 def numbers_changed(random: Random, files: Files) -> Files:
     """An IR's sizes, offsets, identifiers and types, or the text of an ONNX file's names."""
     name = sorted(files)[-1]
     text = files[name]
-    odd = [
-        b"-1",
-        b"0",
-        b"99999999999999999999",
-        b"4294967296",
-        b"f64",
-        b"i4",
-        b"string",
-        b"NaN",
-        b"",
-        b"\xff",
-    ]
+    odd = [b"-1", b"0", b"99999999999999999999", b"4294967296", b"f64", b"i4", b"string", b"NaN", b"", b"\xff"]
     words = [b"4", b"3", b"0", b"1", b"f32", b"FP32", b"Relu", b"MatMul", b"x", b"y", b"w"]
     for _ in range(random.randint(1, 3)):
         word = random.choice([each for each in words if each in text] or [text[:1]])
@@ -180,15 +152,11 @@ def graph_changed(random: Random, files: Files) -> Files:
     elif kind == 6:
         node = random.choice(graph.node)
         # No Conv: with one input OpenVINO 2026.4's reader of ONNX files ends the process.
-        node.op_type = random.choice(
-            ["Loop", "If", "Reshape", "NoSuchOperator", "", "Constant", "Gather"]
-        )
+        node.op_type = random.choice(["Loop", "If", "Reshape", "NoSuchOperator", "", "Constant", "Gather"])
         node.domain = random.choice(["", "com.microsoft", "no.such.domain"])
     elif kind == 7:
         node = random.choice(graph.node)
-        node.attribute.append(
-            helper.make_attribute("axis", random.choice([-(2**62), -9, 9, 2**62]))
-        )
+        node.attribute.append(helper.make_attribute("axis", random.choice([-(2**62), -9, 9, 2**62])))
     else:
         repeated = [node for node in graph.node for _ in range(random.randint(0, 2))]
         del graph.node[:]
@@ -204,10 +172,7 @@ def data_outside(random: Random, files: Files) -> Files:
     weight.data_location = TensorProto.EXTERNAL
     told = {"location": random.choice(OUTSIDE)}
     if random.random() < 0.5:
-        told |= {
-            "offset": str(random.choice([0, 1, -1, 2**62])),
-            "length": str(random.choice([1, 32, -1, 2**62])),
-        }
+        told |= {"offset": str(random.choice([0, 1, -1, 2**62])), "length": str(random.choice([1, 32, -1, 2**62]))}
     for key, value in told.items():
         weight.external_data.add(key=key, value=value)
     return {"model.onnx": model.SerializeToString()}

@@ -66,9 +66,7 @@ class Sender:
 
     def close(self) -> None:
         """Give back the region and the connection."""
-        self._stub.SystemSharedMemoryUnregister(
-            service_pb2.SystemSharedMemoryUnregisterRequest(name=self._name)
-        )
+        self._stub.SystemSharedMemoryUnregister(service_pb2.SystemSharedMemoryUnregisterRequest(name=self._name))
         self._region.close()
         self._region.unlink()
         self._channel.close()
@@ -95,9 +93,16 @@ class Sender:
 
     def _damage(self, random: Random, request: Any, tensor: Any) -> None:
         damage = random.choice(
-            [self._sizes, self._datatype, self._content, self._names, self._shared_input,
-             self._shared_output, self._parameters]
-        )  # fmt: skip
+            [
+                self._sizes,
+                self._datatype,
+                self._content,
+                self._names,
+                self._shared_input,
+                self._shared_output,
+                self._parameters,
+            ]
+        )
         damage(random, request, tensor)
 
     def _sizes(self, random: Random, request: Any, tensor: Any) -> None:
@@ -147,9 +152,7 @@ class Sender:
 
     def _region_at(self, random: Random, parameters: Any) -> None:
         # Not below 0: Triton 2.51 lets the sum of place and size overflow, and dies of BYTES there itself.
-        parameters["shared_memory_region"].string_param = random.choice(
-            [self._name, self._name, "none"]
-        )
+        parameters["shared_memory_region"].string_param = random.choice([self._name, self._name, "none"])
         parameters["shared_memory_offset"].int64_param = random.choice(
             [0, 0, 1, 3, 8, 64, REGION_BYTES - 8, REGION_BYTES, 2**62]
         )
@@ -167,9 +170,7 @@ class Sender:
         self._region_at(random, request.outputs[0].parameters)
 
     def _parameters(self, random: Random, request: Any, tensor: Any) -> None:
-        name = random.choice(
-            ["priority", "timeout", "sequence_id", "sequence_start", "odd", "triton_x"]
-        )
+        name = random.choice(["priority", "timeout", "sequence_id", "sequence_start", "odd", "triton_x"])
         request.parameters[name].int64_param = random.choice([0, 1, -1, 2**62])
 
     def _is_right(self, request: Any, answer: Any) -> bool:

@@ -59,9 +59,7 @@ class Proxy:
         with self.connect(within_s) as connection:
             return exchange(connection, data, method=data.split(b" ", 1)[0].decode("latin-1"))
 
-    def ask(
-        self, method: str, path: str, *headers: str, body: bytes | None = None, host: str = "localhost"
-    ) -> Answer:  # fmt: skip
+    def ask(self, method: str, path: str, *headers: str, body: bytes | None = None, host: str = "localhost") -> Answer:
         """One request of HTTP/1.1, with a Content-Length where there is a body."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", *headers]
         if body is not None:
@@ -92,16 +90,18 @@ def exchange(connection: socket.socket, data: bytes, method: str = "POST") -> An
 
 @contextlib.contextmanager
 def open_proxy(
-    project: Path, folder: Path, limits: RestLimits | None = None,
-    hosts: Sequence[str] = (), origins: Sequence[str] = (), **options: Any,
-) -> Iterator[Proxy]:  # fmt: skip
+    project: Path,
+    folder: Path,
+    limits: RestLimits | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    **options: Any,
+) -> Iterator[Proxy]:
     """Envoy before the socket in a folder, as `serve` starts it."""
     binary = find_envoy(project / ".venv-server")
     assert binary is not None, "make setup"
     port = check_free("127.0.0.1", 0)
-    config = envoy_config(
-        "127.0.0.1", port, SOCKET, limits or RestLimits(), hosts, origins, **options
-    )
+    config = envoy_config("127.0.0.1", port, SOCKET, limits or RestLimits(), hosts, origins, **options)
     (folder / "proxy.json").write_text(json.dumps(config))
     log = folder / "proxy.log"
     with log.open("wb") as opened:

@@ -37,8 +37,14 @@ MAY_GROW_SHARE = 0.05
 """Of what all processes have after a warm-up as long as the campaign: most of the allocator's jumps are over then."""
 
 GRPC_STATUSES = {
-    "OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "INTERNAL",
-}  # fmt: skip
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "RESOURCE_EXHAUSTED",
+    "INTERNAL",
+}
 """What Triton answers a client's mistakes with: INTERNAL too, for some."""
 
 
@@ -86,8 +92,7 @@ class Memory:
     def _now(self) -> dict[str, tuple[int, int]]:
         """Bytes of each, and of its children."""
         return {
-            name: (resident(pid), sum(resident(child) for child in children(pid)))
-            for name, pid in self._pids.items()
+            name: (resident(pid), sum(resident(child) for child in children(pid))) for name, pid in self._pids.items()
         }
 
 

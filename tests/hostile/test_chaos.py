@@ -23,10 +23,7 @@ def test_no_answer_is_wrong_and_every_failure_has_its_fault(project: Path, tmp_p
     code = main(["chaos", "--repository", str(repository), *arguments])
     found = json.loads(file.read_text())
     assert len(found["faults"]) == 3
-    assert {name: found[name] for name in ("wrong", "unexplained")} == {
-        "wrong": [],
-        "unexplained": [],
-    }
+    assert {name: found[name] for name in ("wrong", "unexplained")} == {"wrong": [], "unexplained": []}
     assert {each["name"]: each["rounds"] for each in found["ratios"] if not each["holds"]} == {}
     assert code == 0
     assert sum(found["answers"].values()) > 100

@@ -32,9 +32,7 @@ CLOSED: dict[str, Any] = {
     "RepositoryModelLoad": service_pb2.RepositoryModelLoadRequest(model_name="wide"),
     "RepositoryModelUnload": service_pb2.RepositoryModelUnloadRequest(model_name="wide"),
     "SystemSharedMemoryStatus": service_pb2.SystemSharedMemoryStatusRequest(),
-    "SystemSharedMemoryRegister": service_pb2.SystemSharedMemoryRegisterRequest(
-        name="mine", key="/any", byte_size=8
-    ),
+    "SystemSharedMemoryRegister": service_pb2.SystemSharedMemoryRegisterRequest(name="mine", key="/any", byte_size=8),
     "SystemSharedMemoryUnregister": service_pb2.SystemSharedMemoryUnregisterRequest(),
     "CudaSharedMemoryStatus": service_pb2.CudaSharedMemoryStatusRequest(),
     "CudaSharedMemoryRegister": service_pb2.CudaSharedMemoryRegisterRequest(name="mine"),
@@ -60,9 +58,7 @@ def stub(address: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("method", sorted(CLOSED))
 @pytest.mark.parametrize("key", [None, "", "0" * 48, "{admin-key}", "off-{admin-key}"])
-def test_calls_that_change_the_server_need_the_key(
-    target: Target, method: str, key: str | None
-) -> None:
+def test_calls_that_change_the_server_need_the_key(target: Target, method: str, key: str | None) -> None:
     """Without the key of this run each is refused, and nothing happens."""
     metadata = () if key is None else ((KEY_HEADER, key),)
     with stub(target.endpoint.grpc) as service:
@@ -114,36 +110,22 @@ def test_the_key_is_in_a_file_of_its_owner_alone(target: Target) -> None:
 
 def test_the_key_is_in_no_argument_and_no_environment(target: Target) -> None:
     """Neither of tritonserver, nor of its supervisor and its stubs: any user may read arguments."""
-    supervisor = int(
-        Path(f"/proc/{target.endpoint.pid}/stat").read_text().rpartition(")")[2].split()[1]
-    )
+    supervisor = int(Path(f"/proc/{target.endpoint.pid}/stat").read_text().rpartition(")")[2].split()[1])
     for pid in (target.endpoint.pid, supervisor, *children(target.endpoint.pid)):
         for name in ("cmdline", "environ"):
-            assert (
-                target.endpoint.admin_key.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
-            )
+            assert target.endpoint.admin_key.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
 
 
 def test_what_the_server_makes_is_for_its_owner_alone(target: Target) -> None:
     """Regions of its stubs in shared memory, sockets, logs: no bit for group or others."""
     made = [Path("/dev/shm") / words[2] for words in stub_words(target.endpoint.pid)]  # noqa: S108
     assert made
-    made += [
-        path
-        for path in target.run_folder.rglob("*")
-        if not path.is_relative_to(target.run_folder / "backends")
-    ]
+    made += [path for path in target.run_folder.rglob("*") if not path.is_relative_to(target.run_folder / "backends")]
     assert {path.name for path in made} >= {"http.sock", "metrics.sock", "server.log", "admin-key"}
-    open_to_others = {
-        str(path): oct(path.stat().st_mode) for path in made if path.stat().st_mode & 0o077
-    }
+    open_to_others = {str(path): oct(path.stat().st_mode) for path in made if path.stat().st_mode & 0o077}
     assert not open_to_others
     for pid in (target.endpoint.pid, *children(target.endpoint.pid)):
-        umask = [
-            line
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-            if line.startswith("Umask")
-        ]
+        umask = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Umask")]
         assert umask == ["Umask:\t0077"]
 
 
@@ -184,11 +166,7 @@ def test_metrics_are_served_and_nothing_else(target: Target) -> None:
     url = f"http://{target.endpoint.metrics}"
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         assert b"nv_inference_request_success" in answer.read()
-    for path, method, status in (
-        ("/", "GET", 404),
-        ("/v2/health/ready", "GET", 404),
-        ("/metrics", "POST", 405),
-    ):
+    for path, method, status in (("/", "GET", 404), ("/v2/health/ready", "GET", 404), ("/metrics", "POST", 405)):
         request = urllib.request.Request(f"{url}{path}", method=method)
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(request, timeout=10)
@@ -205,7 +183,7 @@ def test_metrics_are_served_and_nothing_else(target: Target) -> None:
         b"POST /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n0\r\n" * 100_000,
         b"",
     ],
-)  # fmt: skip
+)
 def test_the_proxy_to_the_metrics_takes_no_harm(target: Target, sent: bytes) -> None:
     """Heads without end, noise, bodies of many chunks, silence: the next scrape is answered."""
     host, port = target.endpoint.metrics.split(":")
@@ -213,9 +191,7 @@ def test_the_proxy_to_the_metrics_takes_no_harm(target: Target, sent: bytes) -> 
         # It hangs up as soon as it has seen enough.
         with suppress(OSError):
             connection.sendall(sent)
-        with urllib.request.urlopen(
-            f"http://{target.endpoint.metrics}/metrics", timeout=10
-        ) as answer:
+        with urllib.request.urlopen(f"http://{target.endpoint.metrics}/metrics", timeout=10) as answer:
             assert answer.status == 200
 
 

@@ -64,9 +64,7 @@ def test_classes_of_numbers_are_answered(target: Target) -> None:
 @pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 31, 1 << 32, (1 << 32) + 1, (1 << 63) - 1])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("model", ["wide", "queued", "both", "mixed"])
-def test_impossible_shapes_are_refused_in_words(
-    target: Target, model: str, axis: int, size: int
-) -> None:
+def test_impossible_shapes_are_refused_in_words(target: Target, model: str, axis: int, size: int) -> None:
     """A batch of 2^32 was cut to one of none and never answered; a negative size became one near 2^64."""
     shape = [1, 0]
     shape[axis] = size
@@ -81,9 +79,7 @@ def test_a_stream_that_wants_strict_errors_harms_nobody(target: Target) -> None:
     with stub(target.endpoint.grpc) as service:
         for _ in range(50):
             answers = list(
-                service.ModelStreamInfer(
-                    iter([wrong] * 4), timeout=30, metadata=(("triton_grpc_error", "true"),)
-                )
+                service.ModelStreamInfer(iter([wrong] * 4), timeout=30, metadata=(("triton_grpc_error", "true"),))
             )
             assert [bool(answer.error_message) for answer in answers] == [True] * 4
     unharmed(target)

@@ -52,9 +52,14 @@ class Door:
         _, self.key = add_key(self.folder / "keys.json", "hostile")
         self.said: list[str] = []
         settings = StackSettings(
-            root, root / "model_repository", replicas=1, gateway=self.folder, prometheus=False, redis=False,
+            root,
+            root / "model_repository",
+            replicas=1,
+            gateway=self.folder,
+            prometheus=False,
+            redis=False,
             on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
-        )  # fmt: skip
+        )
         self.stack = Stack(settings).__enter__()
         self._watcher = threading.Thread(target=self.stack.watch)
         self._watcher.start()
@@ -177,8 +182,7 @@ def test_nonsense_over_grpc(door: Door) -> None:
     authority = (door.folder / "tls" / "ca.crt").read_bytes()
     models = [name for name in EVERY_KIND if name != "cached"]
     callers = [
-        grpc_requests.Sender(door.stack.address, models, authority=authority, key=door.key)
-        for _ in range(CALLERS)
+        grpc_requests.Sender(door.stack.address, models, authority=authority, key=door.key) for _ in range(CALLERS)
     ]
     storm(callers, WARM_UP, seed=10)
     memory = Memory(slack=16 << 20, **door.pids)
@@ -187,9 +191,15 @@ def test_nonsense_over_grpc(door: Door) -> None:
         caller.close()
     print(f"{sum(statuses.values())} requests over gRPC: {dict(statuses)}")  # noqa: T201
     assert set(statuses) <= {
-        "OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "INTERNAL",
+        "OK",
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "UNAVAILABLE",
+        "UNIMPLEMENTED",
+        "RESOURCE_EXHAUSTED",
+        "INTERNAL",
         "PERMISSION_DENIED",
-    }, statuses  # fmt: skip
+    }, statuses
     assert statuses["OK"]
     memory.has_hardly_grown()
     door.serves()
@@ -197,10 +207,7 @@ def test_nonsense_over_grpc(door: Door) -> None:
 
 def test_nonsense_over_rest(door: Door) -> None:
     """The same over REST, through TLS and key."""
-    callers = [
-        http_requests.Sender(door.stack.address, context=door.context, key=door.key)
-        for _ in range(CALLERS)
-    ]
+    callers = [http_requests.Sender(door.stack.address, context=door.context, key=door.key) for _ in range(CALLERS)]
     storm(callers, WARM_UP, seed=12)
     memory = Memory(slack=16 << 20, **door.pids)
     statuses = storm(callers, REQUESTS, seed=13)
@@ -219,10 +226,7 @@ def test_nonsense_instead_of_tls(door: Door) -> None:
     host, _, port = door.stack.address.rpartition(":")
     for length in (1, 5, 100, 5000):
         for _ in range(25):
-            with (
-                socket.create_connection((host, int(port)), 60) as connection,
-                contextlib.suppress(OSError),
-            ):
+            with socket.create_connection((host, int(port)), 60) as connection, contextlib.suppress(OSError):
                 connection.sendall(random.bytes(length))
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(1000):

@@ -26,15 +26,7 @@ from tests.hostile.native_models import Damaged, damaged, is_outside
 from tests.hostile.native_requests import Network, Sender
 from tests.server.conftest import native
 from tests.server.test_padding import parameter
-from tests.server.test_python_backends import (
-    Running,
-    ask,
-    identity,
-    start_triton,
-    tensors,
-    through,
-    write_model,
-)
+from tests.server.test_python_backends import Running, ask, identity, start_triton, tensors, through, write_model
 
 __all__ = ["native"]  # a fixture
 
@@ -45,8 +37,15 @@ MODELS = ROUNDS or 150
 REQUESTS = ROUNDS or 1500
 CALLERS = 2
 STATUSES = {
-    "OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNSENT",
-}  # fmt: skip
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "RESOURCE_EXHAUSTED",
+    "INTERNAL",
+    "UNSENT",
+}
 BATCH = "max_batch_size: 4\n"
 MERGING = "dynamic_batching { max_queue_delay_microseconds: 500 }\n"
 PADS = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }\n'
@@ -112,9 +111,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def triton(
-    native: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def triton(native: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with the sound networks; others are loaded when asked for."""
     names = [network.name for network in NETWORKS]
     flags = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
@@ -179,9 +176,7 @@ def test_damaged_networks(triton: Running, repository: Path, backend: str) -> No
 
 def test_damaged_requests(triton: Running) -> None:
     """Each gets an error that is Triton's or the right answer; none is missing, and the process is the same."""
-    senders = [
-        Sender(triton.address, NETWORKS, f"tk_test_{uuid.uuid4().hex[:12]}") for _ in range(CALLERS)
-    ]
+    senders = [Sender(triton.address, NETWORKS, f"tk_test_{uuid.uuid4().hex[:12]}") for _ in range(CALLERS)]
 
     def run(number: int) -> Counter[str]:
         random = Random(number)

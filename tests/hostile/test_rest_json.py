@@ -70,7 +70,7 @@ def with_parameters(**parameters: object) -> dict[str, Any]:
         with_tensor(shape=[0], data=[]),
         with_tensor(shape=[], data=[1]),
         with_tensor(datatype="BOOL", data=[True, False]),
-        with_tensor(datatype="BYTES", data=["[[[[", "a\\\"]\u2028\u0000\ud83d\ude00"]),
+        with_tensor(datatype="BYTES", data=["[[[[", 'a\\"]\u2028\u0000\ud83d\ude00']),
         with_tensor(datatype="INT8", data=[-128, 127]),
         with_tensor(datatype="UINT8", data=[0, 255]),
         with_tensor(datatype="INT64", data=[-(1 << 63), (1 << 63) - 1]),
@@ -78,7 +78,7 @@ def with_parameters(**parameters: object) -> dict[str, Any]:
         with_tensor(datatype="FP16", data=None, parameters={"binary_data_size": 4}),
         {"inputs": [TENSOR | {"name": str(number)} for number in range(256)]},
     ],
-)  # fmt: skip
+)
 def test_right_requests_pass(proxy: Proxy, upstream: Upstream, request_: object) -> None:
     """Everything that the protocol has reaches Triton unchanged."""
     body = json.dumps(request_).encode()
@@ -141,7 +141,7 @@ def test_right_requests_pass(proxy: Proxy, upstream: Upstream, request_: object)
         (with_parameters(timeout=-1), "parameters.timeout: found -1"),
         ({"inputs": [], **{str(number): 1 for number in range(300)}}, "found more members"),
     ],
-)  # fmt: skip
+)
 def test_what_triton_would_call_its_own_fault_is_named(
     proxy: Proxy, upstream: Upstream, request_: object, words: str
 ) -> None:
@@ -175,10 +175,8 @@ def test_what_triton_would_call_its_own_fault_is_named(
         (b'{"inputs":[],"a":[1,}', "wanted a value of JSON"),
         (b'{"inputs":[],"a":[1}', "a comma or ]"),
     ],
-)  # fmt: skip
-def test_what_is_no_json_is_refused(
-    proxy: Proxy, upstream: Upstream, body: bytes, words: str
-) -> None:
+)
+def test_what_is_no_json_is_refused(proxy: Proxy, upstream: Upstream, body: bytes, words: str) -> None:
     """With the byte at which it stops to be."""
     answer = proxy.infer(body)
     assert answer.status == 400
@@ -187,9 +185,7 @@ def test_what_is_no_json_is_refused(
 
 
 @pytest.mark.parametrize("bracket", [b"[", b'{"a":'])
-def test_deep_brackets_are_refused_wherever_they_are(
-    proxy: Proxy, upstream: Upstream, bracket: bytes
-) -> None:
+def test_deep_brackets_are_refused_wherever_they_are(proxy: Proxy, upstream: Upstream, bracket: bytes) -> None:
     """150 kB of brackets, which end Triton's front end, in each place that holds any value."""
     deep = bracket * (150_000 // len(bracket))
     for before, verb in (
@@ -222,12 +218,9 @@ def test_the_depth_that_may_be(proxy: Proxy, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["-1", "100", "18446744073709551616", "1e1", "0x1", "", "1 2", "1,1", "13 ", "\t5", "+5"],
+    "value", ["-1", "100", "18446744073709551616", "1e1", "0x1", "", "1 2", "1,1", "13 ", "\t5", "+5"]
 )
-def test_the_length_of_the_json_is_read_strictly(
-    proxy: Proxy, upstream: Upstream, value: str
-) -> None:
+def test_the_length_of_the_json_is_read_strictly(proxy: Proxy, upstream: Upstream, value: str) -> None:
     """A length that is none, or longer than the body, is refused, or read as the JSON that it cuts off."""
     answer = proxy.infer(b'{"inputs":[]}', f"{HEADER}: {value}")
     if value.strip() == "13":
@@ -245,9 +238,7 @@ def test_two_lengths_of_the_json_are_refused(proxy: Proxy, upstream: Upstream) -
 
 
 @pytest.mark.parametrize("options", [f"close, {HEADER}", f"keep-alive, {HEADER.lower()}, TE"])
-def test_the_length_cannot_be_taken_away_on_the_way(
-    proxy: Proxy, upstream: Upstream, options: str
-) -> None:
+def test_the_length_cannot_be_taken_away_on_the_way(proxy: Proxy, upstream: Upstream, options: str) -> None:
     """Named in Connection, the header either counts for both or for none: brackets stay unread by Triton."""
     body = b'{"inputs":[]}'
     answer = proxy.infer(body + b"[" * 150_000, f"{HEADER}: {len(body)}", f"Connection: {options}")
@@ -287,7 +278,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | WORDS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 def is_json(text: str) -> bool:
@@ -305,8 +296,10 @@ def is_json(text: str) -> bool:
 
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(value=st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4),
-       places=st.lists(st.tuples(st.integers(0, 400), WORDS, st.integers(0, 2)), max_size=2))  # fmt: skip
+@given(
+    value=st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4),
+    places=st.lists(st.tuples(st.integers(0, 400), WORDS, st.integers(0, 2)), max_size=2),
+)
 @example(value={"a": 1}, places=[(5, "", 1)])
 @example(value={"a": None}, places=[(2, '\\"', 0)])
 def test_the_reader_agrees_with_pythons(

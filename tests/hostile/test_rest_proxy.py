@@ -12,15 +12,7 @@ from pathlib import Path
 import hpack
 import pytest
 
-from tests.hostile.rest_proxy import (
-    JSON,
-    Answer,
-    Proxy,
-    Upstream,
-    exchange,
-    open_proxy,
-    upstream_in,
-)
+from tests.hostile.rest_proxy import JSON, Answer, Proxy, Upstream, exchange, open_proxy, upstream_in
 from tritonkit.serve.core.rest import RestLimits
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
@@ -29,9 +21,14 @@ GOOD = b'{"inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1,2]}]}'
 HEAD = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n".encode()
 
 SMALL = RestLimits(
-    max_request_bytes=1 << 20, max_json_bytes=64 << 10, header_time_s=0.5, request_time_s=1.0,
-    response_time_s=1.0, max_requests=2, max_waiting_requests=1,
-)  # fmt: skip
+    max_request_bytes=1 << 20,
+    max_json_bytes=64 << 10,
+    header_time_s=0.5,
+    request_time_s=1.0,
+    response_time_s=1.0,
+    max_requests=2,
+    max_waiting_requests=1,
+)
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +97,7 @@ def refused(answer: Answer, status: int, words: str, upstream: Upstream) -> None
         ("POST", "/v2/models/m/generate?x=/infer"),
     ],
 )
-def test_inference_and_questions_pass(
-    proxy: Proxy, upstream: Upstream, method: str, path: str
-) -> None:
+def test_inference_and_questions_pass(proxy: Proxy, upstream: Upstream, method: str, path: str) -> None:
     """What clients of a model need reaches Triton as it was sent."""
     body = GOOD if method == "POST" else None
     answer = proxy.ask(method, path, JSON, body=body)
@@ -149,9 +144,7 @@ def test_inference_and_questions_pass(
         ("CONNECT", "localhost:80", 404),
     ],
 )
-def test_all_else_is_closed(
-    proxy: Proxy, upstream: Upstream, method: str, path: str, status: int
-) -> None:
+def test_all_else_is_closed(proxy: Proxy, upstream: Upstream, method: str, path: str, status: int) -> None:
     """What changes the server, and every path that is not known, ends here however it is spelled."""
     answer = proxy.ask(method, path, "admin-key: secret", JSON, body=None)
     assert answer.status == status
@@ -172,9 +165,7 @@ def test_all_else_is_closed(
         ("http://localhost/v2", "/v2"),
     ],
 )
-def test_a_path_reaches_triton_in_its_one_spelling(
-    proxy: Proxy, upstream: Upstream, sent: str, received: str
-) -> None:
+def test_a_path_reaches_triton_in_its_one_spelling(proxy: Proxy, upstream: Upstream, sent: str, received: str) -> None:
     """Triton sees the path that the rules were held against."""
     assert proxy.ask("GET", sent).status == 200
     assert upstream.seen[0].line == f"GET {received} HTTP/1.1"
@@ -190,19 +181,21 @@ def test_the_admin_key_is_nobodys_to_send(proxy: Proxy, upstream: Upstream) -> N
 def test_headers_that_steer_a_proxy_are_taken_away(proxy: Proxy, upstream: Upstream) -> None:
     """Envoy obeys none, and Triton sees none: callers on loopback are strangers like any."""
     steering = {
-        "x-envoy-max-retries": "9", "x-envoy-retry-on": "retriable-status-codes", "x-envoy-original-path": "/x",
-        "x-envoy-retriable-status-codes": "200", "x-forwarded-for": "10.0.0.1", "x-forwarded-host": "elsewhere",
-        "forwarded": "for=10.0.0.1", "triton-grpc-protocol-admin-key": "x", "x-request-id": "x",
+        "x-envoy-max-retries": "9",
+        "x-envoy-retry-on": "retriable-status-codes",
+        "x-envoy-original-path": "/x",
+        "x-envoy-retriable-status-codes": "200",
+        "x-forwarded-for": "10.0.0.1",
+        "x-forwarded-host": "elsewhere",
+        "forwarded": "for=10.0.0.1",
+        "triton-grpc-protocol-admin-key": "x",
+        "x-request-id": "x",
         "x-client-trace-id": "x",
-    }  # fmt: skip
+    }
     sent = [f"{name}: {value}" for name, value in steering.items()]
     assert proxy.ask("GET", "/v2", *sent).status == 200
     (seen,) = upstream.seen
-    assert {name for name, _ in seen.headers} == {
-        "host",
-        "x-forwarded-proto",
-        "x-envoy-external-address",
-    }
+    assert {name for name, _ in seen.headers} == {"host", "x-forwarded-proto", "x-envoy-external-address"}
 
 
 def test_answers_do_not_say_what_serves(proxy: Proxy, upstream: Upstream) -> None:
@@ -214,9 +207,7 @@ def test_answers_do_not_say_what_serves(proxy: Proxy, upstream: Upstream) -> Non
 
 
 @pytest.mark.parametrize("verb", ["infer", "generate"])
-def test_a_body_in_very_many_chunks_reaches_triton_in_one(
-    proxy: Proxy, upstream: Upstream, verb: str
-) -> None:
+def test_a_body_in_very_many_chunks_reaches_triton_in_one(proxy: Proxy, upstream: Upstream, verb: str) -> None:
     """A chunk for each byte (Triton's front end dies of 600,000) becomes a body with its length."""
     body = GOOD + b" " * 600_000
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
@@ -250,7 +241,7 @@ def test_a_get_brings_no_body(proxy: Proxy, upstream: Upstream) -> None:
         (b": b\r\nContent-Length: 2\r\n\r\n{}", 400, ""),
         (b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 403, "upgrade_failed"),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_two_could_read_differently_is_refused(
     proxy: Proxy, upstream: Upstream, head: bytes, status: int, words: str
 ) -> None:
@@ -269,9 +260,7 @@ def test_a_request_that_two_could_read_differently_is_refused(
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64, 0),
     ],
 )
-def test_only_two_versions_of_http_are_spoken(
-    proxy: Proxy, upstream: Upstream, data: bytes, status: int
-) -> None:
+def test_only_two_versions_of_http_are_spoken(proxy: Proxy, upstream: Upstream, data: bytes, status: int) -> None:
     """HTTP/1.1 and HTTP/2; older ones and what is no HTTP are refused."""
     assert proxy.send(data).status == status
     assert not upstream.seen
@@ -279,13 +268,7 @@ def test_only_two_versions_of_http_are_spoken(
 
 def test_an_upgrade_to_http_2_is_overlooked(proxy: Proxy, upstream: Upstream) -> None:
     """`h2c` in a header, a way around many proxies, is answered in HTTP/1.1 and not handed on."""
-    answer = proxy.ask(
-        "GET",
-        "/v2",
-        "Connection: Upgrade, HTTP2-Settings",
-        "Upgrade: h2c",
-        "HTTP2-Settings: AAMAAABk",
-    )
+    answer = proxy.ask("GET", "/v2", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
     assert answer.status == 200
     assert upstream.seen[0].header("upgrade") is None
     assert upstream.seen[0].header("http2-settings") is None
@@ -302,20 +285,10 @@ def test_http_2_without_an_upgrade(proxy: Proxy, upstream: Upstream) -> None:
     """A client that begins with HTTP/2's preface is served by the same rules."""
 
     def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-        return (
-            struct.pack(">I", len(payload))[1:]
-            + bytes([kind, flags])
-            + struct.pack(">I", stream)
-            + payload
-        )
+        return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
     def request(stream: int, path: str) -> bytes:
-        fields = [
-            (":method", "GET"),
-            (":scheme", "http"),
-            (":authority", "localhost"),
-            (":path", path),
-        ]
+        fields = [(":method", "GET"), (":scheme", "http"), (":authority", "localhost"), (":path", path)]
         return frame(1, 0x5, stream, encoder.encode(fields))
 
     encoder, decoder, statuses = hpack.Encoder(), hpack.Decoder(), []
@@ -332,9 +305,7 @@ def test_http_2_without_an_upgrade(proxy: Proxy, upstream: Upstream) -> None:
     assert [one.line for one in upstream.seen] == ["GET /v2 HTTP/1.1"]
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "127.9.9.9", "[::1]:8000"]
-)
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "127.9.9.9", "[::1]:8000"])
 def test_the_loopbacks_names_are_known(proxy: Proxy, upstream: Upstream, host: str) -> None:
     """What a person on this machine would write is served."""
     assert proxy.ask("GET", "/v2", host=host).status == 200
@@ -342,12 +313,19 @@ def test_the_loopbacks_names_are_known(proxy: Proxy, upstream: Upstream, host: s
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "localhost.evil.example", "localhost:80@evil", "127.0.0.1.evil.example",
-     "10.0.0.1", "localhost,evil", "", "localhost:8000:1", "localhost\\.evil"],
-)  # fmt: skip
-def test_a_name_that_is_not_this_servers_is_refused(
-    proxy: Proxy, upstream: Upstream, host: str
-) -> None:
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "localhost:80@evil",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "localhost,evil",
+        "",
+        "localhost:8000:1",
+        "localhost\\.evil",
+    ],
+)
+def test_a_name_that_is_not_this_servers_is_refused(proxy: Proxy, upstream: Upstream, host: str) -> None:
     """A page whose name was made to mean this machine (DNS rebinding) tells its own name."""
     answer = proxy.ask("POST", INFER, JSON, body=GOOD, host=host)
     assert answer.status in (400, 403)
@@ -374,11 +352,7 @@ def test_any_name_can_be_allowed(own_proxy: Callable[..., tuple[Proxy, Upstream]
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:8000", ""])
 def test_web_pages_are_refused(proxy: Proxy, upstream: Upstream, origin: str) -> None:
     """A browser tells whose page sends a request; none may by default, whatever it sends."""
-    for method, path, body in (
-        ("POST", INFER, GOOD),
-        ("GET", "/v2", None),
-        ("OPTIONS", INFER, None),
-    ):
+    for method, path, body in (("POST", INFER, GOOD), ("GET", "/v2", None), ("OPTIONS", INFER, None)):
         answer = proxy.ask(method, path, JSON, f"Origin: {origin}", body=body)
         refused(answer, 403, "the Origin header", upstream)
         assert "access-control-allow-origin" not in answer.headers
@@ -405,18 +379,24 @@ def test_an_allowed_page_may_call(own_proxy: Callable[..., tuple[Proxy, Upstream
 
 @pytest.mark.parametrize(
     "kind",
-    ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "TEXT/PLAIN",
-     "text/plain, application/json", "application/json, text/plain", "application/jsonp", ""],
-)  # fmt: skip
+    [
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "text/plain",
+        "TEXT/PLAIN",
+        "text/plain, application/json",
+        "application/json, text/plain",
+        "application/jsonp",
+        "",
+    ],
+)
 def test_what_a_form_can_send_is_refused(proxy: Proxy, upstream: Upstream, kind: str) -> None:
     """A content type that needs no question before it, or an unknown one, is refused with those to use."""
     answer = proxy.ask("POST", INFER, f"Content-Type: {kind}", body=GOOD)
     refused(answer, 415, "application/json or application/octet-stream", upstream)
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json", "Application/JSON; charset=utf-8", "application/octet-stream"]
-)
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "application/octet-stream"])
 def test_the_protocols_content_types_pass(proxy: Proxy, upstream: Upstream, kind: str) -> None:
     """So does none at all, as tritonclient sends it."""
     assert proxy.ask("POST", INFER, f"Content-Type: {kind}", body=GOOD).status == 200
@@ -444,23 +424,20 @@ def test_a_long_body_is_refused(own_proxy: Callable[..., tuple[Proxy, Upstream]]
 
 def test_long_headers_are_refused(proxy: Proxy, upstream: Upstream) -> None:
     """All together, one alone, their number, and the path."""
-    for headers in (
-        ["A: " + "b" * 20_000],
-        ["A: b"] * 100,
-        [f"A{n}: " + "b" * 900 for n in range(30)],
-    ):
+    for headers in (["A: " + "b" * 20_000], ["A: b"] * 100, [f"A{n}: " + "b" * 900 for n in range(30)]):
         refused(proxy.ask("GET", "/v2", *headers), 431, "64 of 16 KiB", upstream)
     refused(proxy.ask("GET", "/v2?" + "a" * 20_000), 431, "64 of 16 KiB", upstream)
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"GET /v2 HTTP/1.1\r\nHost: loc", HEAD + b"Content-Length: 100\r\n\r\n{",
-     HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"],
-)  # fmt: skip
-def test_slow_senders_are_ended(
-    own_proxy: Callable[..., tuple[Proxy, Upstream]], data: bytes
-) -> None:
+    [
+        b"GET /v2 HTTP/1.1\r\nHost: loc",
+        HEAD + b"Content-Length: 100\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+    ],
+)
+def test_slow_senders_are_ended(own_proxy: Callable[..., tuple[Proxy, Upstream]], data: bytes) -> None:
     """A head or a body that never ends is answered, and its connection closed."""
     proxy, upstream = own_proxy(SMALL)
     refused(proxy.send(data), 408, "did not come within", upstream)
@@ -515,9 +492,7 @@ def test_connections_are_counted(own_proxy: Callable[..., tuple[Proxy, Upstream]
     assert set(iter(lambda: proxy.send(question).status, 200)) <= {0}
 
 
-def test_bodies_that_never_end_do_not_fill_the_memory(
-    own_proxy: Callable[..., tuple[Proxy, Upstream]],
-) -> None:
+def test_bodies_that_never_end_do_not_fill_the_memory(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
     """Bodies of 60 MiB, all kept open: memory stays near its bound, and others are served after."""
     proxy, _ = own_proxy(RestLimits(max_memory_mib=192))
     with contextlib.ExitStack() as stack:
@@ -555,14 +530,10 @@ def test_without_triton_the_answer_is_503(project: Path, tmp_path: Path) -> None
     assert answer.error == "Triton is not there, or has too much to do; try again later"
 
 
-def test_tritons_internal_error_for_wrong_json_is_the_callers(
-    proxy: Proxy, upstream: Upstream
-) -> None:
+def test_tritons_internal_error_for_wrong_json_is_the_callers(proxy: Proxy, upstream: Upstream) -> None:
     """What only the model's configuration can tell is 400, not 500; other errors stay what they are."""
     upstream.status = 500
-    upstream.answer = (
-        b'{"error":"Unable to parse \'x\': attempt to access JSON non-string as string"}'
-    )
+    upstream.answer = b'{"error":"Unable to parse \'x\': attempt to access JSON non-string as string"}'
     answer = proxy.infer({"x": 1}, verb="generate")
     assert (answer.status, answer.body) == (400, upstream.answer)
     upstream.answer = b'{"error":"the model failed"}'

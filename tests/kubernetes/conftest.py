@@ -18,10 +18,12 @@ Resource = dict[str, Any]
 RELEASED = {
     "canary": {"models": {"image": "tritonkit/models:2"}, "weight": 30},
     "gateway_api": {
-        "gateway": "public", "namespace": "gateways", "grpc_host": "grpc.example.org",
+        "gateway": "public",
+        "namespace": "gateways",
+        "grpc_host": "grpc.example.org",
         "http_host": "rest.example.org",
     },
-}  # fmt: skip
+}
 """Of values.yaml: what there is by no default."""
 
 
@@ -58,8 +60,10 @@ def kustomize(
     def built(overlay: str) -> list[Resource]:
         done = subprocess.run(
             ["kubectl", "kustomize", str(special.get(overlay, folder / "overlays" / overlay))],  # noqa: S607
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))
 

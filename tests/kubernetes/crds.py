@@ -34,9 +34,10 @@ def our_schema(kind: str) -> Schema:
     spec = {"type": "object", **known[kind]}
     fixed = {"apiVersion": {"const": spec.pop("apiVersion")}, "kind": {"const": kind}}
     whole = {
-        "type": "object", "required": ["apiVersion", "kind", "metadata", "spec"],
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
         "properties": {**fixed, "metadata": {"type": "object", "open": True}, "spec": spec},
-    }  # fmt: skip
+    }
     return {**_closed(whole), "definitions": _closed(known["definitions"])}
 
 

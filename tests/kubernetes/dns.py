@@ -44,8 +44,7 @@ class NameServer:
         found = known if kind == _A else []
         # An answer's name points at the question's.
         records = b"".join(
-            b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\x00\x04" + socket.inet_aton(each)
-            for each in found
+            b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\x00\x04" + socket.inet_aton(each) for each in found
         )
         flags = (0x8580 | (_OK if known else _NO_SUCH_NAME)).to_bytes(2)
         counts = b"\x00\x01" + len(found).to_bytes(2) + bytes(4)

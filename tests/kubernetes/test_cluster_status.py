@@ -62,20 +62,8 @@ def test_each_broken_pod_has_its_cause(deployment: str, cause: str, found: str) 
 
 
 LOGS = [
-    (
-        "triton-load",
-        "model",
-        "triton",
-        "model failed to load",
-        "model digits_network version 3: Invalid argument",
-    ),
-    (
-        "entry-not-ready",
-        "model",
-        "triton",
-        "model failed to load",
-        "model digits_network: Invalid argument",
-    ),
+    ("triton-load", "model", "triton", "model failed to load", "model digits_network version 3: Invalid argument"),
+    ("entry-not-ready", "model", "triton", "model failed to load", "model digits_network: Invalid argument"),
     ("entry-damaged", "model", "triton", "damaged repository", "tokenizer.json: 5 bytes"),
     ("entry-shm", "model", "triton", "shared memory too small", "8 MiB"),
     ("fetch-damaged", "manifest", "models", "damaged repository", "model.onnx: 5 bytes"),
@@ -111,7 +99,7 @@ def test_a_crash_shows_the_last_lines() -> None:
     assert causes_of(only("crash"))[0].details.endswith("last line")
 
 
-@pytest.mark.parametrize(("name", "cause"), [("quota", "quota exceeded"), ("strict", "Pod Security")])  # fmt: skip
+@pytest.mark.parametrize(("name", "cause"), [("quota", "quota exceeded"), ("strict", "Pod Security")])
 def test_pods_that_may_not_be_made(name: str, cause: str) -> None:
     """A quota and the Pod Security Standard come before their effect, the rollout that is stuck."""
     assert [each.cause for each in causes_of(seen(name))] == [cause, "rollout stuck"]

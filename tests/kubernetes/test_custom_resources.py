@@ -19,9 +19,15 @@ from tritonkit.deploy import Values
 Resource = dict[str, Any]
 Render = Callable[..., dict[str, str]]
 KINDS = (
-    "ScaledObject", "InterceptorRoute", "PodMonitor", "PrometheusRule", "GRPCRoute", "HTTPRoute", "ServingRuntime",
+    "ScaledObject",
+    "InterceptorRoute",
+    "PodMonitor",
+    "PrometheusRule",
+    "GRPCRoute",
+    "HTTPRoute",
+    "ServingRuntime",
     "InferenceService",
-)  # fmt: skip
+)
 KNATIVE = {"kserve": {"mode": "Knative"}, **RELEASED}
 
 
@@ -83,9 +89,17 @@ def places(spec: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 OF_PODS = {
-    "annotations", "containers", "deploymentStrategy", "initContainers", "labels", "matchLabels", "metadata",
-    "securityContext", "topologySpreadConstraints", "volumes",
-}  # fmt: skip
+    "annotations",
+    "containers",
+    "deploymentStrategy",
+    "initContainers",
+    "labels",
+    "matchLabels",
+    "metadata",
+    "securityContext",
+    "topologySpreadConstraints",
+    "volumes",
+}
 
 
 @pytest.mark.needs("crds")
@@ -105,20 +119,15 @@ def test_the_authors_schemas_accept_it(custom: list[Resource], kind: str) -> Non
 def test_what_kserve_makes_a_pod_of_is_one(render: Render, values: dict[str, Any]) -> None:
     """Runtime and predictor together, as KServe merges them: Kubernetes' schemas, and the restricted standard."""
     runtime, predictor = kserve(render(**values))
-    own = (
-        "minReplicas",
-        "maxReplicas",
-        "scaleMetric",
-        "scaleTarget",
-        "canaryTrafficPercent",
-        "model",
-    )
+    own = ("minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "canaryTrafficPercent", "model")
     pod = {name: value for name, value in predictor.items() if name not in own}
     pod.pop("deploymentStrategy", None)
     whole = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
         "spec": {**pod, "containers": runtime["containers"]},
-    }  # fmt: skip
+    }
     for version in VERSIONS:
         kubernetes_validate.validate(whole, version, strict=True)
     for container in [*pod["initContainers"], *runtime["containers"]]:
@@ -171,7 +180,6 @@ def test_a_metric_that_the_mode_lacks_is_refused(kserve: dict[str, Any], said: s
 def kserve(tree: dict[str, str]) -> tuple[Resource, Resource]:
     """The runtime's spec, and the predictor."""
     runtime, service = (
-        yaml.safe_load(tree[f"overlays/kserve/{name}.yaml"])["spec"]
-        for name in ("servingruntime", "inferenceservice")
+        yaml.safe_load(tree[f"overlays/kserve/{name}.yaml"])["spec"] for name in ("servingruntime", "inferenceservice")
     )
     return runtime, service["predictor"]

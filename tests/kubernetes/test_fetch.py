@@ -72,9 +72,7 @@ def test_a_folder_has_the_models_of_the_backup_and_no_others(
     assert {path: n for path, n in http_folder.asked.items() if "/blobs/" in path} == before
 
 
-def test_pods_can_be_held_to_a_backup(
-    backup: str, published: Path, http_folder: HttpFolder, tmp_path: Path
-) -> None:
+def test_pods_can_be_held_to_a_backup(backup: str, published: Path, http_folder: HttpFolder, tmp_path: Path) -> None:
     """A later one does not change what they serve; one that is not there is named."""
     publish(published, [rendered(tmp_path / "new", b"new weights", "net")])
     back_up(published, open_store(str(http_folder.folder)))
@@ -133,9 +131,7 @@ def test_from_s3(s3: str, published: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "models") == tree(published)
 
 
-def test_an_account_that_may_not_read_is_said(
-    s3: str, s3_server: str, published: Path, tmp_path: Path
-) -> None:
+def test_an_account_that_may_not_read_is_said(s3: str, s3_server: str, published: Path, tmp_path: Path) -> None:
     """The server asks from now on who calls, and does not know this one."""
     back_up(published, open_store(s3))
     _ask_for_accounts(s3_server, b"0")

@@ -40,9 +40,7 @@ Render = Callable[..., dict[str, str]]
 
 def named(resources: list[Resource], kind: str, name: str) -> Resource:
     """One resource."""
-    [found] = [
-        one for one in resources if (one["kind"], one["metadata"]["name"]) == (kind, name)
-    ]  # fmt: skip
+    [found] = [one for one in resources if (one["kind"], one["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -59,9 +57,7 @@ def test_only_the_gateway_and_named_namespaces_reach_triton(kustomize: Build) ->
     assert spec["ingress"][0] == {"ports": [{"protocol": "TCP", "port": "https"}]}
 
 
-def test_namespaces_of_clients_still_reach_triton(
-    render: Render, tmp_path: Path, kustomize: Build
-) -> None:
+def test_namespaces_of_clients_still_reach_triton(render: Render, tmp_path: Path, kustomize: Build) -> None:
     """Those that values.yaml names."""
     for path, text in render(client_namespaces=["batch"]).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +92,7 @@ def test_what_configures_the_gateway_runs_beside_it(kustomize: Build) -> None:
 
 
 @pytest.mark.parametrize(("production", "most"), [((), 3), (("hpa",), 9), (("keda", "gateway"), 9)])
-def test_limits_are_for_the_most_pods(
-    render: Render, production: tuple[str, ...], most: int
-) -> None:
+def test_limits_are_for_the_most_pods(render: Render, production: tuple[str, ...], most: int) -> None:
     """Else the gateway would refuse what pods that an autoscaler adds can take."""
     values = {"replicas": 3, "scaling": {"max": 9}, "production": production}
     assert f"--each={most}\n" in render(**values)["components/gateway/deployment.yaml"]
@@ -116,9 +110,7 @@ class Pod:
     def channel(self) -> grpc.Channel:
         """One connection."""
         authority = (self.folder / "made" / "ca.crt").read_bytes()
-        return grpc.secure_channel(
-            f"127.0.0.1:{self.port}", grpc.ssl_channel_credentials(authority)
-        )
+        return grpc.secure_channel(f"127.0.0.1:{self.port}", grpc.ssl_channel_credentials(authority))
 
     def servers(self) -> int:
         """How many it sends calls to."""
@@ -157,9 +149,7 @@ def servers() -> Iterator[list[Named]]:
 
 
 @pytest.fixture
-def pod(
-    render: Render, names: NameServer, servers: list[Named], tmp_path: Path, request: Any
-) -> Iterator[Pod]:
+def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path, request: Any) -> Iterator[Pod]:
     """What the pod's containers run, with other ports, and with this name server instead of the cluster's; keys of
     values.yaml are its parameter."""
     made = tmp_path / "made"
@@ -167,11 +157,7 @@ def pod(
     _, key = add_key(made / "keys.json", "caller")
     volume(
         tmp_path / "secrets",
-        {
-            "keys.json": made / "keys.json",
-            "tls/server.crt": made / "server.crt",
-            "tls/server.key": made / "server.key",
-        },
+        {"keys.json": made / "keys.json", "tls/server.crt": made / "server.crt", "tls/server.key": made / "server.key"},
     )
     envoy = find_envoy(SERVER)
     assert envoy is not None
@@ -181,10 +167,13 @@ def pod(
     text = render(**values)["components/gateway/deployment.yaml"]
     [config] = yaml.safe_load(text)["spec"]["template"]["spec"]["initContainers"]
     own = {
-        "--gateway": f"{tmp_path}/secrets", "--out": f"{tmp_path}/gateway", "--envoy": f"{envoy}",
-        "--listen": f"127.0.0.1:{port}", "--metrics": f"127.0.0.1:{check_free('127.0.0.1', 0)}",
+        "--gateway": f"{tmp_path}/secrets",
+        "--out": f"{tmp_path}/gateway",
+        "--envoy": f"{envoy}",
+        "--listen": f"127.0.0.1:{port}",
+        "--metrics": f"127.0.0.1:{check_free('127.0.0.1', 0)}",
         "--replica": f"triton:{to},triton:{to}",
-    }  # fmt: skip
+    }
     words = dict(each.split("=", 1) for each in config["args"] if not each.startswith("--model="))
     if "--candidate" in words:
         own["--candidate"] = words["--candidate"].replace("8001", to).replace("8000", to)
@@ -198,8 +187,7 @@ def pod(
     bootstrap["typed_dns_resolver_config"] = {
         "name": "envoy.network.dns_resolver.cares",
         "typed_config": {
-            "@type": "type.googleapis.com/"
-            "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
             "resolvers": [address],
             "dns_resolver_options": {"no_default_search_domain": True},
         },
@@ -208,9 +196,7 @@ def pod(
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            gateway_command(envoy, str(file)), cwd=run, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(gateway_command(envoy, str(file)), cwd=run, stdout=log, stderr=log)
     try:
         admin = GatewayAdmin(run)
         eventually(admin.ready, f"an Envoy that is ready: {(tmp_path / 'log').read_text()}")
@@ -221,9 +207,7 @@ def pod(
 
 
 @pytest.mark.needs("envoy")
-def test_no_call_is_lost_while_pods_come_and_go(
-    pod: Pod, names: NameServer, servers: list[Named]
-) -> None:
+def test_no_call_is_lost_while_pods_come_and_go(pod: Pod, names: NameServer, servers: list[Named]) -> None:
     """Calls of one connection go to every address of the name, a new one's included; one that leaves gets no more."""
     one, other = servers
     names.addresses["triton"].append("127.0.0.2")
@@ -249,9 +233,7 @@ CANARY = {"canary": {"models": {"image": "tritonkit/models:2"}, "weight": 30}}
 
 @pytest.mark.needs("envoy")
 @pytest.mark.parametrize("pod", [CANARY], indirect=True)
-def test_a_canary_gets_its_part_and_costs_no_call(
-    pod: Pod, names: NameServer, servers: list[Named]
-) -> None:
+def test_a_canary_gets_its_part_and_costs_no_call(pod: Pod, names: NameServer, servers: list[Named]) -> None:
     """Calls without it are answered, so are those that ask for it; once it is there it has its weight."""
     stable, canary = servers
     names.addresses["triton"].append(stable.name)

@@ -25,9 +25,7 @@ RATE = 3000.0
 
 def save(file: Path, model: str = "a", cores: int = 2, start_s: float = 30.0) -> Measured:
     """A replica that takes 1 ms and 0.5 ms for each item of a batch of up to 8."""
-    measured = Measured(
-        model, Point(GROUP, 8), {GROUP: Costs(0.001, 0.0005, 0.001)}, (8,), start_s, "a test", cores
-    )
+    measured = Measured(model, Point(GROUP, 8), {GROUP: Costs(0.001, 0.0005, 0.001)}, (8,), start_s, "a test", cores)
     measured.save(file)
     return measured
 
@@ -65,9 +63,7 @@ def test_replicas_are_those_of_the_plan(tmp_path: Path, repository: Path, found:
     assert found()[1] == Profile()
 
 
-def test_a_slow_start_that_was_measured_has_its_time(
-    tmp_path: Path, repository: Path, found: Found
-) -> None:
+def test_a_slow_start_that_was_measured_has_its_time(tmp_path: Path, repository: Path, found: Found) -> None:
     """Four times what it took, in place of ten seconds; cores are those of the measurement."""
     without = read_facts(repository, Values())
     assert (without.startup_s, without.replicas, without.unmeasured) == (90, 2, 2)
@@ -81,12 +77,7 @@ def test_a_slow_start_that_was_measured_has_its_time(
 
 def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, found: Found) -> None:
     """Those of its ensemble: a name that begins alike says nothing."""
-    models = {
-        "a": ensemble("net", "a_top"),
-        "net": ModelText(),
-        "a_top": ModelText(),
-        "a_b": ModelText(),
-    }
+    models = {"a": ensemble("net", "a_top"), "net": ModelText(), "a_top": ModelText(), "a_b": ModelText()}
     folder = write_repository(tmp_path / "models", models)
     save(tmp_path / "a.json")
     values, profile = found(expected())
@@ -111,9 +102,7 @@ def test_values_that_contradict_the_measurement_are_refused(
         read_facts(repository, values, profile)
 
 
-def test_measurements_that_do_not_fit_are_refused(
-    tmp_path: Path, repository: Path, found: Found
-) -> None:
+def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Path, found: Found) -> None:
     """Of a model that is not served, of one twice, of different machines; no measurement; a target out of reach."""
     save(tmp_path / "a.json")
     save(tmp_path / "b.json", "b", cores=4)
@@ -127,11 +116,7 @@ def test_measurements_that_do_not_fit_are_refused(
         ([expected(), expected("b")], RenderError, "measured with 4 cores"),
         ([expected("text")], UsageError, "no measurement"),
         ([expected("absent")], UsageError, "cannot be read"),
-        (
-            [expected(slo="p99=1ms")],
-            UsageError,
-            "measured.slo p99=1ms: requests that wait for no other",
-        ),
+        ([expected(slo="p99=1ms")], UsageError, "measured.slo p99=1ms: requests that wait for no other"),
     ):
         with pytest.raises(error, match=said):
             found(*entries)
@@ -152,8 +137,7 @@ def test_an_entry_that_makes_no_sense_is_refused_with_its_line(
     """By the command, before anything is rendered."""
     (tmp_path / "values.yaml").write_text(f"# first line\nmeasured: [{entry}]\n")
     error = failed(
-        tritonkit_here("deploy", "--repository", str(repository), "--out", str(tmp_path)),
-        SpecError.exit_code,
+        tritonkit_here("deploy", "--repository", str(repository), "--out", str(tmp_path)), SpecError.exit_code
     )
     assert said in error
     assert "values.yaml:2" in error

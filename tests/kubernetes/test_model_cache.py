@@ -19,9 +19,7 @@ STORE = "s3://bucket/models"
 
 
 @pytest.fixture(scope="module")
-def cached(
-    render: Render, kustomize: policies.Build, tmp_path_factory: pytest.TempPathFactory
-) -> policies.Build:
+def cached(render: Render, kustomize: policies.Build, tmp_path_factory: pytest.TempPathFactory) -> policies.Build:
     """The resources of an overlay of a tree with the cache."""
     folder = tmp_path_factory.mktemp("cached")
     shared = {"size_mib": 1000, "storage_class": "shared"}
@@ -31,8 +29,10 @@ def cached(
     def built(overlay: str) -> list[dict[str, Any]]:
         done = subprocess.run(
             ["kubectl", "kustomize", str(folder / "overlays" / overlay)],  # noqa: S607
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))
 
@@ -54,9 +54,10 @@ def test_the_init_container_shares_a_volume(cached: policies.Build, overlay: str
     assert claim["metadata"]["namespace"] == "tritonkit"
     assert claim["metadata"]["labels"]["app.kubernetes.io/part-of"] == "tritonkit"
     assert claim["spec"] == {
-        "accessModes": ["ReadWriteMany"], "storageClassName": "shared",
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "shared",
         "resources": {"requests": {"storage": "1000Mi"}},
-    }  # fmt: skip
+    }
     policies.test_pods_hold_to_the_restricted_standard(cached, overlay)
     policies.test_pods_are_guaranteed_and_watched(cached, overlay)
     for version in policies.VERSIONS:

@@ -18,13 +18,27 @@ Build = Callable[[str], list[Resource]]
 VERSIONS = ("1.32", "1.34", "1.36")
 """Minor versions of Kubernetes whose schemas everything is held against."""
 OVERLAYS = (
-    "cpu", "gpu", "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus",
-    "gateway", "canary", "gateway-api", "production",
-)  # fmt: skip
+    "cpu",
+    "gpu",
+    "hpa",
+    "keda",
+    "prometheus-adapter",
+    "scale-to-zero",
+    "monitoring",
+    "prometheus",
+    "gateway",
+    "canary",
+    "gateway-api",
+    "production",
+)
 CUSTOM = (
-    "keda.sh/v1alpha1", "http.keda.sh/v1beta1", "monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1",
-    "serving.kserve.io/v1alpha1", "serving.kserve.io/v1beta1",
-)  # fmt: skip
+    "keda.sh/v1alpha1",
+    "http.keda.sh/v1beta1",
+    "monitoring.coreos.com/v1",
+    "gateway.networking.k8s.io/v1",
+    "serving.kserve.io/v1alpha1",
+    "serving.kserve.io/v1beta1",
+)
 """APIs that Kubernetes' own schemas lack."""
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
@@ -129,9 +143,7 @@ def test_shared_memory_fits_into_the_memory_limit(kustomize: Build, overlay: str
 def test_the_end_of_a_pod_has_time_for_all_of_it(kustomize: Build) -> None:
     """The kubelet kills after the grace period, which holds preStop and the drain of entry.py."""
     entry = shipped("deploy/docker/entry.py").read_text()
-    steps = re.findall(
-        r"^(?:DRAIN_S|_ENSEMBLES_S|_FINALIZE_S|_DRAIN_DEAD_S) = ([0-9.]+)$", entry, re.MULTILINE
-    )
+    steps = re.findall(r"^(?:DRAIN_S|_ENSEMBLES_S|_FINALIZE_S|_DRAIN_DEAD_S) = ([0-9.]+)$", entry, re.MULTILINE)
     assert len(steps) == 4
     assert sum(map(float, steps)) == DRAIN_S
     [pod] = pods(kustomize("cpu"))
@@ -161,9 +173,7 @@ def test_the_namespace_denies_what_no_policy_allows(kustomize: Build) -> None:
     policies = of_kind(kustomize("cpu"), "NetworkPolicy")
     assert policies["deny-ingress"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
     spec = policies["triton"]["spec"]
-    [rule] = [
-        one for one in spec["ingress"] if {"protocol": "TCP", "port": "metrics"} in one["ports"]
-    ]
+    [rule] = [one for one in spec["ingress"] if {"protocol": "TCP", "port": "metrics"} in one["ports"]]
     [source] = rule["from"]
     assert source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == "monitoring"
     assert {port["port"] for one in spec["egress"] for port in one["ports"]} == {53}
@@ -192,6 +202,4 @@ def test_rest_is_answered_under_the_names_of_the_services(kustomize: Build) -> N
     [triton] = next(pods(resources))["containers"]
     [hosts] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
     for name in of_kind(resources, "Service"):
-        assert {name, f"{name}.tritonkit", f"{name}.tritonkit.svc.cluster.local"} <= set(
-            hosts.split()
-        )
+        assert {name, f"{name}.tritonkit", f"{name}.tritonkit.svc.cluster.local"} <= set(hosts.split())

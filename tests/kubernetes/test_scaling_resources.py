@@ -31,15 +31,7 @@ def tree() -> dict[str, str]:
 def render(values: Values) -> dict[str, str]:
     """For some repository."""
     return render_tree(
-        values,
-        Facts(
-            ContainerNeeds(2**28, 2**27, 2**30, 2**20, 2**20, 2**20, {"m": 2**20}),
-            3,
-            10**6,
-            2,
-            "a test",
-            3,
-        ),
+        values, Facts(ContainerNeeds(2**28, 2**27, 2**30, 2**20, 2**20, 2**20, {"m": 2**20}), 3, 10**6, 2, "a test", 3)
     )
 
 
@@ -84,9 +76,7 @@ def test_the_deployment_leaves_its_number_to_the_autoscaler(component: str) -> N
 
 def test_prometheus_adapter_asks_what_keda_asks() -> None:
     """Each metric that the autoscaler reads has a rule, with the query of KEDA's trigger and the same target."""
-    rules = yaml.safe_load(
-        resource("components/prometheus-adapter/rules.yaml")["data"]["config.yaml"]
-    )
+    rules = yaml.safe_load(resource("components/prometheus-adapter/rules.yaml")["data"]["config.yaml"])
     queries = {rule["name"]["as"]: rule["metricsQuery"] for rule in rules["externalRules"]}
     spec = resource("components/prometheus-adapter/horizontalpodautoscaler.yaml")["spec"]
     external = [one["external"] for one in spec["metrics"] if one["type"] == "External"]
@@ -94,10 +84,7 @@ def test_prometheus_adapter_asks_what_keda_asks() -> None:
     assert len(external) == 2
     for metric, trigger in zip(external, triggers[:2], strict=True):
         assert queries[metric["metric"]["name"]] == trigger["metadata"]["query"]
-        assert metric["target"] == {
-            "type": "AverageValue",
-            "averageValue": trigger["metadata"]["threshold"],
-        }
+        assert metric["target"] == {"type": "AverageValue", "averageValue": trigger["metadata"]["threshold"]}
 
 
 def test_requests_that_wait_for_a_pod_come_by_a_name_that_rest_answers() -> None:
@@ -164,9 +151,7 @@ def test_prometheus_is_restricted_and_sees_pods_of_its_namespace_only() -> None:
     assert container["resources"]["limits"].keys() == {"cpu", "memory"}
     role = resource("components/prometheus/role.yaml")
     assert role["kind"] == "Role"
-    assert role["rules"] == [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    ]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 
 
 @pytest.mark.parametrize(
@@ -205,9 +190,7 @@ def test_promtool_takes_configuration_and_rules(tmp_path: Path) -> None:
     data = resource("components/prometheus/configmap.yaml")["data"]
     config = yaml.safe_load(data["prometheus.yml"])
     job = config["scrape_configs"][0]
-    assert job.pop("kubernetes_sd_configs") == [
-        {"role": "pod", "namespaces": {"names": ["tritonkit"]}}
-    ]
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["tritonkit"]}}]
     job["static_configs"] = [{"targets": ["a:8002"]}]
     config["rule_files"] = [str(tmp_path / Path(file).name) for file in config["rule_files"]]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
@@ -232,9 +215,7 @@ _SERIES = """
         ("pending", {}, 0.0),
     ],
 )
-def test_what_triggers_say_of_two_replicas(
-    tmp_path: Path, query: str, series: dict[str, Any], value: float
-) -> None:
+def test_what_triggers_say_of_two_replicas(tmp_path: Path, query: str, series: dict[str, Any], value: float) -> None:
     """The worst model's ratio times two; waiting requests of both; 0 without traffic."""
     found = list(yaml.safe_load(_SERIES))
     for model, figures in series.items():

@@ -61,9 +61,12 @@ def test_images_without_a_digest_are_listed(render: Render) -> None:
     """Wherever a manifest names one; a digest reaches the manifests as it was written."""
     digest = f"registry.example.org:5000/models@sha256:{'a' * 64}"
     assert tagged(render(models={"image_volume": "models:1"}).values()) == [
-        "models:1", "prom/prometheus:v3.5.0", "tritonkit/server-gpu:0.1.0", "tritonkit/server:0.1.0",
+        "models:1",
+        "prom/prometheus:v3.5.0",
+        "tritonkit/server-gpu:0.1.0",
+        "tritonkit/server:0.1.0",
         "tritonkit/tools:0.1.0",
-    ]  # fmt: skip
+    ]
     images = dict.fromkeys(("server", "server_gpu", "tools"), digest)
     tree = render(models={"image_volume": digest}, images=images)
     assert tagged(tree.values()) == ["prom/prometheus:v3.5.0"]
@@ -86,9 +89,7 @@ def test_servers_are_pinned_unless_that_is_not_wanted(render: Render) -> None:
         ({"claim": "models"}, True),
     ],
 )
-def test_models_come_from_where_values_say(
-    render: Render, source: dict[str, str], mounted: bool
-) -> None:
+def test_models_come_from_where_values_say(render: Render, source: dict[str, str], mounted: bool) -> None:
     """Each source gives a deployment that Kubernetes' schema accepts; Triton reads a copy."""
     tree = render(models=source)
     kubernetes_validate.validate(yaml.safe_load(tree[DEPLOYMENT]), "1.34", strict=True)
@@ -140,9 +141,7 @@ def test_pods_ask_a_store_for_the_backup_and_at_the_port_that_values_name(render
         ("gateway_api: {gateway: g, grpc_host: a.b, http_host: a.b}", "two names"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_with_their_line(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_values_that_make_no_sense_are_refused_with_their_line(tmp_path: Path, text: str, said: str) -> None:
     """A secret in an address is not repeated."""
     file = tmp_path / "values.yaml"
     file.write_text(f"# first line\n{text}\n")
@@ -223,16 +222,12 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, render: Render)
 def test_repositories_that_are_none_are_refused(tmp_path: Path, repository: Path) -> None:
     """Absent, empty, and a model without a version."""
     for folder in (tmp_path / "absent", tmp_path):
-        done = tritonkit_here(
-            "deploy", "--repository", str(folder), "--out", str(tmp_path / "t"), cwd=tmp_path
-        )
+        done = tritonkit_here("deploy", "--repository", str(folder), "--out", str(tmp_path / "t"), cwd=tmp_path)
         assert str(folder) in failed(done, 2)
     model = tmp_path / "some" / "a"
     model.mkdir(parents=True)
     (model / "config.pbtxt").write_bytes((repository / "a" / "config.pbtxt").read_bytes())
-    done = tritonkit_here(
-        "deploy", "--repository", str(model.parent), "--out", str(tmp_path / "t"), cwd=tmp_path
-    )
+    done = tritonkit_here("deploy", "--repository", str(model.parent), "--out", str(tmp_path / "t"), cwd=tmp_path)
     assert "has no version" in failed(done, 3)
     assert not (tmp_path / "t").exists()
 

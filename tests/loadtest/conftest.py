@@ -30,9 +30,14 @@ def locust(*arguments: str, root: Path = PROJECT) -> subprocess.CompletedProcess
     command = [sys.executable, "-m", "locust", "-f", str(root / "loadtest" / "locustfile.py")]
     return subprocess.run(
         [*command, "--headless", "--only-summary", "--loglevel", "WARNING", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        cwd=root, env={k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")},
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+        cwd=root,
+        env={k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")},
+    )
 
 
 def free_port() -> int:

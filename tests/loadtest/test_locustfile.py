@@ -38,10 +38,18 @@ def test_a_run_that_holds_its_limits_is_exit_code_0(
     """Reports are written: HTML, CSV, and JSON with times and the verdict."""
     with serve({"digits": fake_digits()}) as address:
         done = locust(
-            *SHORT, "--host", address, "--thresholds", str(thresholds), "--html",
-            str(tmp_path / "r.html"), "--csv", str(tmp_path / "r"), "--report-json",
+            *SHORT,
+            "--host",
+            address,
+            "--thresholds",
+            str(thresholds),
+            "--html",
+            str(tmp_path / "r.html"),
+            "--csv",
+            str(tmp_path / "r"),
+            "--report-json",
             str(tmp_path / "new" / "r.json"),
-        )  # fmt: skip
+        )
     assert done.returncode == 0, done.stderr
     facts = json.loads((tmp_path / "new" / "r.json").read_text())
     assert facts["holds"]
@@ -57,18 +65,14 @@ def test_a_run_that_holds_its_limits_is_exit_code_0(
 def test_a_wrong_label_is_a_failure(serve: Any, fake_digits: FakeDigits, thresholds: Path) -> None:
     """A server that answers quickly and wrong misses; one line says how, another nothing."""
     with serve({"digits": fake_digits(right_images=400)}) as address:
-        done = locust(
-            *SHORT, "--host", address, "--thresholds", str(thresholds), "--think-time", "10ms"
-        )
+        done = locust(*SHORT, "--host", address, "--thresholds", str(thresholds), "--think-time", "10ms")
     assert done.returncode == 1
     (missed,) = said(done, "missed: ")
     assert "error rate" in missed
     assert "label ?, expected" in missed
 
 
-def test_each_missed_limit_is_one_line(
-    serve: Any, fake_digits: FakeDigits, thresholds: Path
-) -> None:
+def test_each_missed_limit_is_one_line(serve: Any, fake_digits: FakeDigits, thresholds: Path) -> None:
     """Exit code 1 and as many lines as limits were missed."""
     thresholds.write_text("models: {digits: {p50_ms: 0.001, p95_ms: 0.001, min_rate: 1000000}}")
     with serve({"digits": fake_digits()}) as address:
@@ -77,9 +81,7 @@ def test_each_missed_limit_is_one_line(
     assert len(said(done, "missed: ")) == 3
 
 
-def test_a_server_that_misreads_from_the_start_is_not_loaded(
-    serve: Any, fake_digits: FakeDigits
-) -> None:
+def test_a_server_that_misreads_from_the_start_is_not_loaded(serve: Any, fake_digits: FakeDigits) -> None:
     """One line says how many it reads right, and nothing is judged."""
     with serve({"digits": fake_digits(right_images=100)}) as address:
         done = locust(*SHORT, "--host", address)
@@ -97,9 +99,7 @@ def test_a_host_that_does_not_answer_is_one_line() -> None:
     assert line.startswith("error: 127.0.0.1:1: UNAVAILABLE")
 
 
-def test_a_server_that_goes_away_ends_the_run_with_one_line(
-    serve: Any, fake_digits: FakeDigits
-) -> None:
+def test_a_server_that_goes_away_ends_the_run_with_one_line(serve: Any, fake_digits: FakeDigits) -> None:
     """After some seconds without any answer, long before the run would have ended."""
     command = [sys.executable, "-m", "locust", "-f", str(PROJECT / "loadtest" / "locustfile.py")]
     quiet = ["--headless", "--only-summary", "--loglevel", "WARNING"]
@@ -107,9 +107,12 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(
     with serve({"digits": fake_digits(seen=seen)}) as address:
         process = subprocess.Popen(
             [*command, *quiet, *SHORT, "--host", address, "-t", "3600s"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             cwd=PROJECT,
-        )  # fmt: skip
+        )
         # The first look takes 360 images: after it the run itself has begun.
         while len(seen) < 400 and process.poll() is None:
             time.sleep(0.1)
@@ -166,9 +169,23 @@ def test_a_model_of_ones_own_is_loaded_with_its_example(serve: Any, own_model: P
     model = FakeModel({"text": ("BYTES", [1])}, {"loud": ("BYTES", [1])}, shout, max_batch_size=4)
     with serve({"shout": model}) as address:
         done = locust(
-            "TritonUser", "-u", "4", "-r", "4", "-t", "2s", "--models", "shout", "--host", address,
-            "--thresholds", "limits.yaml", "--think-time", "0ms", root=own_model,
-        )  # fmt: skip
+            "TritonUser",
+            "-u",
+            "4",
+            "-r",
+            "4",
+            "-t",
+            "2s",
+            "--models",
+            "shout",
+            "--host",
+            address,
+            "--thresholds",
+            "limits.yaml",
+            "--think-time",
+            "0ms",
+            root=own_model,
+        )
     assert done.returncode == 0, done.stderr
     assert set(heard) == {b"hello"}
     assert max(together) > 1
@@ -184,22 +201,21 @@ def test_options_have_environment_variables() -> None:
     names = ["http_host", "models", "weights", "think_time", "thresholds", "tier", "report_json"]
     given = {name: f"the-{name}" for name in names} | {"shape": "spike"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
         cwd=PROJECT / "loadtest",
         env=os.environ | {f"LOADTEST_{name.upper()}": value for name, value in given.items()},
-    )  # fmt: skip
+    )
     assert given.items() <= ast.literal_eval(done.stdout).items()
 
 
-def test_the_command_judges_and_reports(
-    serve: Any, fake_digits: FakeDigits, thresholds: Path, tmp_path: Path
-) -> None:
+def test_the_command_judges_and_reports(serve: Any, fake_digits: FakeDigits, thresholds: Path, tmp_path: Path) -> None:
     """`tritonkit load` prints the report as JSON, writes the files, and ends with 1 for a miss."""
     common = ["--users", "3", "--duration", "2s", "--json", "--thresholds", str(thresholds)]
     with serve({"digits": fake_digits()}) as address:
-        done = tritonkit(
-            "load", "digits", *common, "--address", address, "--report", str(tmp_path / "out")
-        )
+        done = tritonkit("load", "digits", *common, "--address", address, "--report", str(tmp_path / "out"))
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
         assert facts["missed"] == []
@@ -229,11 +245,15 @@ def test_the_page_is_on_loopback_and_has_a_host() -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")}
     found = [
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-            env=env | more, cwd=PROJECT / "loadtest",
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env | more,
+            cwd=PROJECT / "loadtest",
         ).stdout.splitlines()
         for more in ({}, {"LOCUST_WEB_HOST": "10.0.0.1"})
-    ]  # fmt: skip
+    ]
     assert found == [["127.0.0.1:8001 127.0.0.1", "a:1 *"], ["127.0.0.1:8001 10.0.0.1", "a:1 *"]]
 
 
@@ -248,10 +268,29 @@ def test_an_interrupt_keeps_the_figures(serve: Any, own_model: Path) -> None:
     model = FakeModel({"text": ("BYTES", [1])}, {"loud": ("BYTES", [1])}, shout, max_batch_size=4)
     with serve({"shout": model}) as address:
         load = subprocess.Popen(
-            [sys.executable, "-m", "tritonkit.cli", "load", "shout", "--users", "2", "--duration", "60s",
-             "--think-time", "5ms", "--address", address, "--json", "--thresholds", "limits.yaml"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=own_model,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "tritonkit.cli",
+                "load",
+                "shout",
+                "--users",
+                "2",
+                "--duration",
+                "60s",
+                "--think-time",
+                "5ms",
+                "--address",
+                address,
+                "--json",
+                "--thresholds",
+                "limits.yaml",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=own_model,
+        )
         eventually(lambda: len(seen) > 20, "some requests")
         load.send_signal(signal.SIGINT)
         out, err = load.communicate(timeout=PATIENCE_S)

@@ -29,12 +29,7 @@ def test_a_request_is_json_and_then_the_bytes() -> None:
     header = json.loads(call.body[:length])
     assert call.path == "/v2/models/digits/infer"
     assert header["inputs"] == [
-        {
-            "name": "image",
-            "datatype": "BYTES",
-            "shape": [1, 1],
-            "parameters": {"binary_data_size": 8},
-        }
+        {"name": "image", "datatype": "BYTES", "shape": [1, 1], "parameters": {"binary_data_size": 8}}
     ]
     assert call.body[length:] == b"\x04\x00\x00\x00\x89PNG"
 
@@ -49,10 +44,9 @@ def answer(arrays: dict[str, tuple[str, np.ndarray]]) -> tuple[bytes, int]:
     """A response's body as Triton writes it, and the length of its JSON."""
     raws = [to_raw(array, datatype) for datatype, array in arrays.values()]
     outputs = [
-        {"name": name, "datatype": datatype, "shape": array.shape,
-         "parameters": {"binary_data_size": len(raw)}}
+        {"name": name, "datatype": datatype, "shape": array.shape, "parameters": {"binary_data_size": len(raw)}}
         for (name, (datatype, array)), raw in zip(arrays.items(), raws, strict=True)
-    ]  # fmt: skip
+    ]
     header = json.dumps({"outputs": outputs}).encode()
     return b"".join([header, *raws]), len(header)
 

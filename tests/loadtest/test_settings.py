@@ -16,9 +16,13 @@ KNOWN = ["digits", "sentences"]
 def read(project: Path, host: str | None = None, **given: str | int) -> Settings:
     """The settings of a run with these options, the others as they are by default."""
     options = {
-        "http_host": "", "models": "digits,sentences", "weights": "", "think_time": "100ms",
-        "thresholds": str(project / "loadtest" / "thresholds.yaml"), "tier": "",
-    }  # fmt: skip
+        "http_host": "",
+        "models": "digits,sentences",
+        "weights": "",
+        "think_time": "100ms",
+        "thresholds": str(project / "loadtest" / "thresholds.yaml"),
+        "tier": "",
+    }
     return read_settings(SimpleNamespace(**options | given), host, KNOWN)
 
 
@@ -34,9 +38,13 @@ def test_defaults_are_a_server_on_this_machine(project: Path) -> None:
 def test_what_is_given_goes_before_the_defaults(project: Path) -> None:
     """Addresses with and without their scheme, weights of some models, no pause, one tier for all."""
     settings = read(
-        project, "grpc://triton:9001", http_host="http://triton:9000/", weights="digits=3",
-        think_time="0ms", tier="interactive",
-    )  # fmt: skip
+        project,
+        "grpc://triton:9001",
+        http_host="http://triton:9000/",
+        weights="digits=3",
+        think_time="0ms",
+        tier="interactive",
+    )
     assert (settings.address, settings.http_address) == ("triton:9001", "triton:9000")
     assert settings.weights == {"digits": 3, "sentences": 1}
     assert settings.think_time_s == 0

@@ -23,9 +23,7 @@ def filled(times: list[float]) -> Histogram:
 
 @settings(deadline=None)
 @given(TIMES, st.sampled_from([50.0, 95.0, 99.0, 100.0]))
-def test_percentiles_are_within_a_percent_of_the_nearest_rank(
-    times: list[float], percent: float
-) -> None:
+def test_percentiles_are_within_a_percent_of_the_nearest_rank(times: list[float], percent: float) -> None:
     """Held against the sorted list, for any times between 10 us and 1,000 s."""
     exact = sorted(times)[math.ceil(percent / 100 * len(times)) - 1]
     found = filled(times).percentile(percent)

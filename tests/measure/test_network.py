@@ -17,9 +17,7 @@ from tritonkit.spec import Spec
 from tritonkit.testing import FakeModel, MemoryTransport
 
 SERVED = FakeModel(
-    inputs={"x": ("FP32", [4])},
-    outputs={"y": ("FP32", [4])},
-    function=lambda given: {"y": np.maximum(given["x"], 0)},
+    inputs={"x": ("FP32", [4])}, outputs={"y": ("FP32", [4])}, function=lambda given: {"y": np.maximum(given["x"], 0)}
 )
 TEXT = "name: net\nnetwork: {onnx: relu.onnx}\n"
 DATA = "import numpy as np\ndef held_out():\n    return [{'x': np.full((3, 4), 7, 'float32')}]\n"
@@ -59,9 +57,7 @@ def test_the_served_version_is_profiled_here(spec: Spec, repository: Path, clien
     assert found.to_dict()["operators"][0]["share"] == 1
 
 
-def test_a_version_that_is_not_here_costs_the_operators_alone(
-    spec: Spec, tmp_path: Path, client: Client
-) -> None:
+def test_a_version_that_is_not_here_costs_the_operators_alone(spec: Spec, tmp_path: Path, client: Client) -> None:
     """A server on another machine has its files there; the message says what was looked for."""
     found = profile_network(spec, client, tmp_path, {"x": np.ones((1, 4), np.float32)})
     assert found.operators == ()
@@ -78,11 +74,10 @@ def test_a_request_is_made_of_the_example(write_model: WriteModel, root: Path) -
     """Text and files of model.yaml are sent as they are."""
     spec = write_model(
         "name: net\nnetwork: {onnx: relu.onnx}\nexample: {text: {text: hello}, image: {file: a.png}}\n",
-        relu__onnx=onnx_file(RELU, ["batch", 4]), a__png=b"png",
-    )  # fmt: skip
-    model = FakeModel(
-        {"text": ("BYTES", [1]), "image": ("BYTES", [1])}, SERVED.outputs, SERVED.function
+        relu__onnx=onnx_file(RELU, ["batch", 4]),
+        a__png=b"png",
     )
+    model = FakeModel({"text": ("BYTES", [1]), "image": ("BYTES", [1])}, SERVED.outputs, SERVED.function)
     with Client(transport=MemoryTransport({"net": model})) as client:
         assert example_inputs(spec, root, client) == {"text": b"hello", "image": b"png"}
 
@@ -90,10 +85,7 @@ def test_a_request_is_made_of_the_example(write_model: WriteModel, root: Path) -
 def test_an_input_without_real_data_is_a_mistake_of_the_spec(spec: Spec, root: Path) -> None:
     """The message says where to give it."""
     model = FakeModel({"text": ("BYTES", [1])}, SERVED.outputs, SERVED.function)
-    with (
-        Client(transport=MemoryTransport({"net": model})) as client,
-        pytest.raises(UsageError) as caught,
-    ):
+    with Client(transport=MemoryTransport({"net": model})) as client, pytest.raises(UsageError) as caught:
         example_inputs(spec, root, client)
     assert "no example for input text" in caught.value.found
     assert caught.value.where.endswith("model.yaml example")

@@ -19,14 +19,10 @@ from tritonkit.testing import FakeModel, MemoryTransport
 INPUTS = {"a": [[1.0, 2.0]], "b": [[3.0, 4.0]]}
 
 
-def counters(
-    name: str, *times_ms: float, whole_ms: float = 0.0, count: int = 10
-) -> ModelStatistics:
+def counters(name: str, *times_ms: float, whole_ms: float = 0.0, count: int = 10) -> ModelStatistics:
     """So many requests, each of which took these milliseconds in the four stretches."""
     queue, taken, ran, given = (count * ms / 1e3 for ms in times_ms or (0, 0, 0, 0))
-    return ModelStatistics(
-        name, "1", count, count, count, 0, queue, taken, ran, given, count * whole_ms / 1e3
-    )
+    return ModelStatistics(name, "1", count, count, count, 0, queue, taken, ran, given, count * whole_ms / 1e3)
 
 
 def rounded(spans: tuple[Span, ...]) -> list[tuple[str, str, float, str]]:
@@ -62,9 +58,12 @@ def test_a_model_alone_has_its_own_stretches_and_a_rest() -> None:
     """What Triton counted as the whole and in none of the stretches is called unaccounted."""
     spans = spans_of("net", {"net": counters("net", 1, 2, 3, 4, whole_ms=11)}, 12.0, 11.5)
     assert [(span.where, span.what) for span in spans[2:]] == [
-        ("net", "queue"), ("net", "transfer in"), ("net", "compute"), ("net", "transfer out"),
+        ("net", "queue"),
+        ("net", "transfer in"),
+        ("net", "compute"),
+        ("net", "transfer out"),
         ("server", "unaccounted"),
-    ]  # fmt: skip
+    ]
     assert spans[-1].ms == pytest.approx(1)
 
 
@@ -114,9 +113,7 @@ def test_requests_of_others_are_noticed() -> None:
 
     with Client(transport=Busy({"digits": model})) as client:
         profile = profile_requests(client, "digits", {"image": b"x"}, requests=5)
-    assert profile.notes == (
-        "others sent 5 requests meanwhile: the server's times are means over all",
-    )
+    assert profile.notes == ("others sent 5 requests meanwhile: the server's times are means over all",)
 
 
 def test_a_model_reloaded_meanwhile_is_an_error() -> None:

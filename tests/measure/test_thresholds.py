@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import SpecError, UsageError
-from tritonkit.measure import (
-    Limits,
-    Recorder,
-    Report,
-    Thresholds,
-    judge,
-    limits_for,
-    read_thresholds,
-)
+from tritonkit.measure import Limits, Recorder, Report, Thresholds, judge, limits_for, read_thresholds
 
 TEXT = """
 tiers:
@@ -32,9 +24,7 @@ def read(tmp_path: Path, text: str = TEXT) -> Thresholds:
     return read_thresholds(file, ["digits", "sentences"])
 
 
-def report(
-    *times: float, failures: int = 0, protocol: str = "grpc", duration_s: float = 1
-) -> Report:
+def report(*times: float, failures: int = 0, protocol: str = "grpc", duration_s: float = 1) -> Report:
     """A run in which digits answered in these times and failed so often."""
     recorder = Recorder()
     for ms in times:

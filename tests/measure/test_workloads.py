@@ -83,10 +83,7 @@ def test_a_stream_is_held_to_the_kind_of_its_replies(root: Path) -> None:
         assert kind_of(client, "net") == STREAM
         (request,) = prepare("net", root, client).requests
         assert request.inputs["x"].shape == (1, 64)
-        assert [request.check(each) for each in ask(client, "net", request.inputs, STREAM)] == [
-            "",
-            "",
-        ]
+        assert [request.check(each) for each in ask(client, "net", request.inputs, STREAM)] == ["", ""]
     assert "type and rank" in request.check({"y": np.zeros(3, np.float32)})
     assert "NaN" in request.check({"y": np.full((1, 3), np.nan, np.float32)})
 

@@ -29,11 +29,7 @@ def test_it_has_the_parameters_of_resnet50(network: Any) -> None:
     """25,557,032 in 53 convolutions, 53 batch norms and one linear layer, as published."""
     assert sum(p.numel() for p in network.parameters()) == 25_557_032
     kinds = [type(module) for module in network.modules()]
-    assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (
-        53,
-        53,
-        1,
-    )
+    assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (53, 53, 1)
 
 
 def test_it_does_the_work_of_version_1_5(network: Any) -> None:
@@ -75,9 +71,7 @@ def test_bytes_are_normalized_inside() -> None:
     """The first operation gives (x / 255 - mean) / std of ImageNet, per channel."""
     normalize = folder_module("resnet50", "network").Normalize()
     pixels = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
-    mean, std = (
-        torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    )
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     torch.testing.assert_close(normalize(pixels), (pixels / 255 - mean) / std)
 
 
@@ -104,9 +98,7 @@ def test_calibration_pictures_come_in_batches(data: ModuleType) -> None:
     assert not {image.tobytes() for image in data.pictures(5, seed)} & set(found)
 
 
-def test_training_pictures_have_no_labels(
-    data: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_pictures_have_no_labels(data: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 16 without targets, of pictures that are neither held out nor calibrated with."""
     count, seed = data.TRAINING
     assert seed not in {data.HELD_OUT[1], data.CALIBRATION[1]}
@@ -148,11 +140,7 @@ def test_the_spec_says_what_it_is(project: Path) -> None:
     assert decode is not None
     assert top is not None
     tensor = spec.model.network.inputs["pixels"]
-    assert (
-        decode.outputs
-        == {"pixels": (tensor.dtype, tensor.dims)}
-        == {"pixels": ("UINT8", (3, 224, 224))}
-    )
+    assert decode.outputs == {"pixels": (tensor.dtype, tensor.dims)} == {"pixels": ("UINT8", (3, 224, 224))}
     assert top.outputs["label"] == ("BYTES", (5,))
     labels = top.files["labels"].read_text().splitlines()
     assert labels == [f"class_{number:03d}" for number in range(1000)]

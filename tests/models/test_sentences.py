@@ -64,9 +64,7 @@ def test_tokens_of_250_texts_are_padded_to_their_buckets(held_out: Batches) -> N
     assert {(row[0], row[-1]) for row in texts} == {(101, 102)}
 
 
-def test_calibration_fills_each_bucket_with_other_texts(
-    data: ModuleType, held_out: Batches
-) -> None:
+def test_calibration_fills_each_bucket_with_other_texts(data: ModuleType, held_out: Batches) -> None:
     """Each bucket has a batch without padding, and one text has some; none of them is held out."""
     batches = data.calibration_batches()
     shapes = [batch["input_ids"].shape for batch in batches]
@@ -84,12 +82,7 @@ def hidden_states(held_out: Batches, seed: int) -> Batches:
     """Random outputs of the network for the held-out texts."""
     random = np.random.default_rng(seed)
     return [
-        {
-            "last_hidden_state": random.standard_normal(
-                (*b["input_ids"].shape, 384), dtype=np.float32
-            )
-        }
-        for b in held_out
+        {"last_hidden_state": random.standard_normal((*b["input_ids"].shape, 384), dtype=np.float32)} for b in held_out
     ]
 
 
@@ -130,6 +123,4 @@ def test_spearman_is_the_textbook_one(data: ModuleType, held_out: Batches) -> No
     assert found == pytest.approx(spearmanr(*pairs).statistic, abs=1e-9)
     assert 0.5 < found < 0.99
     same = np.tile(np.eye(3)[0], (4, 1))
-    np.testing.assert_array_equal(
-        data._pair_ranks(same), [3.5] * 6
-    )  # equal pairs share their mean rank
+    np.testing.assert_array_equal(data._pair_ranks(same), [3.5] * 6)  # equal pairs share their mean rank

@@ -23,9 +23,6 @@ def guard(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def receiver(guard: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     """A server on a socket that the guard takes for gRPC's."""
     path = str(tmp_path_factory.mktemp("receiver") / "grpc.sock")
-    made = Receiver(
-        guard, path,
-        {"TRITONKIT_GUARD_GRPC_SOCKET": path, "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": str(LIMIT)},
-    )  # fmt: skip
+    made = Receiver(guard, path, {"TRITONKIT_GUARD_GRPC_SOCKET": path, "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": str(LIMIT)})
     yield made
     made.close()

@@ -25,9 +25,7 @@ MOST_STREAMS = 2048
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """An HTTP/2 frame."""
-    return (
-        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-    )
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
 ANNOUNCED = frame(SETTINGS, 0, 0, b"\0\3" + (MOST_STREAMS // 2).to_bytes(4, "big"))
@@ -94,8 +92,10 @@ class Receiver:
         self.process = subprocess.Popen(
             [sys.executable, "-ISu", str(Path(__file__).with_name("receiver.py")), address],
             env={**os.environ, "LD_PRELOAD": str(guard), **settings},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self._answer() == "ready\n"
 
     def exchange(self, sent: bytes, steps: Sequence[Step]) -> tuple[list[str | bytes], bytes]:
@@ -110,9 +110,9 @@ class Receiver:
                     answer += part
             except ConnectionResetError:
                 pass
-        return [
-            text if text.endswith("Error") else bytes.fromhex(text) for text in came
-        ], answer.removeprefix(ANNOUNCED)
+        return [text if text.endswith("Error") else bytes.fromhex(text) for text in came], answer.removeprefix(
+            ANNOUNCED
+        )
 
     def begin(self, steps: Sequence[Step]) -> socket.socket:
         """A connection to it, for which it takes these steps."""

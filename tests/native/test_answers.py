@@ -70,11 +70,7 @@ def test_the_answer_waits_for_the_end_of_a_frame(receiver: Receiver) -> None:
     """A frame of the server's that is half sent is sent to its end first."""
     data = frame(DATA, 0, 3, b"d" * 40)
     for cut in range(1, len(data)):
-        steps: list[Step] = [
-            [(OURS + data[:cut]).hex()],
-            len(TOO_LARGE),
-            [data[cut:].hex(), RESET.hex()],
-        ]
+        steps: list[Step] = [[(OURS + data[:cut]).hex()], len(TOO_LARGE), [data[cut:].hex(), RESET.hex()]]
         got = answer_to(receiver, *steps)
         assert [found[0] for found in got] == [SETTINGS, DATA, HEADERS, RST_STREAM]
         assert got[3][3] == NO_ERROR
@@ -90,18 +86,13 @@ def test_resets_of_other_streams_stay_as_they_are(receiver: Receiver) -> None:
     """The error code of a stream that the guard has not refused is the server's."""
     other = frame(RST_STREAM, 0, 3, PROTOCOL_ERROR)
     got = answer_to(receiver, [OURS.hex()], len(TOO_LARGE), [(other + RESET + RESET).hex()])
-    assert [found[2:] for found in got[2:]] == [
-        (3, PROTOCOL_ERROR),
-        (1, NO_ERROR),
-        (1, NO_ERROR),
-    ]
+    assert [found[2:] for found in got[2:]] == [(3, PROTOCOL_ERROR), (1, NO_ERROR), (1, NO_ERROR)]
 
 
 def test_a_client_that_piles_up_refusals_is_reset(receiver: Receiver) -> None:
     """Answers that wait to be sent take bounded memory: after 64 at most the connection is reset."""
     sent = PREFACE + b"".join(
-        frame(HEADERS, 4, number) + frame(DATA, 0, number, message(LIMIT + 1))
-        for number in range(1, 400, 2)
+        frame(HEADERS, 4, number) + frame(DATA, 0, number, message(LIMIT + 1)) for number in range(1, 400, 2)
     )
     came, _ = receiver.exchange(sent, [len(sent)])
     assert came == ["ConnectionResetError"]
@@ -142,9 +133,7 @@ def test_answers_never_break_the_servers_frames(
     steps.insert(moment, len(TOO_LARGE))
     got = answer_to(receiver, *steps, [OURS.hex()])
     ours += OURS
-    assert [head(found) for found in got if found[0] != HEADERS] == [
-        ours[at : at + 9] for at in starts(ours)
-    ]
+    assert [head(found) for found in got if found[0] != HEADERS] == [ours[at : at + 9] for at in starts(ours)]
     answers = [place for place, found in enumerate(got) if found[0] == HEADERS]
     assert len(answers) == (0 if gone else 1)
     resets = [found[3] for found in got if (found[0], found[2]) == (RST_STREAM, 1)]

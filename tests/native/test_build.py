@@ -13,16 +13,16 @@ import pytest
 from tests.native.guarded import build_module
 
 
-def build(
-    project: Path, *arguments: object, path: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def build(project: Path, *arguments: object, path: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run build.py as `make setup` does, or with another PATH."""
     script = project / "python_backends" / "native" / "build.py"
     return subprocess.run(
         [sys.executable, "-IS", str(script), *map(str, arguments)],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ if path is None else {**os.environ, "PATH": path},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", ["guard", "onnxruntime", "openvino", "python"])
@@ -101,8 +101,7 @@ def test_a_compiler_that_fails_leaves_the_old_file(project: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["--venv", "/nonexistent"], ["--venv", "/", "--out", "x"], ["--out", "x", "tensorrt"]],
+    "arguments", [[], ["--venv", "/nonexistent"], ["--venv", "/", "--out", "x"], ["--out", "x", "tensorrt"]]
 )
 def test_wrong_arguments_are_explained(project: Path, arguments: list[str]) -> None:
     """Exit code 2 and the usage, no traceback."""

@@ -30,14 +30,16 @@ def deadlock(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(deadlock: Path, timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
     """Until it ends."""
     return subprocess.run(
-        [str(deadlock)], capture_output=True, text=True, check=False, timeout=timeout_s,
+        [str(deadlock)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
         env=os.environ | {"LD_LIBRARY_PATH": str(deadlock.parent)} | environment,
-    )  # fmt: skip
+    )
 
 
-def test_who_hears_of_a_caller_gives_way_to_who_writes_an_answer(
-    guard: Path, deadlock: Path
-) -> None:
+def test_who_hears_of_a_caller_gives_way_to_who_writes_an_answer(guard: Path, deadlock: Path) -> None:
     """Both come to have both locks, in this order; all is given back, and the log says it."""
     done = run(deadlock, PATIENCE_S, LD_PRELOAD=str(guard))
     assert done.returncode == 0, done.stderr

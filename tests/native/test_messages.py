@@ -52,9 +52,7 @@ def pieces(data: bytes, *lengths: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("length", "refused"), [(LIMIT, []), (LIMIT + 1, [1]), (2**32 - 1, [1])])
-def test_the_limit_is_the_largest_that_passes(
-    receiver: Receiver, length: int, refused: list[int]
-) -> None:
+def test_the_limit_is_the_largest_that_passes(receiver: Receiver, length: int, refused: list[int]) -> None:
     """A message of exactly the limit passes as it is; one byte more is marked."""
     data = OPENING + frame(DATA, 0, 1, message(length, b"x" * min(length, 3000)))
     assert check(receiver, data, [len(data)]) == refused
@@ -120,9 +118,7 @@ def test_padding_is_no_message(receiver: Receiver, padding: int) -> None:
     head = len(data)
     data += frame(DATA, PADDED, 1, b"\x02" + message(LIMIT + 1) + b"\xff\xff")
     assert check(receiver, data, [len(data)]) == [1]
-    assert check(receiver, data, [len(OPENING) + 9, head - len(OPENING) - 9, len(data) - head]) == [
-        1
-    ]
+    assert check(receiver, data, [len(OPENING) + 9, head - len(OPENING) - 9, len(data) - head]) == [1]
 
 
 def test_streams_are_measured_apart(receiver: Receiver) -> None:
@@ -167,9 +163,7 @@ def test_calls_without_room_for_answers_are_few(receiver: Receiver, window: int,
 
 
 @pytest.mark.parametrize(("bound", "most"), [(1, 32), (40, 40)])
-def test_calls_of_all_connections_have_a_bound(
-    guard: Path, tmp_path: Path, bound: int, most: int
-) -> None:
+def test_calls_of_all_connections_have_a_bound(guard: Path, tmp_path: Path, bound: int, most: int) -> None:
     """Beyond it a connection with 32 open calls gets no more; one that has ended, and a call that was given up, count
     no longer."""
     path = str(tmp_path / "calls")
@@ -198,8 +192,7 @@ def test_ended_streams_take_no_place(receiver: Receiver) -> None:
     """Streams that were reset are forgotten: 20,000 in a row are nothing unusual."""
     numbers = range(1, 40_001, 2)
     data = PREFACE + b"".join(
-        frame(HEADERS, 4, number) + frame(RST_STREAM, 0, number, b"\0\0\0\x08")
-        for number in numbers
+        frame(HEADERS, 4, number) + frame(RST_STREAM, 0, number, b"\0\0\0\x08") for number in numbers
     )
     came, _ = receiver.exchange(data, [len(data)])
     assert came == [data]
@@ -217,9 +210,8 @@ def test_one_port_is_guarded_alone(guard: Path, own: bool) -> None:
     port = free_port()
     guarded = port if own else port % 65535 + 1
     receiver = Receiver(
-        guard, str(port),
-        {"TRITONKIT_GUARD_GRPC_PORT": str(guarded), "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000"},
-    )  # fmt: skip
+        guard, str(port), {"TRITONKIT_GUARD_GRPC_PORT": str(guarded), "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000"}
+    )
     data = OPENING + frame(DATA, 0, 1, message(LIMIT + 1))
     came, _ = receiver.exchange(data, [len(data)])
     assert (came == [data]) is not own
@@ -236,25 +228,15 @@ bodies = st.one_of(
     ),
 )
 any_frame = st.one_of(
-    st.builds(
-        frame,
-        st.just(DATA),
-        st.sampled_from([0, END_STREAM, PADDED]),
-        st.sampled_from([1, 1, 3, 5, 2]),
-        bodies,
-    ),
+    st.builds(frame, st.just(DATA), st.sampled_from([0, END_STREAM, PADDED]), st.sampled_from([1, 1, 3, 5, 2]), bodies),
     st.builds(frame, st.just(HEADERS), st.sampled_from([4, 5]), st.sampled_from([1, 3, 5, 4])),
     st.builds(frame, st.just(RST_STREAM), st.just(0), st.sampled_from([1, 3]), st.binary(max_size=5)),
     st.builds(frame, st.integers(0, 255), st.integers(0, 255), st.integers(0, 9), st.binary(max_size=9)),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300)
-@given(
-    st.lists(any_frame, max_size=12).map(b"".join),
-    st.booleans(),
-    st.lists(st.integers(1, 40), max_size=60),
-)
+@given(st.lists(any_frame, max_size=12).map(b"".join), st.booleans(), st.lists(st.integers(1, 40), max_size=60))
 def test_any_frames_in_any_pieces_follow_the_rule(
     receiver: Receiver, sent: bytes, cut_short: bool, lengths: list[int]
 ) -> None:

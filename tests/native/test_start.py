@@ -29,8 +29,11 @@ def run(
         return subprocess.run(
             [sys.executable, "-ISc", SHOW, *arguments],
             env={**os.environ, "LD_PRELOAD": str(guard), **named, **settings},
-            pass_fds=[reader], capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            pass_fds=[reader],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     finally:
         os.close(reader)
 
@@ -47,9 +50,7 @@ def test_the_program_sees_the_key_and_others_the_placeholder(guard: Path, ending
 
 def test_children_inherit_no_settings(guard: Path) -> None:
     """The variables are gone, so that a stub looks for no key and follows no connection."""
-    done = run(
-        guard, OPTION, TRITONKIT_GUARD_GRPC_PORT="8001", TRITONKIT_GUARD_MAX_MESSAGE_BYTES="1"
-    )
+    done = run(guard, OPTION, TRITONKIT_GUARD_GRPC_PORT="8001", TRITONKIT_GUARD_MAX_MESSAGE_BYTES="1")
     assert done.stdout.splitlines()[1] == "[]"
 
 
@@ -61,8 +62,11 @@ def test_the_descriptor_is_closed(guard: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-ISc", "import os; os.fstat(int(os.sys.argv[1]))", str(reader), OPTION],
         env={**os.environ, "LD_PRELOAD": str(guard), "TRITONKIT_GUARD_KEY_FD": str(reader)},
-        pass_fds=[reader], capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        pass_fds=[reader],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     os.close(reader)
     assert "Bad file descriptor" in done.stderr
 
@@ -139,16 +143,12 @@ def test_a_bad_bound_on_unread_answers_starts_nothing(guard: Path, name: str, mo
     for wrong in ("0", "", str(most + 1)):
         done = run(guard, key=None, **port, **{f"TRITONKIT_GUARD_{name}": wrong})
         assert done.returncode == 4
-        assert f"{name}: found {wrong or 'nothing'}, wanted a whole number from 1 to {most}" in (
-            done.stderr
-        )
+        assert f"{name}: found {wrong or 'nothing'}, wanted a whole number from 1 to {most}" in (done.stderr)
 
 
 def test_port_0_guards_no_port(guard: Path) -> None:
     """The server's HTTP alone, say: then no limit is asked for."""
-    done = run(
-        guard, key=None, TRITONKIT_GUARD_GRPC_PORT="0", TRITONKIT_GUARD_MAX_MESSAGE_BYTES="0"
-    )
+    done = run(guard, key=None, TRITONKIT_GUARD_GRPC_PORT="0", TRITONKIT_GUARD_MAX_MESSAGE_BYTES="0")
     assert done.returncode == 0
 
 
@@ -169,7 +169,10 @@ print(oct(made), oct(os.fstat(region).st_mode & 0o7777))
 def test_regions_are_the_owners_alone(guard: Path) -> None:
     """Group and others get nothing, whatever shm_open and fchmod are asked for."""
     done = subprocess.run(
-        [sys.executable, "-ISc", MODES], env={**os.environ, "LD_PRELOAD": str(guard)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-ISc", MODES],
+        env={**os.environ, "LD_PRELOAD": str(guard)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "0o600 0o1700\n"

@@ -8,16 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.native.guarded import (
-    DATA,
-    HEADERS,
-    PREFACE,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
-    Receiver,
-    frame,
-)
+from tests.native.guarded import DATA, HEADERS, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, Receiver, frame
 from tests.waiting import eventually
 
 CALL = frame(HEADERS, 4, 1)
@@ -45,17 +36,13 @@ UNREAD = {
     "a call without room": (initial(0) + CALL, ANSWERED),
     "none answered yet": (initial(0) + CALL, frame(SETTINGS, 0, 0)),
     "an answer that fills its window": (initial(30) + CALL, ANSWERED + data(1, 10, 0, 20)),
-    "room that was given and used": (
-        initial(0) + CALL + update(1, 5) + update(1, 6), ANSWERED + data(1, 11),
-    ),
-    "room that was taken back": (
-        initial(30, b"\0\3\0\0\0\1\4\0\0\0\0\7") + CALL + initial(10), ANSWERED + data(1, 10),
-    ),
+    "room that was given and used": (initial(0) + CALL + update(1, 5) + update(1, 6), ANSWERED + data(1, 11)),
+    "room that was taken back": (initial(30, b"\0\3\0\0\0\1\4\0\0\0\0\7") + CALL + initial(10), ANSWERED + data(1, 10)),
     "the connection's window is full": (
         initial(1 << 20) + CALL + frame(HEADERS, 4, 3),
         ANSWERED + data(1, *[DEFAULT_WINDOW // 5] * 4) + frame(HEADERS, 4, 3) + data(3, DEFAULT_WINDOW // 5),
     ),
-}  # fmt: skip
+}
 READ = {
     "no call": (initial(0), frame(SETTINGS, 0, 0)),
     "a call at work": (initial(1) + CALL, frame(SETTINGS, 0, 0)),
@@ -64,16 +51,17 @@ READ = {
     "room of calls that are open": (initial(0) + CALL + initial(31), ANSWERED + data(1, 30)),
     "an answer that has ended": (initial(30) + CALL, ANSWERED + data(1, 30) + ENDED),
     "a call that was given up": (initial(0) + CALL + frame(RST_STREAM, 0, 1, bytes(4)), b"\0"),
-}  # fmt: skip
+}
 
 
 @contextlib.contextmanager
 def connected(guard: Path, path: Path, sent: bytes, answer: bytes) -> Iterator[socket.socket]:
     """A connection that has sent this, to a server that answers this and then waits for a byte."""
     settings = {
-        "TRITONKIT_GUARD_GRPC_SOCKET": str(path), "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000",
+        "TRITONKIT_GUARD_GRPC_SOCKET": str(path),
+        "TRITONKIT_GUARD_MAX_MESSAGE_BYTES": "1000",
         "TRITONKIT_GUARD_UNREAD_S": "1",
-    }  # fmt: skip
+    }
     receiver = Receiver(guard, str(path), settings)
     try:
         with receiver.begin([len(PREFACE + sent), [answer.hex()], 1]) as peer:

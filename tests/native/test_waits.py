@@ -19,9 +19,7 @@ def batcher(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("batcher")
     command, _ = next(iter(native._compilers(native.C, "", True)))
     source, program = Path(__file__).with_name("batcher.c"), folder / "batcher"
-    native._run(
-        [*command, "-D_GNU_SOURCE", "-O2", "-pthread", "-o", str(program), str(source)], folder
-    )
+    native._run([*command, "-D_GNU_SOURCE", "-O2", "-pthread", "-o", str(program), str(source)], folder)
     return program
 
 
@@ -31,9 +29,8 @@ def run(batcher: Path, how: str, timeout_s: float, guard: Path | None) -> str:
     if guard is not None:
         environment["LD_PRELOAD"] = str(guard)
     done = subprocess.run(
-        [str(batcher), how], capture_output=True, text=True, check=True, timeout=timeout_s,
-        env=environment,
-    )  # fmt: skip
+        [str(batcher), how], capture_output=True, text=True, check=True, timeout=timeout_s, env=environment
+    )
     return done.stdout.strip()
 
 

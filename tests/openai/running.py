@@ -18,9 +18,7 @@ _JSON = {"content-type": "application/json"}
 
 
 @contextmanager
-def running(
-    folder: Path, *arguments: str, files: int | None = None, cwd: Path | None = None
-) -> Iterator[str]:
+def running(folder: Path, *arguments: str, files: int | None = None, cwd: Path | None = None) -> Iterator[str]:
     """Its URL, with the path; at the end it has said nothing of a traceback.
 
     Args:
@@ -33,9 +31,7 @@ def running(
         command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     with (
         log.open("w") as said,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=said, text=True, cwd=cwd
-        ) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, cwd=cwd) as process,
     ):
         try:
             assert process.stdout is not None
@@ -48,9 +44,7 @@ def running(
     assert "Traceback" not in log.read_text(), log.read_text()
 
 
-def asked(
-    url: str, data: bytes | None = None, headers: Mapping[str, str] = _JSON
-) -> tuple[int, dict[str, Any]]:
+def asked(url: str, data: bytes | None = None, headers: Mapping[str, str] = _JSON) -> tuple[int, dict[str, Any]]:
     """Status and JSON of one request."""
     request = urllib.request.Request(url, data, dict(headers))
     try:

@@ -32,9 +32,7 @@ PIECES = [
 
 def signature(inputs: dict[str, str], **outputs: str) -> ModelSignature:
     """A model's, by datatypes."""
-    given = {
-        name: TensorSpec(name, datatype, (1,), optional=True) for name, datatype in inputs.items()
-    }
+    given = {name: TensorSpec(name, datatype, (1,), optional=True) for name, datatype in inputs.items()}
     made = {name: TensorSpec(name, datatype, (-1,)) for name, datatype in outputs.items()}
     return ModelSignature("m", ("1",), 0, given, made)
 
@@ -49,10 +47,7 @@ def test_a_whole_answer_has_its_choices_apart() -> None:
     assert [each["finish_reason"] for each in whole["choices"]] == ["stop", "length"]
     assert whole["usage"] == {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
     second = whole["choices"][1]["logprobs"]["content"]
-    assert [(each["token"], each["logprob"]) for each in second] == [
-        ("token_id:5", -0.5),
-        ("token_id:8", -0.25),
-    ]
+    assert [(each["token"], each["logprob"]) for each in second] == [("token_id:5", -0.5), ("token_id:8", -0.25)]
 
 
 def test_prompts_of_their_own_are_counted_each() -> None:
@@ -84,9 +79,7 @@ def test_chunks_begin_with_the_role() -> None:
 
 def chat(**more: Any) -> ChatBody:
     """A chat's body."""
-    return ChatBody.model_validate(
-        {"model": "m", "messages": [{"role": "developer", "content": "x"}]} | more
-    )
+    return ChatBody.model_validate({"model": "m", "messages": [{"role": "developer", "content": "x"}]} | more)
 
 
 def test_seeds_of_choices_differ() -> None:
@@ -109,7 +102,7 @@ def test_a_developer_is_the_system_for_templates() -> None:
 @pytest.mark.parametrize(
     ("more", "param"),
     [({"top_k": 1}, "top_k"), ({"n": 2}, "n"), ({"seed": 1}, "seed"), ({"logprobs": True}, "logprobs")],
-)  # fmt: skip
+)
 def test_a_setting_that_the_model_lacks_is_refused(more: dict[str, Any], param: str) -> None:
     """`n` where the model takes no seed, without which all answers might be the same."""
     with pytest.raises(Problem) as caught:
@@ -121,18 +114,13 @@ def test_prompts_come_one_after_the_other() -> None:
     """Each with its choices, as OpenAI numbers them."""
     body = CompletionBody.model_validate({"model": "m", "prompt": ["a", "b"], "n": 2, "seed": 1})
     made = choices(body, signature({"text": "BYTES", "seed": "INT64"}))
-    assert [(each["text"], each["seed"]) for each in made] == [
-        (["a"], [1]), (["a"], [2]), (["b"], [1]), (["b"], [2])
-    ]  # fmt: skip
+    assert [(each["text"], each["seed"]) for each in made] == [(["a"], [1]), (["a"], [2]), (["b"], [1]), (["b"], [2])]
 
 
 def test_tasks_are_read_from_a_model_s_tensors() -> None:
     """By names and types; a model of pictures has none."""
     made = {"text": "BYTES", "tokens": "INT64", "finish_reason": "BYTES", "prompt_tokens": "INT32"}
-    assert tasks_of(signature({"text": "BYTES", "messages": "BYTES"}, **made)) == {
-        "chat",
-        "completion",
-    }
+    assert tasks_of(signature({"text": "BYTES", "messages": "BYTES"}, **made)) == {"chat", "completion"}
     assert tasks_of(signature({"text": "BYTES"}, **made)) == {"completion"}
     assert tasks_of(signature({"image": "BYTES"}, label="BYTES")) == set()
     text = {"text": TensorSpec("text", "BYTES", (1,))}

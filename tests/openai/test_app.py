@@ -87,9 +87,7 @@ def test_health_asks_for_no_key_and_tells_the_truth(locked: str) -> None:
     ],
     ids=["no JSON", "deep", "large", "tools", "no server"],
 )
-def test_a_body_is_refused_with_openai_s_error(
-    url: str, body: bytes, status: int, code: str
-) -> None:
+def test_a_body_is_refused_with_openai_s_error(url: str, body: bytes, status: int, code: str) -> None:
     """And a good one has the status of the server that is not there."""
     found, answer = asked(f"{url}/chat/completions", body)
     assert (found, answer["error"]["code"]) == (status, code)
@@ -100,9 +98,7 @@ def test_a_body_without_a_length_is_bounded_too(url: str) -> None:
     """It is counted as it comes."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     parts = iter([b" " * 1024] * 3)
-    connection.request(
-        "POST", "/v1/chat/completions", parts, {"content-type": "application/json"}, encode_chunked=True
-    )  # fmt: skip
+    connection.request("POST", "/v1/chat/completions", parts, {"content-type": "application/json"}, encode_chunked=True)
     with connection.getresponse() as response:
         assert response.status == 413
     connection.close()
@@ -139,8 +135,11 @@ def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     file.write_text(f"first\n# no key\n\n {KEY} \n")
     keys = read_keys(file)
     assert [may_call(keys, f"Bearer {key}".encode()) for key in ("first", KEY, "# no key", "")] == [
-        True, True, False, False
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+    ]
     assert not may_call(keys, f"Basic {KEY}".encode())
     assert not may_call(keys, KEY.encode())
     assert keys[0].hex() not in repr(Settings("a", keys=keys))
@@ -179,8 +178,7 @@ def test_a_connection_without_a_request_is_closed(url: str) -> None:
     post = f"POST /v1/completions HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{".encode()
     with contextlib.ExitStack() as stack:
         silent, half, second, body = (
-            stack.enter_context(socket.create_connection((where.hostname, where.port), 60))
-            for _ in range(4)
+            stack.enter_context(socket.create_connection((where.hostname, where.port), 60)) for _ in range(4)
         )
         second.sendall(get + b"\r\n")
         answer = b""

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT
-from tritonkit.openai.bodies import (
-    _IGNORED,
-    _REFUSED,
-    ChatBody,
-    CompletionBody,
-    EmbeddingBody,
-    read_body,
-)
+from tritonkit.openai.bodies import _IGNORED, _REFUSED, ChatBody, CompletionBody, EmbeddingBody, read_body
 from tritonkit.openai.problems import Problem
 
 HELLO = {"role": "user", "content": "hello"}
@@ -39,10 +32,16 @@ def refused(body: dict[str, Any] | bytes, kind: Any = ChatBody) -> Problem:
 def test_every_setting_reaches_the_model_under_its_name() -> None:
     """As lists, which is how inputs of shape [1] are given."""
     given = {
-        "max_tokens": 3, "min_tokens": 1, "temperature": 0, "top_p": 0.5, "top_k": 4,
-        "repetition_penalty": 1.1, "presence_penalty": -1, "frequency_penalty": 1.5,
+        "max_tokens": 3,
+        "min_tokens": 1,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 4,
+        "repetition_penalty": 1.1,
+        "presence_penalty": -1,
+        "frequency_penalty": 1.5,
         "ignore_eos": True,
-    }  # fmt: skip
+    }
     wanted = {name: [value] for name, value in given.items()} | {"stop": ["a", "b"]}
     assert chat(**given, stop=["a", "b"]).settings() == wanted
     assert chat(stop="a").settings() == {"stop": ["a"]}
@@ -58,24 +57,26 @@ def test_null_is_as_good_as_nothing() -> None:
 
 def test_what_changes_no_answer_is_taken() -> None:
     """Names of a caller, and values that ask for nothing."""
-    nothing = {
-        "tools": [],
-        "tool_choice": "auto",
-        "response_format": {"type": "text"},
-        "logit_bias": {},
-    }
+    nothing = {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "logit_bias": {}}
     assert chat(user="me", metadata={"a": "b"}, store=False, top_logprobs=0, **nothing) == chat()
 
 
 @pytest.mark.parametrize(
     "parameter",
     [
-        {"tools": [{"type": "function"}]}, {"response_format": {"type": "json_object"}}, {"logit_bias": {"1": 5}},
-        {"functions": [{}]}, {"audio": {"voice": "x"}}, {"top_logprobs": 2}, {"tool_choice": "required"},
-        {"top_logprobs": False}, {"dimensions": 8}, {"prediction": {}},
+        {"tools": [{"type": "function"}]},
+        {"response_format": {"type": "json_object"}},
+        {"logit_bias": {"1": 5}},
+        {"functions": [{}]},
+        {"audio": {"voice": "x"}},
+        {"top_logprobs": 2},
+        {"tool_choice": "required"},
+        {"top_logprobs": False},
+        {"dimensions": 8},
+        {"prediction": {}},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_cannot_be_honoured_is_refused(parameter: dict[str, Any]) -> None:
     """And never left out without a word."""
     problem = refused({"model": "m", "messages": [HELLO]} | parameter)
@@ -85,19 +86,29 @@ def test_what_cannot_be_honoured_is_refused(parameter: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("parameter", "name"),
     [
-        ({"temperature": 3}, "temperature"), ({"temperature": "1"}, "temperature"), ({"top_p": -0.1}, "top_p"),
-        ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"), ({"max_tokens": True}, "max_tokens"),
-        ({"n": 129}, "n"), ({"stop": [""]}, "stop.0"), ({"stop": ["x"] * 17}, "stop"), ({"seed": 2**63}, "seed"),
-        ({"stream": 1}, "stream"), ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"), ({"messages": []}, "messages"),
-        ({"messages": [HELLO] * 1025}, "messages"), ({"model": ""}, "model"),
+        ({"temperature": 3}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"n": 129}, "n"),
+        ({"stop": [""]}, "stop.0"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"seed": 2**63}, "seed"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [HELLO] * 1025}, "messages"),
+        ({"model": ""}, "model"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
         ({"messages": [HELLO, {"role": "user"}]}, "messages.1.content"),
         ({"messages": [{**HELLO, "tool_calls": [{}]}]}, "messages.0"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_wrong_value_is_named(parameter: dict[str, Any], name: str) -> None:
     """The parameter, and where it is a list the place in it."""
     problem = refused({"model": "m", "messages": [HELLO]} | parameter)
@@ -117,7 +128,7 @@ def test_unknown_and_missing_parameters_are_named() -> None:
     "body",
     [b"", b"{", b"[]", b'"x"', b"\xff", b'{"a": NaN}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a": "\\ud800"}'],
     ids=lambda body: repr(body[:12]),
-)  # fmt: skip
+)
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     """However deep it is nested."""
     assert refused(body).code == "invalid_json"
@@ -140,21 +151,7 @@ def test_prompts_and_answers_are_bounded_together() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        [],
-        ["a"] * 2049,
-        [""],
-        [[]],
-        [-1],
-        [True],
-        [1.0],
-        [1, "a"],
-        ["a", [1]],
-        [[1, "a"]],
-        [[1] * 2049],
-        5,
-    ],
+    ["", [], ["a"] * 2049, [""], [[]], [-1], [True], [1.0], [1, "a"], ["a", [1]], [[1, "a"]], [[1] * 2049], 5],
     ids=lambda t: str(t)[:9],
 )
 def test_texts_to_embed_are_texts(text: Any) -> None:
@@ -164,12 +161,7 @@ def test_texts_to_embed_are_texts(text: Any) -> None:
 
 def test_tokens_to_embed() -> None:
     """One list is one input; texts stay texts."""
-    for given, wanted in (
-        ([1, 2], [[1, 2]]),
-        ([[1], [2, 3]], [[1], [2, 3]]),
-        ("a", ["a"]),
-        (["a", "b"], ["a", "b"]),
-    ):
+    for given, wanted in (([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ("a", ["a"]), (["a", "b"], ["a", "b"])):
         body = read_body(EmbeddingBody, json.dumps({"model": "m", "input": given}).encode())
         assert body.input == wanted
 
@@ -186,9 +178,11 @@ def test_null_is_nothing_at_any_depth() -> None:
     """In options, messages and parts."""
     part = {"type": "text", "text": "hello", "annotations": None}
     deep = chat(
-        stream=True, stream_options={"include_usage": None}, response_format={"type": "text", "json_schema": None},
+        stream=True,
+        stream_options={"include_usage": None},
+        response_format={"type": "text", "json_schema": None},
         messages=[{"role": "user", "name": None, "content": [part]}],
-    )  # fmt: skip
+    )
     assert deep == chat(stream=True, stream_options={})
     assert refused({"model": None, "messages": [HELLO]}).code == "missing_required_parameter"
 
@@ -209,9 +203,13 @@ def test_answers_of_which_the_best_are_wanted() -> None:
 
 
 RANGES: dict[str, tuple[Any, Any]] = {
-    "temperature": (0, 2), "top_p": (0, 1), "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2),
-    "n": (1, 128), "seed": (-(2**63), 2**63 - 1),
-}  # fmt: skip
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "n": (1, 128),
+    "seed": (-(2**63), 2**63 - 1),
+}
 """As OpenAI publishes them; both ends are allowed."""
 PUBLISHED = {
     ChatBody: "messages model audio frequency_penalty function_call functions logit_bias logprobs "
@@ -239,23 +237,15 @@ def test_ranges_are_the_published_ones(name: str) -> None:
 
 def test_the_page_has_a_line_for_each_parameter() -> None:
     """docs/openai.md says honored, ignored or refused as the code does, and has all that OpenAI publishes."""
-    page = (
-        (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Errors")[0]
-    )
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in page.splitlines()
-        if line.startswith("| `")
-    ]
+    page = (PROJECT / "docs" / "openai.md").read_text().split("## Parameters")[1].split("## Errors")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
     of = {ChatBody: "chats", CompletionBody: "completions", EmbeddingBody: "embeddings"}
     for kind, path in of.items():
         told = {
             name: what
             for names, paths, what, _ in rows
             for name in re.findall("`([a-z_]+)`", names)
-            if path in paths
-            or (paths == "all" and name not in kind.model_fields)
-            or name == "model"
+            if path in paths or (paths == "all" and name not in kind.model_fields) or name == "model"
         }
         honored = {name for name, what in told.items() if what == "honored"}
         assert honored == set(kind.model_fields)

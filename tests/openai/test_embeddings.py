@@ -58,15 +58,9 @@ def test_lists_of_tokens_are_inputs_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("model", "given", "more", "param"),
-    [
-        ("texts", [5, 6], {}, "input"),
-        ("tokens", "abc", {}, "input"),
-        ("texts", "abc", {"dimensions": 2}, "dimensions"),
-    ],
+    [("texts", [5, 6], {}, "input"), ("tokens", "abc", {}, "input"), ("texts", "abc", {"dimensions": 2}, "dimensions")],
 )
-def test_what_a_model_does_not_take_is_refused(
-    model: str, given: Any, more: dict[str, Any], param: str
-) -> None:
+def test_what_a_model_does_not_take_is_refused(model: str, given: Any, more: dict[str, Any], param: str) -> None:
     """Tokens of nobody knows which tokenizer are not turned into texts, and vectors are not cut."""
     with pytest.raises(Problem) as caught:
         embedded(model, given, **more)

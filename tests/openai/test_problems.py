@@ -23,11 +23,19 @@ from tritonkit.openai.problems import problem_of
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
-        (InvalidInput, 400), (ModelNotFound, 404), (ModelNotReady, 503), (Overloaded, 429), (Unsupported, 502),
-        (DeadlineExceeded, 504), (ServerUnavailable, 503), (ServerStopping, 503), (CircuitOpen, 503),
-        (InferenceError, 500), (ClientError, 500),
+        (InvalidInput, 400),
+        (ModelNotFound, 404),
+        (ModelNotReady, 503),
+        (Overloaded, 429),
+        (Unsupported, 502),
+        (DeadlineExceeded, 504),
+        (ServerUnavailable, 503),
+        (ServerStopping, 503),
+        (CircuitOpen, 503),
+        (InferenceError, 500),
+        (ClientError, 500),
     ],
-)  # fmt: skip
+)
 def test_each_error_has_a_status(kind: type[ClientError], status: int) -> None:
     """And a body with four fields; what the server said of its own fault is not in it."""
     problem = problem_of(kind("model m at 10.0.0.7:8001", found="Traceback: a secret"))

@@ -114,10 +114,7 @@ def test_templates_have_their_models(tmp_path: Path) -> None:
 
 def test_a_project_s_checkpoints_are_found(tmp_path: Path) -> None:
     """Folders that cannot be read as a model are left out."""
-    for name, text in {
-        "chat": "name: chat\nnetwork: {llm: {checkpoint: here}}\n",
-        "wrong": "name: other\n",
-    }.items():
+    for name, text in {"chat": "name: chat\nnetwork: {llm: {checkpoint: here}}\n", "wrong": "name: other\n"}.items():
         (tmp_path / "models" / name / "here").mkdir(parents=True)
         (tmp_path / "models" / name / "here" / "config.json").write_text("{}")
         (tmp_path / "models" / name / "model.yaml").write_text(text)
@@ -133,8 +130,7 @@ def test_an_empty_prompt_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [(None, "cannot be read"), (b"\xff", "not UTF-8"), (b"{% if %}", "does not compile")],
+    ("text", "said"), [(None, "cannot be read"), (b"\xff", "not UTF-8"), (b"{% if %}", "does not compile")]
 )
 def test_a_file_without_a_template_is_said(tmp_path: Path, text: bytes | None, said: str) -> None:
     """At the start, by the command too."""

@@ -33,12 +33,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(folder: Path) -> tuple[str, ...]:
     """How a server with the pair of a folder is started."""
-    files = (
-        "--tls-certificate",
-        str(folder / "server.crt"),
-        "--tls-key",
-        str(folder / "server.key"),
-    )
+    files = ("--tls-certificate", str(folder / "server.crt"), "--tls-key", str(folder / "server.key"))
     return ("--address", NOWHERE, *files)
 
 
@@ -47,9 +42,7 @@ def url(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One that asks for a key, too."""
     folder = tmp_path_factory.mktemp("tls")
     (folder / "keys").write_text(KEY)
-    with running(
-        folder, *options(pairs / "first"), "--key-file", str(folder / "keys"), "--host", "0.0.0.0"
-    ) as url:
+    with running(folder, *options(pairs / "first"), "--key-file", str(folder / "keys"), "--host", "0.0.0.0") as url:
         yield url.replace("0.0.0.0", "127.0.0.1")
 
 
@@ -87,15 +80,9 @@ def test_the_package_calls_over_tls(url: str, pairs: Path) -> None:
             with pytest.raises(openai.InternalServerError) as unavailable:
                 client.completions.create(model="m", prompt="x", stream=True)
             assert unavailable.value.status_code == 503
-    with (
-        caller(url, pairs / "first" / "ca.crt", "wrong") as client,
-        pytest.raises(openai.AuthenticationError),
-    ):
+    with caller(url, pairs / "first" / "ca.crt", "wrong") as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
-    with (
-        caller(url, pairs / "second" / "ca.crt") as client,
-        pytest.raises(openai.APIConnectionError),
-    ):
+    with caller(url, pairs / "second" / "ca.crt") as client, pytest.raises(openai.APIConnectionError):
         client.models.list()
 
 
@@ -110,10 +97,7 @@ def test_old_tls_and_plain_text_are_refused(url: str) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     place = ("127.0.0.1", where.port)
-    with (
-        socket.create_connection(place, PATIENCE_S) as plain,
-        pytest.raises((ssl.SSLError, ConnectionResetError)),
-    ):
+    with socket.create_connection(place, PATIENCE_S) as plain, pytest.raises((ssl.SSLError, ConnectionResetError)):
         context.wrap_socket(plain)
     with socket.create_connection(place, PATIENCE_S) as plain:
         plain.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -128,9 +112,7 @@ def test_a_handshake_that_does_not_end_is_closed(url: str) -> None:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.ExitStack() as stack:
-        silent, half, secure = (
-            stack.enter_context(socket.create_connection(place, PATIENCE_S)) for _ in range(3)
-        )
+        silent, half, secure = (stack.enter_context(socket.create_connection(place, PATIENCE_S)) for _ in range(3))
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         idle = stack.enter_context(context.wrap_socket(secure))
         idle.sendall(b"GET /health HTTP/1.1\r\n")
@@ -146,9 +128,7 @@ def test_handshakes_at_once_are_few(url: str, pairs: Path) -> None:
     with caller(url, pairs / "first" / "ca.crt") as client:
         assert reaches(client)
         with contextlib.ExitStack() as stack:
-            waiting = [
-                stack.enter_context(socket.create_connection(place, PATIENCE_S)) for _ in range(200)
-            ]
+            waiting = [stack.enter_context(socket.create_connection(place, PATIENCE_S)) for _ in range(200)]
             assert _until_closed(waiting[-1]) == b""
             assert reaches(client)
         with caller(url, pairs / "first" / "ca.crt") as other:
@@ -192,10 +172,7 @@ def test_a_pair_that_cannot_be_served_is_said(pairs: Path, tmp_path: Path) -> No
         (("--tls-key", key), "no --tls-certificate"),
         (("--tls-certificate", str(tmp_path / "none"), "--tls-key", key), "cannot be read"),
         (("--tls-certificate", certificate, "--tls-key", str(tmp_path / "none")), "cannot be read"),
-        (
-            ("--tls-certificate", certificate, "--tls-key", str(second / "server.key")),
-            "it is not the key of",
-        ),
+        (("--tls-certificate", certificate, "--tls-key", str(second / "server.key")), "it is not the key of"),
         (("--tls-certificate", certificate, "--tls-key", str(text)), "no certificate with its key"),
         (("--tls-certificate", certificate, "--tls-key", str(copied)), "others than its owner"),
     ):

@@ -105,9 +105,7 @@ def test_a_certificate_put_in_place_is_left_alone(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("harm", ["no certificate", "empty", "another"])
-def test_an_authority_that_is_not_whole_signs_nothing(
-    folder: Path, tmp_path: Path, harm: str
-) -> None:
+def test_an_authority_that_is_not_whole_signs_nothing(folder: Path, tmp_path: Path, harm: str) -> None:
     """In a message, and with nothing written."""
     if harm == "no certificate":
         (folder / "ca.crt").unlink()
@@ -143,9 +141,7 @@ def test_a_key_of_another_certificate_is_refused(folder: Path, tmp_path: Path) -
         check_pair(folder / "server.crt", tmp_path / "other" / "server.key")
 
 
-def test_a_certificate_of_tomorrow_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_of_tomorrow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine whose clock went back: the error has both days."""
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
     with monkeypatch.context() as ahead:
@@ -162,9 +158,7 @@ def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
         check_pair(tmp_path / "server.crt", tmp_path / "server.key")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-)
+@pytest.mark.parametrize("text", ["", "nothing", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
 def test_what_is_no_certificate_is_refused(tmp_path: Path, text: str) -> None:
     """With its file."""
     (tmp_path / "server.crt").write_text(text)

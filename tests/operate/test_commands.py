@@ -25,9 +25,7 @@ def test_a_key_is_printed_once_and_listed_without_it(tmp_path: Path) -> None:
     assert key.startswith("tk_")
     assert key.count("\n") == 1
     facts = json.loads(here("keys", "list", "--json", folder=tmp_path))
-    assert [(each["name"], each["models"], each["rate_per_s"]) for each in facts] == [
-        ("alice", ["digits"], 50.0)
-    ]
+    assert [(each["name"], each["models"], each["rate_per_s"]) for each in facts] == [("alice", ["digits"], 50.0)]
     table = here("keys", "list", folder=tmp_path)
     assert "alice" in table
     assert key.strip() not in table + json.dumps(facts)
@@ -64,13 +62,9 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
     done = tritonkit_here("gateway", "check", "--gateway", str(tmp_path))
     assert "note: in docker compose this needs GATEWAY_MEMORY=2304m or more\n" in done.stderr
     (tmp_path / "gateway.yaml").write_text("prot: 1\n")
-    assert "unknown key 'prot'" in failed(
-        tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 2
-    )
+    assert "unknown key 'prot'" in failed(tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 2)
     (tmp_path / "gateway.yaml").write_text("jwt: {issuer: me, jwks: missing.json}\n")
-    assert "Envoy does not take it" in failed(
-        tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 3
-    )
+    assert "Envoy does not take it" in failed(tritonkit_here("gateway", "check", "--gateway", str(tmp_path)), 3)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +77,7 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
         (1024, 512, ["2048 MiB are used", "GATEWAY_MEMORY=2304m"]),
     ],
 )
-def test_memory_of_a_gateway_is_advised_on(
-    memory_mib: int, request_mib: int, said: list[str]
-) -> None:
+def test_memory_of_a_gateway_is_advised_on(memory_mib: int, request_mib: int, said: list[str]) -> None:
     """Too little of it for bursts or large requests, and more than docker compose gives by default."""
     notes = memory_notes(GatewayLimits(memory_mib=memory_mib, request_mib=request_mib))
     assert len(notes) == len(said)

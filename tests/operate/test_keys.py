@@ -58,10 +58,7 @@ def test_on_a_full_disk_the_keys_stay_as_they_are(file: Path) -> None:
     add_key(file, "alice")
     before = file.read_bytes()
     for change in (lambda: add_key(file, "bob"), lambda: revoke_key(file, "alice")):
-        with (
-            no_room(10),
-            pytest.raises(UsageError, match="cannot be written: File too large") as caught,
-        ):
+        with no_room(10), pytest.raises(UsageError, match="cannot be written: File too large") as caught:
             change()
         assert caught.value.where == str(file)
         assert "keys are those from before" in caught.value.wanted
@@ -115,7 +112,11 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{}", "[]", '{"version": 2, "keys": []}', '{"version": 1, "keys": [{"name": "a"}]}',
+        "",
+        "{}",
+        "[]",
+        '{"version": 2, "keys": []}',
+        '{"version": 1, "keys": [{"name": "a"}]}',
         '{"version": 1, "keys": [{"name": "a", "sha256": "xyz", "models": ["*"]}]}',
         '{"version": 1, "keys": [{"name": "a\\"", "sha256": "' + "0" * 64 + '", "models": ["*"]}]}',
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "more": 1}]}',
@@ -123,7 +124,7 @@ def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
         '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "models": ["*"], "burst": 1.5}]}',
         '{"version": 1, "keys": [' + ", ".join(2 * [_TWICE]) + "]}",
     ],
-)  # fmt: skip
+)
 def test_a_file_of_something_else_is_refused(file: Path, text: str) -> None:
     """In one message, which names the file."""
     file.parent.mkdir()
@@ -137,5 +138,10 @@ def test_the_file_is_plain_json(file: Path) -> None:
     add_key(file, "alice", ("digits", "sentences"), 12.5, 3)
     facts = json.loads(file.read_text())
     assert facts["keys"][0] | {"sha256": "", "created": 0} == {
-        "name": "alice", "sha256": "", "models": ["digits", "sentences"], "rate_per_s": 12.5, "burst": 3, "created": 0,
-    }  # fmt: skip
+        "name": "alice",
+        "sha256": "",
+        "models": ["digits", "sentences"],
+        "rate_per_s": 12.5,
+        "burst": 3,
+        "created": 0,
+    }

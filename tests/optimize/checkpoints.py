@@ -11,10 +11,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 300
 SIZES = {
-    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 0, "eos_token_id": 0,
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
     "pad_token_id": 0,
-}  # fmt: skip
+}
 CONFIGURATIONS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**SIZES, num_key_value_heads=2),
     "mistral": transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None),
@@ -22,8 +28,16 @@ CONFIGURATIONS: dict[str, Any] = {
     "qwen3": transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16),
     "gptneox": transformers.GPTNeoXConfig(**SIZES),
     "opt": transformers.OPTConfig(
-        vocab_size=VOCABULARY, hidden_size=64, ffn_dim=128, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=128, word_embed_proj_dim=64, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        ffn_dim=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        word_embed_proj_dim=64,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
     ),
     "phi": transformers.PhiConfig(**SIZES),
     "phi3": transformers.Phi3Config(**SIZES, sliding_window=None),
@@ -32,7 +46,7 @@ CONFIGURATIONS: dict[str, Any] = {
     "gpt2": transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, n_positions=128, bos_token_id=0, eos_token_id=0
     ),
-}  # fmt: skip
+}
 
 
 def write_checkpoint(folder: Path, name: str = "llama") -> Path:
@@ -48,7 +62,7 @@ def write_checkpoint(folder: Path, name: str = "llama") -> Path:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
-    )  # fmt: skip
+    )
     tokenizer.train_from_iterator(["the cat sat on the mat, and then the dog came"] * 3, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder

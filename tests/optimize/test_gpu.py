@@ -13,9 +13,7 @@ from tritonkit.optimize.gpu import find_gpu
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU: run python -m bench gpu")
-def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing was measured, so it is no success either."""
     assert main(["gpu"]) == 2
     printed = capsys.readouterr()
@@ -30,11 +28,7 @@ def test_contenders_are_compared_with_the_first() -> None:
     def broken(batch: object) -> None:
         raise RuntimeError("no kernel")
 
-    contenders = {
-        "slow": lambda batch: time.sleep(0.004),
-        "quick": lambda batch: time.sleep(0.001),
-        "broken": broken,
-    }
+    contenders = {"slow": lambda batch: time.sleep(0.004), "quick": lambda batch: time.sleep(0.001), "broken": broken}
     (ratio,) = compare("net", contenders, {"x": np.zeros((8, 2))}, rounds=2)
     assert ratio.name == "net, batch 8: quick / slow"
     assert len(ratio.rounds) == 2

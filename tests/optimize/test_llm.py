@@ -83,7 +83,7 @@ def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> No
     convert_checkpoint(checkpoint, out)
     wanted = checkpoint.load().generate(
         torch.from_numpy(IDS), max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
-    )[0, IDS.shape[1] :]  # fmt: skip
+    )[0, IDS.shape[1] :]
     assert greedy(out) == wanted.tolist()
     assert {"config.json", "tokenizer.json"} <= {file.name for file in out.iterdir()}
 
@@ -110,7 +110,7 @@ SLIDING = {
     "mistral": transformers.MistralConfig(**SIZES, sliding_window=WINDOW),
     "phi3": transformers.Phi3Config(**SIZES, sliding_window=WINDOW),
     "qwen2": transformers.Qwen2Config(**SIZES, sliding_window=WINDOW, use_sliding_window=True, max_window_layers=0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SLIDING)
@@ -137,7 +137,7 @@ def without_attention(folder: Path) -> None:
     """A network of another kind."""
     transformers.MambaConfig(
         vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, architectures=["MambaForCausalLM"]
-    ).save_pretrained(folder)  # fmt: skip
+    ).save_pretrained(folder)
 
 
 @pytest.mark.parametrize(
@@ -146,17 +146,12 @@ def without_attention(folder: Path) -> None:
         (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
-        (
-            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-            "pickles alone",
-        ),
+        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "pickles alone"),
         (lambda folder: change(folder, architectures=["BertModel"]), "BertModel"),
         (lambda folder: change(folder, architectures=None), "architectures"),
         (lambda folder: change(folder, auto_map={"AutoConfig": "a.B"}), "code lies in the"),
         (
-            lambda folder: (folder / "adapter_config.json").write_text(
-                '{"base_model_name_or_path": "/elsewhere"}'
-            ),
+            lambda folder: (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere"}'),
             r"adapter_config\.json: an adapter",
         ),
         (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be read"),
@@ -190,9 +185,7 @@ def test_an_architecture_without_paged_attention_is_named(tmp_path: Path) -> Non
     """Its experts have an operator that OpenVINO lacks."""
     folder = write_checkpoint(tmp_path / "source")
     sizes = CONFIGURATIONS["llama"].to_dict()
-    keys = (
-        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"
-    )  # fmt: skip
+    keys = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     mixtral = transformers.MixtralConfig(
         **{key: sizes[key] for key in keys}, num_key_value_heads=2, num_local_experts=2
     )
@@ -205,9 +198,7 @@ def write_project(root: Path, more: str = "") -> Path:
     """A project with one language model."""
     folder = root / "models" / "chat"
     write_checkpoint(folder / "checkpoint")
-    (folder / "model.yaml").write_text(
-        f"name: chat\nnetwork: {{llm: {{checkpoint: checkpoint}}}}\n{more}"
-    )
+    (folder / "model.yaml").write_text(f"name: chat\nnetwork: {{llm: {{checkpoint: checkpoint}}}}\n{more}")
     return root
 
 
@@ -223,9 +214,12 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
     assert result.artifact.quality.metric == "log_likelihood"
     text = (tmp_path / "model_repository/chat/config.pbtxt").read_text()
     for line in (
-        'backend: "llm"', 'name: "prompt"', "model_transaction_policy { decoupled: true }", 'key: "cache_mib"',
+        'backend: "llm"',
+        'name: "prompt"',
+        "model_transaction_policy { decoupled: true }",
+        'key: "cache_mib"',
         'key: "context"',
-    ):  # fmt: skip
+    ):
         assert line in text
     assert text.count("optional: true") == 14
     assert (tmp_path / "model_repository/chat/1/openvino_model.bin").is_file()
@@ -240,10 +234,7 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         ("serving: {generation: {cache_mib: 0}}", "cache_mib"),
         ("serving: {generation: {context: 1}}", "context"),
         ("serving: {generation: {context: 8, max_tokens: 8}}", "max_tokens is 8, context is 8"),
-        (
-            "serving: {generation: {max_sequences: 1024}}",
-            "max_batched_tokens is 512, max_sequences",
-        ),
+        ("serving: {generation: {max_sequences: 1024}}", "max_batched_tokens is 512, max_sequences"),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: str) -> None:
@@ -254,18 +245,14 @@ def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: 
 
 
 @pytest.mark.parametrize("key", ["context: 129", "max_tokens: 128"])
-def test_more_tokens_than_the_network_has_positions_for_are_refused(
-    tmp_path: Path, key: str
-) -> None:
+def test_more_tokens_than_the_network_has_positions_for_are_refused(tmp_path: Path, key: str) -> None:
     """By the build, not by the server."""
     root = write_project(tmp_path, f"serving: {{generation: {{{key}}}}}\n")
     with pytest.raises(RenderError, match="the network was made for 128 tokens"):
         build_repository(root, cores=2)
 
 
-WIDE = {
-    "max_position_embeddings": 4096, "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 16,
-}  # fmt: skip
+WIDE = {"max_position_embeddings": 4096, "hidden_size": 4096, "num_hidden_layers": 1, "num_attention_heads": 16}
 """A page of its cache takes half a MiB."""
 
 
@@ -274,12 +261,8 @@ def test_an_answer_that_the_cache_has_no_room_for_is_refused(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(WIDE))
     root = write_project(tmp_path / "project", "serving: {generation: {cache_mib: 1}}\n")
     [spec] = load_all(root)
-    artifact = Artifact(
-        "chat", "llm-fp32", tmp_path, {"config.json": ""}, Signature.declared(spec), None, "", {}
-    )
-    with pytest.raises(
-        RenderError, match=r"max_tokens: 128\n.*at most 63: .*cache_mib 1 holds 64 tokens"
-    ):
+    artifact = Artifact("chat", "llm-fp32", tmp_path, {"config.json": ""}, Signature.declared(spec), None, "", {})
+    with pytest.raises(RenderError, match=r"max_tokens: 128\n.*at most 63: .*cache_mib 1 holds 64 tokens"):
         generation_of(spec, artifact)
     (spec.folder / "model.yaml").write_text(
         "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
@@ -367,14 +350,8 @@ def normalize(folder: Path) -> None:
         (edit("chat_template.jinja", "\n{{ 'a' * 10 ** 10 }}"), r"more than 64 MiB .*\(line 2\)"),
         (edit("tokenizer_config.json", '{"chat_template": "{{ 1 + }}"}'), "does not compile"),
         (normalize, "normalizer: it makes texts 100 times as long; at most 64"),
-        (
-            edit("model.safetensors.index.json", '{"weight_map": {"a": "../secret"}}'),
-            r"weights in '\.\./secret'",
-        ),
-        (
-            lambda folder: change(folder, num_hidden_layers=2_000_000),
-            "num_hidden_layers: 2,000,000",
-        ),
+        (edit("model.safetensors.index.json", '{"weight_map": {"a": "../secret"}}'), r"weights in '\.\./secret'"),
+        (lambda folder: change(folder, num_hidden_layers=2_000_000), "num_hidden_layers: 2,000,000"),
         (lambda folder: change(folder, num_attention_heads=-4), "num_attention_heads: -4"),
     ],
 )
@@ -392,12 +369,17 @@ def test_a_stranger_s_files_are_looked_at_first(tmp_path: Path, spoil: object, s
     "parts",
     [
         {"model": {"type": "Unheard"}},
-        {"pre_tokenizer": {
-            "type": "Split", "pattern": {"Regex": "(?:(.|..|...)+)+[0-9]{7}"}, "behavior": "Isolated", "invert": False,
-        }},
+        {
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"Regex": "(?:(.|..|...)+)+[0-9]{7}"},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        },
     ],
     ids=["unknown", "endless"],
-)  # fmt: skip
+)
 def test_a_tokenizer_that_fails_is_said(tmp_path: Path, parts: dict[str, Any]) -> None:
     """Also where its library panics over a text."""
     root = write_project(tmp_path)

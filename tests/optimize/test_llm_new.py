@@ -30,8 +30,11 @@ def test_a_checkpoint_becomes_a_model_that_builds(tmp_path: Path) -> None:
     assert "next: tritonkit build chat" in done.stderr
     folder = tmp_path / "models" / "chat"
     assert sorted(file.name for file in (folder / "checkpoint").iterdir()) == [
-        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-    ]  # fmt: skip
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
     generation = load(folder, tmp_path).model.serving.generation
     assert (generation.context, generation.cache_mib) == (128, 64)
     version = build_repository(tmp_path, cores=1).path / "chat" / "1"
@@ -42,12 +45,7 @@ def test_a_checkpoint_becomes_a_model_that_builds(tmp_path: Path) -> None:
 def test_a_long_context_is_cut_and_the_cache_follows(tmp_path: Path) -> None:
     """Of a network for 32,768 tokens, with keys and values of 12 KiB a token as in Qwen2.5-0.5B."""
     given = write_checkpoint(tmp_path / "given")
-    sizes = {
-        "num_hidden_layers": 24,
-        "hidden_size": 896,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-    }
+    sizes = {"num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2}
     config = json.loads((given / "config.json").read_text()) | sizes
     config |= {"max_position_embeddings": 32_768, "head_dim": 64}
     (given / "config.json").write_text(json.dumps(config))

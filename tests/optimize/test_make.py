@@ -73,13 +73,12 @@ def onnx_file(
 ) -> bytes:
     """A small ONNX file from x: FP32 [batch, 4] to y."""
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, in_shape or ["batch", 4])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, out_shape)],
-    )  # fmt: skip
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
-    ).SerializeToString()
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
 
 
 RELU = [helper.make_node("Relu", ["x"], ["y"])]
@@ -87,9 +86,7 @@ FILE = "name: net\nnetwork: {onnx: m.onnx}\n"
 """A spec for what has nothing to do with PyTorch: exporting takes longest."""
 
 
-def test_a_torch_network_becomes_a_checked_onnx_file(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_torch_network_becomes_a_checked_onnx_file(write_model: WriteModel, cache: BuildCache) -> None:
     """Names and shapes are the spec's, the batch is free, and the difference to PyTorch is small."""
     artifact = built(write_model(TORCH, network__py=LINEAR), cache)
     assert [t.name for t in artifact.signature.inputs] == ["x"]
@@ -110,9 +107,7 @@ def test_an_unchanged_spec_comes_from_the_cache(write_model: WriteModel, cache: 
 
 
 @pytest.mark.parametrize("what", ["code", "tolerance"])
-def test_what_goes_in_changes_the_hash(
-    write_model: WriteModel, cache: BuildCache, what: str
-) -> None:
+def test_what_goes_in_changes_the_hash(write_model: WriteModel, cache: BuildCache, what: str) -> None:
     """Code of the folder and the spec's network and quality count."""
     before = plan(write_model(TORCH, network__py=LINEAR), cache).source_hash
     text = TORCH + ("quality: {tolerance: {absolute: 0.1}}" if what == "tolerance" else "")
@@ -155,9 +150,7 @@ def test_two_models_may_both_have_a_network_py(write_model: WriteModel, cache: B
     """Files of one folder are not found from another."""
     first = built(write_model(TORCH, network__py=LINEAR), cache)
     other = write_model(
-        TORCH.replace("name: net", "name: other").replace("[2]", "[4]"),
-        "other",
-        network__py=module("return x + 1"),
+        TORCH.replace("name: net", "name: other").replace("[2]", "[4]"), "other", network__py=module("return x + 1")
     )
     second = built(other, cache)
     assert first.signature.outputs[0].shape == (2,)
@@ -198,15 +191,11 @@ def onnx_outputs(artifact: Artifact, x: np.ndarray) -> np.ndarray:
     """Run an artifact on x: float32 [batch, 4]."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(
-        artifact.folder / "model.onnx", providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(artifact.folder / "model.onnx", providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"x": x})[0])
 
 
-def test_a_checkpoint_with_code_in_it_is_refused(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_checkpoint_with_code_in_it_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """A pickle that would run something on loading does not get to."""
     import pickle
 
@@ -219,24 +208,18 @@ def test_a_checkpoint_with_code_in_it_is_refused(
     assert "cannot be read" in refused(spec, cache, BuildError).found
 
 
-def test_weights_of_other_names_are_refused(
-    write_model: WriteModel, cache: BuildCache, tmp_path: Path
-) -> None:
+def test_weights_of_other_names_are_refused(write_model: WriteModel, cache: BuildCache, tmp_path: Path) -> None:
     """Missing and unknown names are listed."""
     import torch
     from safetensors.torch import save_file
 
     save_file({"wrong": torch.ones(1)}, tmp_path / "w.safetensors")
     text = TORCH.replace("build\n", "build\n  weights: w.safetensors\n", 1)
-    spec = write_model(
-        text, network__py=LINEAR, w__safetensors=(tmp_path / "w.safetensors").read_bytes()
-    )
+    spec = write_model(text, network__py=LINEAR, w__safetensors=(tmp_path / "w.safetensors").read_bytes())
     assert "unknown: wrong" in refused(spec, cache, BuildError).details
 
 
-def test_an_output_shape_that_depends_on_data_is_refused(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_an_output_shape_that_depends_on_data_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """A PyTorch network with nonzero in it cannot be batched."""
     spec = write_model(TORCH, network__py=module("return x[x > 0]"))
     assert "depends on the data" in refused(spec, cache, BuildError).found
@@ -247,10 +230,7 @@ def test_control_flow_on_values_is_refused(write_model: WriteModel, cache: Build
     spec = write_model(TORCH, network__py=module("return x if x.sum() > 0 else -x"))
     error = refused(spec, cache, BuildError)
     assert "network.torch" in error.where
-    assert (
-        "control flow on values: `return x if x.sum() > 0 else -x` (network.py, line 4)"
-        in error.found
-    )
+    assert "control flow on values: `return x if x.sum() > 0 else -x` (network.py, line 4)" in error.found
     assert "torch.where" in error.todo
 
 
@@ -262,17 +242,13 @@ def test_a_failing_hook_shows_its_last_calls(write_model: WriteModel, cache: Bui
     assert "network.py" in error.details
 
 
-def test_a_missing_function_is_the_specs_mistake(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_missing_function_is_the_specs_mistake(write_model: WriteModel, cache: BuildCache) -> None:
     """A hook that names nothing is a mistake in the spec."""
     error = refused(write_model(TORCH, network__py="x = 1"), cache, SpecError)
     assert "no function 'build'" in error.found
 
 
-def test_a_metric_below_the_bar_is_not_published(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_metric_below_the_bar_is_not_published(write_model: WriteModel, cache: BuildCache) -> None:
     """The gate names the metric, its value and the bar."""
     text = FILE + "quality: {metric: data:score, at_least: 0.9}\n"
     code = "def score(outputs, reference): return 0.5"
@@ -282,9 +258,7 @@ def test_a_metric_below_the_bar_is_not_published(
     assert error.wanted == "at least 0.9"
 
 
-def test_a_drop_below_the_reference_is_not_published(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_drop_below_the_reference_is_not_published(write_model: WriteModel, cache: BuildCache) -> None:
     """The candidate may lie max_drop below the reference and no more."""
     text = FILE + "quality: {metric: data:score}\n"
     code = "def score(outputs, reference): return 1.0 if outputs is reference else 0.98"
@@ -325,9 +299,7 @@ def test_inputs_that_differ_from_the_file_are_the_specs_mistake(
     assert said in refused(spec, cache, SpecError).wanted
 
 
-def test_an_onnx_file_without_a_free_batch_axis_says_what_to_do(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_an_onnx_file_without_a_free_batch_axis_says_what_to_do(write_model: WriteModel, cache: BuildCache) -> None:
     """It is served without a batch axis, as with max_batch_size 0, and refused where the spec demands batches."""
     content = onnx_file(RELU, [1, 4], [1, 4])
     text = "name: net\nnetwork: {onnx: m.onnx}\n"
@@ -367,9 +339,7 @@ network:
   inputs: {x: {dtype: BYTES, shape: [1]}}
   outputs: {y: {dtype: BYTES, shape: [1]}}
 """
-    artifact = built(
-        write_model(text, server__py="class TritonPythonModel: ...", table__txt="t"), cache
-    )
+    artifact = built(write_model(text, server__py="class TritonPythonModel: ...", table__txt="t"), cache)
     assert set(artifact.files) == {"model.py", "table.txt"}
     assert artifact.quality is None
     assert artifact.signature.inputs[0].dtype == "BYTES"
@@ -406,13 +376,9 @@ SAMPLES = TORCH + "quality: {samples: data:samples}\n"
         ("yield 1", "returned generator"),
     ],
 )
-def test_samples_that_do_not_fit_are_refused(
-    write_model: WriteModel, cache: BuildCache, code: str, said: str
-) -> None:
+def test_samples_that_do_not_fit_are_refused(write_model: WriteModel, cache: BuildCache, code: str, said: str) -> None:
     """Names, dtypes and shapes of a person's samples are held against the network's inputs."""
-    spec = write_model(
-        SAMPLES, network__py=LINEAR, data__py=f"import numpy as np\ndef samples(): {code}\n"
-    )
+    spec = write_model(SAMPLES, network__py=LINEAR, data__py=f"import numpy as np\ndef samples(): {code}\n")
     error = refused(spec, cache, BuildError)
     assert said in error.found
     assert error.where.endswith("quality.samples")
@@ -435,9 +401,7 @@ def test_a_hook_may_change_sys_path(write_model: WriteModel, cache: BuildCache) 
 
 
 @pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "None"])
-def test_a_metric_that_is_no_finite_number_is_refused(
-    write_model: WriteModel, cache: BuildCache, value: str
-) -> None:
+def test_a_metric_that_is_no_finite_number_is_refused(write_model: WriteModel, cache: BuildCache, value: str) -> None:
     """NaN is below no bar: it must not slip through the gate."""
     text = FILE + "quality: {metric: data:score, at_least: 0.9}\n"
     code = f"def score(outputs, reference): return {value}"
@@ -453,9 +417,7 @@ def test_a_network_that_gives_nan_is_refused(write_model: WriteModel, cache: Bui
 
 def test_equal_infinities_agree(write_model: WriteModel, cache: BuildCache) -> None:
     """A masked output may hold infinities, and the figures stay finite."""
-    quality = built(
-        write_model(TORCH, network__py=module("return x[:, :2] - float('inf')")), cache
-    ).quality
+    quality = built(write_model(TORCH, network__py=module("return x[:, :2] - float('inf')")), cache).quality
     assert quality is not None
     assert (quality.value, quality.max_difference) == (1.0, 0.0)
 
@@ -465,10 +427,7 @@ def test_equal_infinities_agree(write_model: WriteModel, cache: BuildCache) -> N
     [
         ("return x, x", "1 names for 2 outputs"),
         ("return x, [x]", "1 names for 2 outputs"),
-        (
-            "return None, 1",
-            "no tensor; output 0 is None, and left out; output 1 is of the type int",
-        ),
+        ("return None, 1", "no tensor; output 0 is None, and left out; output 1 is of the type int"),
     ],
 )
 def test_outputs_that_are_no_tensors_are_told_before_the_export(
@@ -482,12 +441,9 @@ def test_an_axis_that_the_exporter_fixed_is_named(write_model: WriteModel) -> No
     """torch.export takes the time of some LSTMs for a constant, without a word."""
     text = TORCH.replace("shape: [4]", "shape: [time]", 1)
     spec = write_model(
-        text.replace("  outputs", "  free_axes: {time: {min: 1, max: 8}}\n  outputs"),
-        network__py=LINEAR,
+        text.replace("  outputs", "  free_axes: {time: {min: 1, max: 8}}\n  outputs"), network__py=LINEAR
     )
-    exported = onnx_ir.from_proto(
-        onnx.load_from_string(onnx_file(RELU, ["batch", 8], ["batch", 8]))
-    )
+    exported = onnx_ir.from_proto(onnx.load_from_string(onnx_file(RELU, ["batch", 8], ["batch", 8])))
     with pytest.raises(BuildError) as caught:
         hold_to_free_inputs(spec, exported.graph, batched=True)
     assert caught.value.found == "torch.export fixed the free axis time of input x at 8"
@@ -511,7 +467,7 @@ def test_a_module_that_changes_its_input_is_compared_on_the_same_input(
         ("return (x + torch.randn_like(x))[:, :2]", "the network answers"),
         ("self.n = getattr(self, 'n', 0) + 1; return x[:, :2] + self.n", "the PyTorch module answers"),
     ],
-)  # fmt: skip
+)
 def test_a_network_that_draws_or_counts_is_named(
     write_model: WriteModel, cache: BuildCache, body: str, said: str
 ) -> None:
@@ -521,18 +477,14 @@ def test_a_network_that_draws_or_counts_is_named(
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_small_max_batch_size_exports(
-    write_model: WriteModel, cache: BuildCache, size: int
-) -> None:
+def test_a_small_max_batch_size_exports(write_model: WriteModel, cache: BuildCache, size: int) -> None:
     """The file does not depend on max_batch_size, not even where the example is larger."""
     spec = write_model(TORCH + f"serving: {{max_batch_size: {size}}}\n", network__py=LINEAR)
     assert built(spec, cache).signature.batched
 
 
 @pytest.mark.parametrize("state", ["tensor", "list", "empty"])
-def test_a_checkpoint_without_names_is_refused(
-    write_model: WriteModel, cache: BuildCache, state: str
-) -> None:
+def test_a_checkpoint_without_names_is_refused(write_model: WriteModel, cache: BuildCache, state: str) -> None:
     """A tensor, a list or an empty file is no state_dict."""
     import io
 
@@ -552,9 +504,7 @@ def test_a_shape_beyond_memory_is_refused(write_model: WriteModel, cache: BuildC
     assert "at most" in refused(spec, cache, BuildError).wanted
 
 
-def test_a_spec_names_and_narrows_the_axes_of_an_onnx_file(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_spec_names_and_narrows_the_axes_of_an_onnx_file(write_model: WriteModel, cache: BuildCache) -> None:
     """free_axes of the spec describe the file's axis whatever the file calls it; a fixed size is kept."""
     content = onnx_file(RELU, ["batch", "seq"], ["batch", "seq"])
     fixed = "name: net\nnetwork:\n  onnx: m.onnx\n  inputs: {x: {dtype: FP32, shape: [8]}}\n"
@@ -570,23 +520,16 @@ def test_files_of_one_name_are_refused(write_model: WriteModel, cache: BuildCach
     assert "manifest.json" in refused(spec, cache, SpecError).found
 
 
-def test_a_python_model_that_cannot_be_compiled_is_refused(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_python_model_that_cannot_be_compiled_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """A syntax error is found here, not by a server that does not start."""
     assert "SyntaxError" in refused(write_model(PYTHON, s__py="def ("), cache, BuildError).found
 
 
-def test_what_a_killed_build_left_goes_with_the_next(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_what_a_killed_build_left_goes_with_the_next(write_model: WriteModel, cache: BuildCache) -> None:
     """Half a build is swept away, not kept for ever."""
     left = cache.folder / "net" / ".building-old"
     left.mkdir(parents=True)
-    built(
-        write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=onnx_file(RELU, ["batch", 4])),
-        cache,
-    )
+    built(write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=onnx_file(RELU, ["batch", 4])), cache)
     assert not left.exists()
 
 
@@ -602,17 +545,16 @@ def test_prints_of_a_hook_do_not_reach_standard_output(
 def padded_file(nodes: list[onnx.NodeProto], out_shape: list[int | str]) -> bytes:
     """A network of x [batch, length, 4] and mask [batch, length]."""
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [
             helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 4]),
             helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", "length"]),
         ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, out_shape)],
         [helper.make_tensor(n, TensorProto.INT64, [1], [i]) for n, i in (("axis", 1), ("last", 2))],
-    )  # fmt: skip
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
-    ).SerializeToString()
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
 
 
 SHOWN = [
@@ -626,14 +568,10 @@ MASKED_MEAN = [
     helper.make_node("Div", ["sum", "count"], ["y"]),
 ]
 PLAIN_MEAN = [*SHOWN, helper.make_node("ReduceMean", ["x", "axis"], ["y"], keepdims=0)]
-PADDED = (
-    "name: net\nnetwork: {onnx: m.onnx, free_axes: {length: {max: 32, pad: {x: 0, mask: 0}}}}\n"
-)
+PADDED = "name: net\nnetwork: {onnx: m.onnx, free_axes: {length: {max: 32, pad: {x: 0, mask: 0}}}}\n"
 
 
-def test_filling_up_is_proven_where_a_mask_hides_it(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_filling_up_is_proven_where_a_mask_hides_it(write_model: WriteModel, cache: BuildCache) -> None:
     """The verdict on items says so too; other values that fill up are proven again."""
     data = padded_file(MASKED_MEAN, ["batch", 4])
     spec = write_model(PADDED, m__onnx=data)
@@ -646,9 +584,7 @@ def test_filling_up_is_proven_where_a_mask_hides_it(
     assert "free_axes.length.pad" in refused(other, cache, BuildError).where
 
 
-def test_filling_up_that_changes_answers_is_refused(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_filling_up_that_changes_answers_is_refused(write_model: WriteModel, cache: BuildCache) -> None:
     """The key, what was seen, and what helps are named; a declaration overrides it, and is recorded."""
     data = padded_file(PLAIN_MEAN, ["batch", 4])
     error = refused(write_model(PADDED, m__onnx=data), cache, BuildError)

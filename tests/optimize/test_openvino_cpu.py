@@ -35,10 +35,7 @@ def batch(*shape: int) -> dict[str, Any]:
 
 def test_any_batch_and_free_axis_runs(tmp_path: Path) -> None:
     """Shapes come and go, answers of earlier runs stay."""
-    for shape, sizes in (
-        ([-1, 4], [(n, 4) for n in range(1, 8)]),
-        ([-1, -1, 4], [(2, 3, 4), (1, 9, 4)]),
-    ):
+    for shape, sizes in (([-1, 4], [(n, 4) for n in range(1, 8)]), ([-1, -1, 4], [(2, 3, 4), (1, 9, 4)])):
         runner = open_runner(save(tmp_path, shape), 1, "test")
         answers = [runner.run(batch(*size)) for size in (*sizes, *sizes)]
         for size, answer in zip((*sizes, *sizes), answers, strict=True):
@@ -51,9 +48,7 @@ def test_input_that_is_read_only_or_strided(tmp_path: Path) -> None:
     runner = open_runner(save(tmp_path, [-1, 4]), 1, "test")
     wide = batch(2, 8)["x"]
     wide.flags.writeable = False
-    np.testing.assert_allclose(
-        runner.run({"x": wide[:, ::2]})["y"], wide[:, ::2] * 1.001, rtol=1e-6
-    )
+    np.testing.assert_allclose(runner.run({"x": wide[:, ::2]})["y"], wide[:, ::2] * 1.001, rtol=1e-6)
 
 
 def test_precision_of_the_file_is_used(tmp_path: Path) -> None:
@@ -74,10 +69,7 @@ def test_operators_are_timed(tmp_path: Path) -> None:
     assert sum(time.ms for time in times) > 0
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [(batch(2, 5), "x [2, 5]"), ({"z": batch(2, 4)["x"]}, "z [2, 4]")],
-)
+@pytest.mark.parametrize(("given", "said"), [(batch(2, 5), "x [2, 5]"), ({"z": batch(2, 4)["x"]}, "z [2, 4]")])
 def test_input_that_does_not_fit(given: dict[str, Any], said: str, tmp_path: Path) -> None:
     """The error names the shapes that were tried, in a line."""
     with pytest.raises(BuildError) as caught:
@@ -97,10 +89,6 @@ def test_file_that_is_not_whole(tmp_path: Path) -> None:
 
 def test_reason_without_source_lines() -> None:
     """OpenVINO's messages begin with files of its own."""
-    error = RuntimeError(
-        "Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nNo such input\n\n"
-    )
+    error = RuntimeError("Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nNo such input\n\n")
     assert first_reason(error) == "No such input"
-    assert (
-        first_reason(RuntimeError("Exception from src/a.cpp:1:")) == "Exception from src/a.cpp:1:"
-    )
+    assert first_reason(RuntimeError("Exception from src/a.cpp:1:")) == "Exception from src/a.cpp:1:"

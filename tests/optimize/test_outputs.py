@@ -39,14 +39,21 @@ def constants(pattern: Sequence[int] = (-1, 5)) -> list[Any]:
 
 
 def file_of(
-    nodes: Sequence[Any], given: list[Any], out: list[Any] | None, weights: Sequence[Any] = (),
+    nodes: Sequence[Any],
+    given: list[Any],
+    out: list[Any] | None,
+    weights: Sequence[Any] = (),
     inner: Sequence[Any] = (),
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A file from x to y whose output is said to have the shape `out`."""
     graph = helper.make_graph(
-        list(nodes), "g", [helper.make_tensor_value_info("x", FLOAT, given)],
-        [helper.make_tensor_value_info("y", FLOAT, out)], list(weights), value_info=list(inner),
-    )  # fmt: skip
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, given)],
+        [helper.make_tensor_value_info("y", FLOAT, out)],
+        list(weights),
+        value_info=list(inner),
+    )
     opsets = [helper.make_opsetid("", 18)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
 
@@ -64,29 +71,32 @@ CASES: dict[str, tuple[bytes, str, tuple[int, ...]]] = {
     "an inner tensor of one": (
         file_of(
             [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Abs", ["t"], ["y"])],
-            ["N", 5], ["N", 5], inner=[helper.make_tensor_value_info("t", FLOAT, [1, 5])],
-        ), "", (5,),
+            ["N", 5],
+            ["N", 5],
+            inner=[helper.make_tensor_value_info("t", FLOAT, [1, 5])],
+        ),
+        "",
+        (5,),
     ),
     "folded on loading": (
         file_of(
             [helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Reshape", ["x", "s"], ["y"])],
-            ["N", 6], ["N", "Q"],
+            ["N", 6],
+            ["N", "Q"],
             [
                 numpy_helper.from_array(np.array([-1, 1], np.int64), "a"),
                 numpy_helper.from_array(np.array([0, 5], np.int64), "b"),
             ],
-        ), "", (6,),
+        ),
+        "",
+        (6,),
     ),
-    "a scalar": (
-        file_of([helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)], ["N", 5], []), WHOLE, (),
-    ),
-}  # fmt: skip
+    "a scalar": (file_of([helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)], ["N", 5], []), WHOLE, ()),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_engine_s_shapes_are_the_artifact_s(
-    write_model: WriteModel, cache: BuildCache, case: str
-) -> None:
+def test_the_engine_s_shapes_are_the_artifact_s(write_model: WriteModel, cache: BuildCache, case: str) -> None:
     """The signature, from which the configuration is made, and the session of the file say the same."""
     content, serving, shape = CASES[case]
     text = f"name: net\nnetwork: {{onnx: m.onnx}}\n{serving}"
@@ -99,9 +109,7 @@ def test_the_engine_s_shapes_are_the_artifact_s(
         assert sizes[int(artifact.signature.batched) :] == shape
 
 
-def test_a_file_that_says_what_is_true_is_copied_as_it_is(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_a_file_that_says_what_is_true_is_copied_as_it_is(write_model: WriteModel, cache: BuildCache) -> None:
     """Byte for byte, names of axes included."""
     content = file_of(RELU, ["batch", "length"], ["batch", "length"])
     spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=content)
@@ -112,16 +120,12 @@ def test_a_file_that_says_what_is_true_is_copied_as_it_is(
 
 def test_weights_in_other_files_stay_there(write_model: WriteModel, cache: BuildCache) -> None:
     """A correction writes the graph alone."""
-    model = onnx.load_model_from_string(
-        file_of([helper.make_node("MatMul", ["x", "w"], ["y"])], ["N", 5], ["N", "D"])
-    )
+    model = onnx.load_model_from_string(file_of([helper.make_node("MatMul", ["x", "w"], ["y"])], ["N", 5], ["N", "D"]))
     weight = model.graph.initializer.add(name="w", data_type=FLOAT, dims=[5, 3])
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value="w.bin")
     data = np.ones((5, 3), np.float32).tobytes()
-    spec = write_model(
-        "name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=model.SerializeToString(), w__bin=data
-    )
+    spec = write_model("name: net\nnetwork: {onnx: m.onnx}\n", m__onnx=model.SerializeToString(), w__bin=data)
     artifact = built(spec, cache)
     assert artifact.signature.outputs[0].shape == (3,)
     assert set(artifact.files) == {"model.onnx", "w.bin"}

@@ -64,32 +64,36 @@ def of_operator(kind: str, **attributes: Any) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("network", "named"),
     [
-        (perceptron(), ""), (residual(), ""), (qdq(), "INT8 (QDQ)"), (dynamic(), "INT8 (dynamic)"),
+        (perceptron(), ""),
+        (residual(), ""),
+        (qdq(), "INT8 (QDQ)"),
+        (dynamic(), "INT8 (dynamic)"),
         (Quantizer(WeightLayers(perceptron()), 127, None).write(), "INT8 (dynamic)"),
-        (of_operator("QLinearConv"), "INT8 (QOperator)"), (half(TensorProto.FLOAT16), "FP16"),
-        (half(TensorProto.BFLOAT16), "BF16"), (of_operator("TreeEnsembleClassifier"), ""),
+        (of_operator("QLinearConv"), "INT8 (QOperator)"),
+        (half(TensorProto.FLOAT16), "FP16"),
+        (half(TensorProto.BFLOAT16), "BF16"),
+        (of_operator("TreeEnsembleClassifier"), ""),
         (of_operator("MatMulNBits", bits=8), "INT8 (weights alone)"),
         (of_operator("MatMulNBits"), "INT4 (weights alone)"),
         (of_operator("DequantizeLinear"), "INT8 (weights alone)"),
     ],
     ids=lambda value: (value or "FP32") if isinstance(value, str) else "file",
-)  # fmt: skip
+)
 def test_files_are_named_for_their_numbers(network: onnx.ModelProto, named: str) -> None:
     """By their operators, or by what most of their weights are."""
     assert number_format(network) == named
 
 
 @pytest.mark.parametrize(
-    ("network", "named"), [(qdq(), "INT8 (QDQ)"), (dynamic(), "INT8 (dynamic)"), (half(TensorProto.FLOAT16), "FP16")],
+    ("network", "named"),
+    [(qdq(), "INT8 (QDQ)"), (dynamic(), "INT8 (dynamic)"), (half(TensorProto.FLOAT16), "FP16")],
     ids=["qdq", "dynamic", "fp16"],
-)  # fmt: skip
+)
 def test_a_file_is_compared_with_itself_as_it_is_served(
     write_model: WriteModel, root: Path, network: onnx.ModelProto, named: str
 ) -> None:
     """Without graph optimization a QDQ file rounds in more places, which is another network."""
-    spec = write_model(
-        "name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=network.SerializeToString()
-    )
+    spec = write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=network.SerializeToString())
     cache = BuildCache(root / "cache")
     artifact = build(plan(spec, cache), cache)
     assert artifact.label == f"onnx-fp32 (the file: {named})"
@@ -103,9 +107,7 @@ def test_a_file_is_compared_with_itself_as_it_is_served(
 
 def test_an_fp32_file_has_no_other_name(write_model: WriteModel, root: Path) -> None:
     """Neither in tables nor in notes, and it is compared with itself without optimizations."""
-    spec = write_model(
-        "name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=perceptron().SerializeToString()
-    )
+    spec = write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=perceptron().SerializeToString())
     cache = BuildCache(root / "cache")
     artifact = build(plan(spec, cache), cache)
     assert (artifact.label, artifact.number_format, artifact.notes) == ("onnx-fp32", "", ())

@@ -93,9 +93,7 @@ def test_a_variant_that_cannot_be_made_is_a_result(
 
 
 @pytest.mark.slow
-def test_training_happens_once_for_all_variants(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_training_happens_once_for_all_variants(write_model: WriteModel, tmp_path: Path, cache: BuildCache) -> None:
     """Trained weights are kept: another export of the same network does not train again."""
     spec = write_trained(write_model, tmp_path)
     evaluate(spec, ("onnx-fp32",), cache)
@@ -175,14 +173,10 @@ def test_size_and_latency_are_held_against_fp32(write_model: WriteModel, cache: 
     assert "0.90 times" in fields["quality.max_latency_ratio"]
 
 
-def timed(
-    spec: Spec, cache: BuildCache, variant: str, ms: float, runtime: str | None = "onnxruntime"
-) -> Result:
+def timed(spec: Spec, cache: BuildCache, variant: str, ms: float, runtime: str | None = "onnxruntime") -> Result:
     """The network under another variant's name, as fast as that, run by that engine."""
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
-    return replace(
-        result, variant=variant, timing=VariantTiming(1, ms, 1, ms, "run"), runtime=runtime
-    )
+    return replace(result, variant=variant, timing=VariantTiming(1, ms, 1, ms, "run"), runtime=runtime)
 
 
 def test_auto_takes_the_fastest_that_passes(write_model: WriteModel, cache: BuildCache) -> None:
@@ -198,9 +192,7 @@ def test_auto_takes_the_fastest_that_passes(write_model: WriteModel, cache: Buil
     assert choose(spec, results) is quick
 
 
-def test_auto_without_a_choice_says_what_each_lost(
-    write_model: WriteModel, cache: BuildCache
-) -> None:
+def test_auto_without_a_choice_says_what_each_lost(write_model: WriteModel, cache: BuildCache) -> None:
     """None passes: the error names the bar that each missed."""
     more = "quality: {metric: data:score}\nserving: {variant: auto}\n"
     spec = write(write_model, more)
@@ -219,9 +211,7 @@ def test_names_are_resolved(write_model: WriteModel) -> None:
         wanted_variants(spec, ("onnx-fp23",))
 
 
-def test_progress_is_told_in_order(
-    write_model: WriteModel, tmp_path: Path, cache: BuildCache
-) -> None:
+def test_progress_is_told_in_order(write_model: WriteModel, tmp_path: Path, cache: BuildCache) -> None:
     """Start, phrases, done; a second build is done at once."""
     said: list[str] = []
 
@@ -271,13 +261,9 @@ def test_what_was_not_measured_has_not_passed(
 
 
 @pytest.mark.parametrize("variant", ["teacher", "pruned", "distilled"])
-def test_an_onnx_file_has_no_other_network(
-    write_model: WriteModel, cache: BuildCache, variant: str
-) -> None:
+def test_an_onnx_file_has_no_other_network(write_model: WriteModel, cache: BuildCache, variant: str) -> None:
     """A copy of the file under a transform's name would pass for what it is not."""
-    spec = write_model(
-        "name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4])
-    )
+    spec = write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4]))
     (result,) = evaluate(spec, (variant,), cache)
     assert result.problem is not None
     assert "an ONNX file, which cannot be trained" in result.problem.found

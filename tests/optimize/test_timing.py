@@ -47,9 +47,7 @@ class Listening(Progress):
 @pytest.fixture
 def spec(write_model: WriteModel) -> Spec:
     """A network that needs no training."""
-    return write_model(
-        "name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4])
-    )
+    return write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4]))
 
 
 @pytest.fixture
@@ -67,11 +65,7 @@ def test_variants_take_turns(spec: Spec, cache: BuildCache) -> None:
     """Every round has each of them once, so that a slow minute of the machine is everybody's."""
     progress = Listening()
     results = evaluate(spec, PAIR, cache, timed=True, progress=progress)
-    turns = [
-        f"measuring speed, round {number} of {ROUNDS}: {name}"
-        for number in range(1, ROUNDS + 1)
-        for name in PAIR
-    ]
+    turns = [f"measuring speed, round {number} of {ROUNDS}: {name}" for number in range(1, ROUNDS + 1) for name in PAIR]
     assert progress.said == ["net: 2", *turns]
     assert progress.finished == list(results)
     assert len(runs(results)) == 1

@@ -41,8 +41,12 @@ class Environment:
         """A program of the environment; it must end with this exit code."""
         done = subprocess.run(
             [str(self.folder / "bin" / words[0]), *words[1:]],
-            capture_output=True, text=True, check=False, cwd=self.cwd, env=self.variables(),
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.cwd,
+            env=self.variables(),
+        )
         assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -73,8 +77,11 @@ def dist(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
-        capture_output=True, text=True, check=True, cwd=project,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=project,
+    )
     for name in filter(None, listed.stdout.split("\0")):
         if (project / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)

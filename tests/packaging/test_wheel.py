@@ -40,8 +40,11 @@ def test_the_wheel_carries_the_top_level_folders(project: Path, wheel: Path) -> 
     """Every tracked file of them, and nothing that belongs to one machine."""
     tracked = subprocess.run(
         ["git", "ls-files", *TOP_LEVEL],  # noqa: S607
-        capture_output=True, text=True, check=True, cwd=project,
-    ).stdout.split()  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=project,
+    ).stdout.split()
     carried = {
         name.removeprefix("tritonkit/_data/")
         for name in zipfile.ZipFile(wheel).namelist()
@@ -66,12 +69,7 @@ def test_what_runs_inside_the_server_is_compiled_into_it(wheel: Path) -> None:
                 tuple(map(int, version.split(b".")))
                 for version in re.findall(rb"\0GLIBC_([\d.]+)", archive.read(place + name))
             )
-            for name in (
-                "guard.so",
-                "libtriton_onnxruntime.so",
-                "libtriton_openvino.so",
-                "libtriton_python.so",
-            )
+            for name in ("guard.so", "libtriton_onnxruntime.so", "libtriton_openvino.so", "libtriton_python.so")
         }
     assert max(needed.values()) <= (2, 35), needed
 
@@ -167,9 +165,7 @@ def test_a_step_of_the_project_is_found(project_of_ones_own: Environment) -> Non
     step = user.cwd / "python_backends" / "steps" / "double"
     step.mkdir(parents=True)
     tensor = "{dtype: FP32, shape: [4]}"
-    (step / "step.yaml").write_text(
-        f"description: twice\ninputs: {{a: {tensor}}}\noutputs: {{b: {tensor}}}\n"
-    )
+    (step / "step.yaml").write_text(f"description: twice\ninputs: {{a: {tensor}}}\noutputs: {{b: {tensor}}}\n")
     (step / "model.py").write_text("import step_support\n")
     user.run("tritonkit", "new", "other", "--onnx", "model.onnx")
     file = user.cwd / "models" / "other" / "model.yaml"
@@ -183,8 +179,12 @@ def _kill_an_install(user: Environment) -> None:
     """Kill `server install` while it installs packages: what it leaves must not pass for a server."""
     with subprocess.Popen(
         [str(user.folder / "bin" / "tritonkit"), "server", "install"],
-        stderr=subprocess.PIPE, text=True, cwd=user.cwd, env=user.variables(), process_group=0,
-    ) as process:  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=user.cwd,
+        env=user.variables(),
+        process_group=0,
+    ) as process:
         assert process.stderr is not None
         assert any(line.startswith("installing") for line in process.stderr)
         os.killpg(process.pid, signal.SIGKILL)
@@ -193,10 +193,17 @@ def _kill_an_install(user: Environment) -> None:
 @contextlib.contextmanager
 def _served(user: Environment) -> Iterator[str]:
     """The gRPC address of `tritonkit serve`, which ends well after Ctrl-C; what it says is in the file `said`."""
-    with (user.cwd / "said").open("w") as said, subprocess.Popen(
-        [str(user.folder / "bin" / "tritonkit"), "serve", "--grpc-port", "0", "--metrics-port", "0"],
-        stdout=subprocess.PIPE, stderr=said, text=True, cwd=user.cwd, env=user.variables(),
-    ) as process:  # fmt: skip
+    with (
+        (user.cwd / "said").open("w") as said,
+        subprocess.Popen(
+            [str(user.folder / "bin" / "tritonkit"), "serve", "--grpc-port", "0", "--metrics-port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            cwd=user.cwd,
+            env=user.variables(),
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             first = process.stdout.readline()

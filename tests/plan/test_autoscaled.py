@@ -27,9 +27,16 @@ def replica() -> Replica:
 def run(rates: list[float], lag: Lag | None = None, most: int = 10) -> AutoscaledDay:
     """Some hours of CPU 60 %, from one replica on."""
     return autoscaled_day(
-        Traffic("a test", np.array(rates)), replica(), Targets(cpu=0.6), behavior=Behavior(),
-        lag=lag or Lag(), target_ms=100, held_per_s=HELD, least=1, most=most,
-    )  # fmt: skip
+        Traffic("a test", np.array(rates)),
+        replica(),
+        Targets(cpu=0.6),
+        behavior=Behavior(),
+        lag=lag or Lag(),
+        target_ms=100,
+        held_per_s=HELD,
+        least=1,
+        most=most,
+    )
 
 
 HOUR = int(3600 / STEP_S)

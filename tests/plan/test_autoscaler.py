@@ -11,9 +11,7 @@ from tritonkit.plan.autoscaler import Autoscaler, Behavior, Direction, Policy, R
     ("value", "target", "wanted"),
     [(200, 100, 8), (50, 100, 2), (109, 100, 4), (91, 100, 4), (111, 100, 5), (89, 100, 4)],
 )
-def test_a_metric_over_its_target_wants_in_proportion(
-    value: float, target: float, wanted: int
-) -> None:
+def test_a_metric_over_its_target_wants_in_proportion(value: float, target: float, wanted: int) -> None:
     """Twice the target: twice the replicas; within 10 % nothing; rounded up."""
     assert Reading(value, target, "Value").wanted(4, 4) == wanted
 

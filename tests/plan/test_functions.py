@@ -35,17 +35,19 @@ def test_two_replicas_cost_as_much_as_so_many_calls() -> None:
 
 
 @given(
-    st.floats(1e-7, 1e-3), st.floats(0, 5), st.floats(1, 500), st.floats(0.5, 5000),
-    st.integers(0, 3), st.floats(0.01, 30),
-)  # fmt: skip
+    st.floats(1e-7, 1e-3),
+    st.floats(0, 5),
+    st.floats(1, 500),
+    st.floats(0.5, 5000),
+    st.integers(0, 3),
+    st.floats(0.01, 30),
+)
 def test_below_it_calls_cost_less_and_at_it_the_same(
     gb_s: float, million: float, call_ms: float, held: float, spare: int, hour: float
 ) -> None:
     """Against the cost of replicas at rates below, counted one by one."""
     price = FunctionPrice(gb_s, million, call_ms=call_ms)
-    found = plan_function(
-        price, 1.0, mean_per_s=1, replica_per_s=held, spare=spare, replica_per_hour=hour
-    )
+    found = plan_function(price, 1.0, mean_per_s=1, replica_per_s=held, spare=spare, replica_per_hour=hour)
     each = price.per_call(call_ms)
 
     def replicas(rate: float) -> float:
@@ -74,10 +76,13 @@ def test_calls_that_cost_less_than_a_busy_replica_always_do() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"per_gb_s": -1.0}, {"per_million": float("nan")}, {"per_gb_s": 0.0, "per_million": 0.0},
-        {"memory_mib": 64}, {"memory_mib": 20_000},
+        {"per_gb_s": -1.0},
+        {"per_million": float("nan")},
+        {"per_gb_s": 0.0, "per_million": 0.0},
+        {"memory_mib": 64},
+        {"memory_mib": 20_000},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_price_is_refused(wrong: dict[str, float]) -> None:
     """With the option that it stands after."""
     with pytest.raises(UsageError, match="--lambda-"):

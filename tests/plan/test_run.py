@@ -19,13 +19,17 @@ from tritonkit.tune import Group, Point
 
 NOW, FASTER = Group("onnx-fp32", 2, 1), Group("onnx-int8", 1, 2)
 MEASURED = Measured(
-    "net", Point(NOW, 8),
+    "net",
+    Point(NOW, 8),
     {
         NOW: Costs(0.006, 0.008, 0.002, weights=(0.5, 1.5), factors=(0.9, 1.1), contention=1.5),
         FASTER: Costs(0.004, 0.003, 0.002),
     },
-    (1, 4, 8), 3.5, "a processor", 2,
-)  # fmt: skip
+    (1, 4, 8),
+    3.5,
+    "a processor",
+    2,
+)
 DEMAND = Demand(of_shape("daily", 800.0), Slo({99.0: 100.0}), parse_price("$0.5/h"))
 
 
@@ -101,9 +105,7 @@ def test_what_was_measured_goes_into_a_file_and_comes_back(tmp_path: Path) -> No
     assert read_measured(file) == MEASURED
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"version": 7}', '{"version": 1, "model": "net", "costs": []}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 7}', '{"version": 1, "model": "net", "costs": []}'])
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     """With where it should come from."""
     file = tmp_path / "net.json"
@@ -166,10 +168,7 @@ def test_rates_are_kept_by_model_target_and_command(tmp_path: Path) -> None:
     keep_rate(tmp_path, "net", "p99=20ms", 110.0, "tune")
     keep_rate(tmp_path, "net", "p99=50ms", 500.0, "tune")
     found = kept_rates(tmp_path, "net", "p99=20ms")
-    assert [(each.by, each.rate_per_s) for each in found] == [
-        ("load --find-rate", 90.0),
-        ("tune", 110.0),
-    ]
+    assert [(each.by, each.rate_per_s) for each in found] == [("load --find-rate", 90.0), ("tune", 110.0)]
     assert "90.0/s held by load --find-rate on 2" in str(found[0])
     (tmp_path / ".tritonkit" / "rates.json").write_text("[3]")
     assert kept_rates(tmp_path, "net", "p99=20ms") == ()

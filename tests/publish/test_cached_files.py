@@ -33,14 +33,10 @@ from tritonkit.spec import Spec
 @pytest.fixture
 def spec(write_model: WriteModel) -> Spec:
     """A network of one layer, as an ONNX file: quickly built."""
-    return write_model(
-        "name: net\nnetwork: {onnx: relu.onnx}\n", relu__onnx=onnx_file(RELU, ["batch", 4])
-    )
+    return write_model("name: net\nnetwork: {onnx: relu.onnx}\n", relu__onnx=onnx_file(RELU, ["batch", 4]))
 
 
-def test_trained_weights_with_a_flipped_bit_are_not_used(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_trained_weights_with_a_flipped_bit_are_not_used(write_model: WriteModel, tmp_path: Path) -> None:
     """torch reads such a file without a word: here 1.0 became infinite by its highest exponent bit."""
     spec = write_model(TORCH, network__py=LINEAR)
     folder = tmp_path / "cached"
@@ -163,18 +159,18 @@ def outside(location: str) -> Any:
 def constant(location: str) -> bytes:
     """A constant among the nodes."""
     add = helper.make_node("Add", ["x", "c"], ["y"])
-    return onnx_file(
-        [helper.make_node("Constant", [], ["c"], value=outside(location)), add], ["batch", 4]
-    )
+    return onnx_file([helper.make_node("Constant", [], ["c"], value=outside(location)), add], ["batch", 4])
 
 
 def branch(location: str) -> bytes:
     """A weight of a graph inside a node."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "c"], ["o"])],
-        "g", [], [helper.make_tensor_value_info("o", TensorProto.FLOAT, ["batch", 4])],
+        "g",
+        [],
+        [helper.make_tensor_value_info("o", TensorProto.FLOAT, ["batch", 4])],
         initializer=[outside(location)],
-    )  # fmt: skip
+    )
     true = helper.make_tensor("true", TensorProto.BOOL, [], [1])
     nodes = [
         helper.make_node("Constant", [], ["t"], value=true),
@@ -185,9 +181,7 @@ def branch(location: str) -> bytes:
 
 def function(location: str) -> bytes:
     """A constant of a function that the file brings along."""
-    model = onnx.load_model_from_string(
-        onnx_file([helper.make_node("F", ["x"], ["y"], domain="d")], ["batch", 4])
-    )
+    model = onnx.load_model_from_string(onnx_file([helper.make_node("F", ["x"], ["y"], domain="d")], ["batch", 4]))
     body = [
         helper.make_node("Constant", [], ["c"], value=outside(location)),
         helper.make_node("Add", ["a", "c"], ["b"]),

@@ -16,14 +16,7 @@ import pytest
 
 from tests.publish.damaging import flip
 from tests.publish.test_publish import HEADER, rendered
-from tritonkit.publish import (
-    Finding,
-    Verifier,
-    copy_models,
-    integrity,
-    replace_models,
-    verify,
-)
+from tritonkit.publish import Finding, Verifier, copy_models, integrity, replace_models, verify
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Totals, foreign
 from tritonkit.publish.publish import publish
@@ -51,49 +44,53 @@ def test_what_was_published_is_whole(out: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a flipped bit of the weights": (
-        lambda net: flip(net / "1" / "model.onnx"), "1/model.onnx", "of 7000 bytes"
-    ),
-    "a weight file cut short": (
-        lambda net: os.truncate(net / "1" / "model.onnx", 10), "1/model.onnx", "10 bytes"
-    ),
+    "a flipped bit of the weights": (lambda net: flip(net / "1" / "model.onnx"), "1/model.onnx", "of 7000 bytes"),
+    "a weight file cut short": (lambda net: os.truncate(net / "1" / "model.onnx", 10), "1/model.onnx", "10 bytes"),
     "no weight file": (lambda net: (net / "1" / "model.onnx").unlink(), "1/model.onnx", "missing"),
     "an edited config": (
         lambda net: (net / "config.pbtxt").write_text(HEADER + 'name: "net"\n#'),
-        "config.pbtxt", "bytes",
+        "config.pbtxt",
+        "bytes",
     ),
-    "other warm-up data": (
-        lambda net: (net / "warmup" / "sample").write_bytes(b"WARM"), "warmup/sample", "sha256"
-    ),
+    "other warm-up data": (lambda net: (net / "warmup" / "sample").write_bytes(b"WARM"), "warmup/sample", "sha256"),
     "an unknown file in the version": (
-        lambda net: (net / "1" / "model.plan").write_text("x"), "1/model.plan", "it was not published"
+        lambda net: (net / "1" / "model.plan").write_text("x"),
+        "1/model.plan",
+        "it was not published",
     ),
-    "an unknown module beside it": (
-        lambda net: (net / "numpy.py").write_text("x"), "numpy.py", "it was not published"
-    ),
+    "an unknown module beside it": (lambda net: (net / "numpy.py").write_text("x"), "numpy.py", "it was not published"),
     "an unknown folder": (
         lambda net: ((net / "1" / "sub").mkdir(), (net / "1" / "sub" / "a.py").write_text("x")),
-        "1/sub/a.py", "it was not published",
+        "1/sub/a.py",
+        "it was not published",
     ),
     "a link to a folder": (
-        lambda net: (net / "1" / "sub").symlink_to("/tmp"), "1/sub", "it was not published"  # noqa: S108
+        lambda net: (net / "1" / "sub").symlink_to("/tmp"),  # noqa: S108
+        "1/sub",
+        "it was not published",
     ),
     "a pipe for a file": (
         lambda net: ((net / "1" / "model.onnx").unlink(), os.mkfifo(net / "1" / "model.onnx")),
-        "1/model.onnx", "no file",
+        "1/model.onnx",
+        "no file",
     ),
     "no manifest of the version": (
-        lambda net: (net / "1" / "manifest.json").unlink(), "1/manifest.json", "none that can be read"
+        lambda net: (net / "1" / "manifest.json").unlink(),
+        "1/manifest.json",
+        "none that can be read",
     ),
     "no manifest of the model": (
-        lambda net: (net / "manifest.json").unlink(), "manifest.json", "none that can be read"
+        lambda net: (net / "manifest.json").unlink(),
+        "manifest.json",
+        "none that can be read",
     ),
     "a manifest that is no manifest": (
         lambda net: (net / "1" / "manifest.json").write_text('{"files": [1]}'),
-        "1/manifest.json", "none that can be read",
+        "1/manifest.json",
+        "none that can be read",
     ),
     "no version": (lambda net: shutil.rmtree(net / "1"), "", "no version"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -149,10 +146,15 @@ def test_what_no_server_reads_is_left_alone(out: Path) -> None:
 
 
 BEFORE_ITS_SOURCE = (
-    "1/__pycache__/model.cpython-311.pyc", "__pycache__/helper.cpython-312.opt-1.pyc", "1/model.pyc",
-    "1/model.cpython-311-x86_64-linux-gnu.so", "1/model.abi3.so", "1/model/__init__.py", "1/numpy.py",
+    "1/__pycache__/model.cpython-311.pyc",
+    "__pycache__/helper.cpython-312.opt-1.pyc",
+    "1/model.pyc",
+    "1/model.cpython-311-x86_64-linux-gnu.so",
+    "1/model.abi3.so",
+    "1/model/__init__.py",
+    "1/numpy.py",
     "1/triton_python_backend_utils.py",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("name", BEFORE_ITS_SOURCE)
@@ -228,9 +230,7 @@ def test_a_model_published_meanwhile_is_verified_again(
             published.append(1)
             policy = VersionPolicy(latest=1)
             for content in (b"two", b"three"):
-                publish(
-                    out, [rendered(tmp_path / "net", content, "net", policy, f"# {content!r}\n")]
-                )
+                publish(out, [rendered(tmp_path / "net", content, "net", policy, f"# {content!r}\n")])
         return hashed(file, count)
 
     monkeypatch.setattr(integrity, "_sha256", slow)
@@ -297,7 +297,6 @@ def test_it_runs_without_tritonkit(out: Path, tmp_path: Path) -> None:
         "print([str(finding.file) for finding in verify(Path(sys.argv[1]))])"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code, str(out)],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-S", "-c", code, str(out)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str([str(out / "net" / "1" / "model.onnx")])

@@ -24,36 +24,29 @@ from tritonkit.publish.staging import Staging
 from tritonkit.render import ModelPlan
 from tritonkit.spec import VersionPolicy
 
-HEADER = (
-    "# Rendered by tritonkit from models/net/model.yaml (target cpu, cores 3). Do not edit: ...\n"
-)
+HEADER = "# Rendered by tritonkit from models/net/model.yaml (target cpu, cores 3). Do not edit: ...\n"
 
 
 def rendered(
-    source: Path,
-    content: bytes,
-    name: str = "net",
-    policy: VersionPolicy | None = None,
-    text: str = "",
+    source: Path, content: bytes, name: str = "net", policy: VersionPolicy | None = None, text: str = ""
 ) -> Rendered:
     """A model of one file, as if it had been built into `source`."""
     source.mkdir(parents=True, exist_ok=True)
     file = source / "model.onnx"
     file.write_bytes(content)
     artifact = Artifact(
-        "net",
-        "onnx-fp32",
-        source,
-        {"model.onnx": sha256_file(file)},
-        Signature((), (), True),
-        None,
-        "hash",
-        {},
+        "net", "onnx-fp32", source, {"model.onnx": sha256_file(file)}, Signature((), (), True), None, "hash", {}
     )
     plan = ModelPlan(
-        name, "onnxruntime", 4, (), (), version_policy=policy or VersionPolicy(latest=1),
-        version_files={"model.onnx": file}, warmup_files={"sample": b"warm"},
-    )  # fmt: skip
+        name,
+        "onnxruntime",
+        4,
+        (),
+        (),
+        version_policy=policy or VersionPolicy(latest=1),
+        version_files={"model.onnx": file},
+        warmup_files={"sample": b"warm"},
+    )
     return Rendered(plan, f'{HEADER}name: "{name}"\n{text}', artifact)
 
 
@@ -97,9 +90,7 @@ def test_configurations_for_fewer_cores_lie_where_triton_looks(out: Path, tmp_pa
     model = rendered(tmp_path / "a", b"one")
     publish(out, [replace(model, fewer_cores={1: "# one\n", 2: "# two\n"})])
     assert (out / "net" / "configs" / "cores-2.pbtxt").read_text() == "# two\n"
-    assert (
-        "configs/cores-1.pbtxt" in json.loads((out / "net" / "manifest.json").read_text())["files"]
-    )
+    assert "configs/cores-1.pbtxt" in json.loads((out / "net" / "manifest.json").read_text())["files"]
     assert verify(out) == []
     only = replace(model, fewer_cores={1: "# one\n"})
     stale = str(out / "net" / "configs" / "cores-2.pbtxt")
@@ -149,10 +140,7 @@ def test_a_new_version_s_number_is_above_those_given_before(out: Path, tmp_path:
         assert [(c.action, c.version) for c in changes] == [("new version", 5), ("new version", 2)]
     assert [versions(out / name) for name in ("one", "two")] == [[1, 5], [1, 2]]
     assert verify(out) == []
-    assert (
-        publish(out, [rendered(tmp_path / "one", b"three", "one")], after={"one": 4})[0].version
-        == 6
-    )
+    assert publish(out, [rendered(tmp_path / "one", b"three", "one")], after={"one": 4})[0].version == 6
     assert versions(out / "one") == [5, 6]
 
 
@@ -302,17 +290,13 @@ for number in itertools.count(int(sys.argv[3])):
 
 
 @pytest.mark.slow
-def test_killing_a_publish_at_any_moment_leaves_whole_versions(
-    out: Path, tmp_path: Path, project: Path
-) -> None:
+def test_killing_a_publish_at_any_moment_leaves_whole_versions(out: Path, tmp_path: Path, project: Path) -> None:
     """Twelve kills at random moments: each model has a config and a version whose files are whole,
     and no folder that Triton would take for a model is left over."""
     code = KILLED.format(project=str(project), source=str(project / "src"))
     for attempt in range(12):
         arguments = [str(out), str(tmp_path / "scratch"), str(attempt * 1000)]
-        with subprocess.Popen(
-            [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE
-        ) as process:
+        with subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(0.02 + 0.013 * attempt)
@@ -331,16 +315,12 @@ def hold_whole(out: Path) -> None:
             assert sha256_file(newest / name) == digest
 
 
-@pytest.mark.parametrize(
-    "mounted", [True, False], ids=["the repository is the mount", "a folder on it"]
-)
+@pytest.mark.parametrize("mounted", [True, False], ids=["the repository is the mount", "a folder on it"])
 def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, mounted: bool) -> None:
     """The error says so, what was served is still there, and a smaller publish works afterwards."""
     out = small_disk if mounted else small_disk / "repository"
     publish(out, [rendered(tmp_path / "a", b"one")])
-    with pytest.raises(
-        PublishError, match=r"the disk is full: .* are free\n  wanted: 2.0 MiB"
-    ) as caught:
+    with pytest.raises(PublishError, match=r"the disk is full: .* are free\n  wanted: 2.0 MiB") as caught:
         publish(out, [rendered(tmp_path / "a", b"x" * 2**21)])
     assert caught.value.exit_code == 3
     assert (out / "net" / "1" / "model.onnx").read_bytes() == b"one"

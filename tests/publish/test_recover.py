@@ -46,9 +46,7 @@ def stage(out: Path) -> Callable[[Any], Path]:
 def snapshot(folder: Path) -> dict[str, str]:
     """Every file and link below a folder."""
     return {
-        str(path.relative_to(folder)): str(path.readlink())
-        if path.is_symlink()
-        else path.read_text(errors="replace")
+        str(path.relative_to(folder)): str(path.readlink()) if path.is_symlink() else path.read_text(errors="replace")
         for path in sorted(folder.rglob("*"))
         if path.is_symlink() or path.is_file()
     }
@@ -97,9 +95,7 @@ def test_names_that_lead_elsewhere_are_refused(
 
 
 @pytest.mark.parametrize("place", ["staged", "final", "record", "folder", "huge"])
-def test_links_are_not_followed(
-    out: Path, stage: Callable[[Any], Path], tmp_path: Path, place: str
-) -> None:
+def test_links_are_not_followed(out: Path, stage: Callable[[Any], Path], tmp_path: Path, place: str) -> None:
     """A link for a staged model, a served one, the record or the staging folder itself is refused."""
     staged = stage({"net": 1, "other": 2})
     elsewhere = tmp_path / "elsewhere"
@@ -164,17 +160,13 @@ def test_everything_is_on_the_disk_before_it_is_renamed(
         return str(Path(path).relative_to(out.parent))
 
     monkeypatch.setattr(
-        os, "fsync", lambda fd: (calls.append(("sync", name(os.readlink(f"/proc/self/fd/{fd}")))), fsync(fd))  # noqa: PTH115
-    )  # fmt: skip
-    monkeypatch.setattr(
-        os, "rename", lambda a, b: (calls.append(("rename", name(b))), rename(a, b))
+        os,
+        "fsync",
+        lambda fd: (calls.append(("sync", name(os.readlink(f"/proc/self/fd/{fd}")))), fsync(fd)),  # noqa: PTH115
     )
-    monkeypatch.setattr(
-        os, "replace", lambda a, b: (calls.append(("rename", name(b))), replace(a, b))
-    )
-    monkeypatch.setattr(
-        staging, "_exchange", lambda a, b: (calls.append(("rename", name(b))), exchange(a, b))
-    )
+    monkeypatch.setattr(os, "rename", lambda a, b: (calls.append(("rename", name(b))), rename(a, b)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(("rename", name(b))), replace(a, b)))
+    monkeypatch.setattr(staging, "_exchange", lambda a, b: (calls.append(("rename", name(b))), exchange(a, b)))
     models = [rendered(tmp_path / "a", b"two"), rendered(tmp_path / "b", b"new", "other")]
     publish(out, models)
 
@@ -195,9 +187,7 @@ def test_everything_is_on_the_disk_before_it_is_renamed(
     assert calls[first + 1] == calls[second + 1] == ("sync", "repository")
 
 
-def test_a_file_system_that_cannot_sync_folders_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_that_cannot_sync_folders_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """EINVAL of fsync is passed over; that the disk is broken is not."""
     import errno
 

@@ -98,9 +98,7 @@ def test_a_dry_run_tries_nothing(write_model: WriteModel, root: Path, tried: lis
 
 def test_texts_are_sent_as_bytes(write_model: WriteModel, root: Path, tried: list[Any]) -> None:
     """A network of texts gets what a request carries, and its samples are the ones of the spec."""
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.STRING, ["N", 1]) for name in ("x", "y")
-    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.STRING, ["N", 1]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 18)]
     content = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
@@ -110,24 +108,20 @@ def test_texts_are_sent_as_bytes(write_model: WriteModel, root: Path, tried: lis
     assert tried[0]["x"].tolist() == [["ü"]]
 
 
-def test_the_user_s_samples_are_what_is_tried(
-    write_model: WriteModel, root: Path, tried: list[Any]
-) -> None:
+def test_the_user_s_samples_are_what_is_tried(write_model: WriteModel, root: Path, tried: list[Any]) -> None:
     """Not zeros, which many networks refuse; a scalar as callers send it."""
     graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "s"], ["y"])], "g",
+        [helper.make_node("Mul", ["x", "s"], ["y"])],
+        "g",
         [
             helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
             helper.make_tensor_value_info("s", TensorProto.FLOAT, []),
         ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 18)]
     content = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
-    data = (
-        "import numpy as np\n"
-        "def given(): return {'x': np.ones(7, np.float32), 's': np.array([3], np.float32)}\n"
-    )
+    data = "import numpy as np\ndef given(): return {'x': np.ones(7, np.float32), 's': np.array([3], np.float32)}\n"
     text = f"{TEXT}quality: {{samples: data:given}}\nserving: {{max_batch_size: 0}}\n"
     write_model(text, m__onnx=content, data__py=data)
     build_repository(root, ("net",), out=root / "out")
@@ -140,21 +134,13 @@ REFUSED: Mapping[str, tuple[str, str]] = {
         "serving: {parameters: {enable_mem_arena: maybe}}\n",
         "parameter enable_mem_arena: found 'maybe', wanted 0 or 1",
     ),
-    "a mode": (
-        "serving: {parameters: {execution_mode: '7'}}\n",
-        "execution_mode: found 7, wanted 0 or 1",
-    ),
-    "openvino's": (
-        "serving: {variant: openvino-fp32, parameters: {NUM_STREAMS: many}}\n",
-        "NUM_STREAMS",
-    ),
+    "a mode": ("serving: {parameters: {execution_mode: '7'}}\n", "execution_mode: found 7, wanted 0 or 1"),
+    "openvino's": ("serving: {variant: openvino-fp32, parameters: {NUM_STREAMS: many}}\n", "NUM_STREAMS"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_a_server_would_refuse_is_refused_here(
-    write_model: WriteModel, root: Path, case: str
-) -> None:
+def test_what_a_server_would_refuse_is_refused_here(write_model: WriteModel, root: Path, case: str) -> None:
     """With the server's own words, and what was published stays."""
     text, said = REFUSED[case]
     write_model(TEXT, m__onnx=onnx_file(RELU, ["batch", 4]))

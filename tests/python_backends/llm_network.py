@@ -56,9 +56,7 @@ def _kept(name: str, new: Any, batch: Any, beam: Any) -> tuple[Any, Any]:
     """A state with what is new at its end: [batch, heads, all tokens, size], and the node that keeps it."""
     shape = ov.PartialShape([-1, HEADS, -1, SIZE])
     variable = Variable(_info(name, shape))
-    empty = op.broadcast(
-        constant(0.0, np.float32), op.concat([batch, constant([HEADS, 0, SIZE])], 0)
-    )
+    empty = op.broadcast(constant(0.0, np.float32), op.concat([batch, constant([HEADS, 0, SIZE])], 0))
     before = op.gather(op.read_value(empty, variable), beam, constant(0))
     whole = op.concat([before, new], 2)
     return whole, op.assign(whole, variable)
@@ -86,18 +84,12 @@ def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
     x = op.add(x, op.gather(weights(context, WIDTH), places, constant(0)))
     kept = []
     for layer in range(LAYERS):
-        query, key, value = (
-            _heads(op.matmul(x, weights(WIDTH, WIDTH), False, False)) for _ in range(3)
-        )
+        query, key, value = (_heads(op.matmul(x, weights(WIDTH, WIDTH), False, False)) for _ in range(3))
         key, keys = _kept(f"key.{layer}", key, batch, beam)
         value, values = _kept(f"value.{layer}", value, batch, beam)
         kept += [keys, values]
         attended = op.scaled_dot_product_attention(query, key, value, _causal(mask, ids))
-        joined = op.reshape(
-            op.transpose(attended, constant([0, 2, 1, 3])),
-            constant([0, 0, WIDTH]),
-            special_zero=True,
-        )
+        joined = op.reshape(op.transpose(attended, constant([0, 2, 1, 3])), constant([0, 0, WIDTH]), special_zero=True)
         x = op.tanh(op.add(x, op.matmul(joined, weights(WIDTH, WIDTH), False, False)))
     matrix = op.constant(np.ones((WIDTH, wide), np.float32)) if wide else None
     for _ in range(4 if wide else 0):
@@ -120,9 +112,7 @@ def _causal(mask: Any, ids: Any) -> Any:
 
 def word_tokenizer() -> Tokenizer:
     """Words between spaces."""
-    tokenizer = Tokenizer(
-        models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0])
-    )
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=WORDS[0]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(["</s>"])
     return tokenizer
@@ -144,12 +134,7 @@ def fallback_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token=names[0], byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme="first")
     tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     return tokenizer
 

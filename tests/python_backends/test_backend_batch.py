@@ -55,10 +55,7 @@ def runs(model: Network) -> list[tuple[list[str], dict[str, np.ndarray]]]:
 def two_outputs() -> Network:
     """sum = a + b and twice = a + a, float [n, t]."""
     return network(
-        [
-            helper.make_node("Add", ["a", "b"], ["sum"]),
-            helper.make_node("Add", ["a", "a"], ["twice"]),
-        ],
+        [helper.make_node("Add", ["a", "b"], ["sum"]), helper.make_node("Add", ["a", "a"], ["twice"])],
         [("a", TensorProto.FLOAT, ["n", "t"]), ("b", TensorProto.FLOAT, ["n", "t"])],
         [("sum", TensorProto.FLOAT, ["n", "t"]), ("twice", TensorProto.FLOAT, ["n", "t"])],
     )
@@ -79,12 +76,7 @@ def lookup() -> Network:
 def passing(dtype: int, batched: bool = True, dims: list[Any] | None = None) -> Network:
     """y = x."""
     dims = ["n", 1] if dims is None else dims
-    return network(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        [("x", dtype, dims)],
-        [("y", dtype, dims)],
-        batched,
-    )
+    return network([helper.make_node("Identity", ["x"], ["y"])], [("x", dtype, dims)], [("y", dtype, dims)], batched)
 
 
 def floats(*shape: int, start: float = 0) -> np.ndarray:
@@ -108,9 +100,7 @@ def test_single_request_is_not_copied() -> None:
 def test_equal_shapes_run_once_and_are_split_into_views() -> None:
     """Three requests make one run; each answer is a view of its rows."""
     model = two_outputs()
-    requests = [
-        Request({"a": floats(n, 3, start=n), "b": floats(n, 3)}, ["sum"]) for n in (1, 2, 4)
-    ]
+    requests = [Request({"a": floats(n, 3, start=n), "b": floats(n, 3)}, ["sum"]) for n in (1, 2, 4)]
     answers = model.answer(requests)
     assert len(runs(model)) == 1
     assert len(runs(model)[0][1]["a"]) == 7
@@ -124,10 +114,7 @@ def test_equal_shapes_run_once_and_are_split_into_views() -> None:
 def test_ragged_requests_are_grouped_by_shape() -> None:
     """Lengths 3, 5, 3 make two runs and answers in the order asked."""
     model = two_outputs()
-    requests = [
-        Request({"a": floats(1, t, start=k), "b": floats(1, t)}, ["sum"])
-        for k, t in enumerate((3, 5, 3))
-    ]
+    requests = [Request({"a": floats(1, t, start=k), "b": floats(1, t)}, ["sum"]) for k, t in enumerate((3, 5, 3))]
     answers = model.answer(requests)
     assert len(runs(model)) == 2
     for request, answer in zip(requests, answers, strict=True):
@@ -174,20 +161,12 @@ GOOD = {"a": floats(1, 2), "b": floats(1, 2)}
     [
         ({"a": GOOD["a"]}, "model 'm': input 'b' is missing; found ['a']"),
         ({**GOOD, "c": GOOD["a"]}, "model 'm': input 'c' is not the model's; it has ['a', 'b']"),
-        (
-            {**GOOD, "b": GOOD["b"].astype(np.float64)},
-            "model 'm', input 'b': found float64, wanted float32",
-        ),
-        (
-            {**GOOD, "b": floats(1, 2, 1)},
-            "model 'm', input 'b': found shape [1, 2, 1], wanted [-1, -1]",
-        ),
+        ({**GOOD, "b": GOOD["b"].astype(np.float64)}, "model 'm', input 'b': found float64, wanted float32"),
+        ({**GOOD, "b": floats(1, 2, 1)}, "model 'm', input 'b': found shape [1, 2, 1], wanted [-1, -1]"),
         ({**GOOD, "b": floats(2, 2)}, "inputs differ in batch size: {'a': 1, 'b': 2}"),
     ],
 )
-def test_bad_request_is_named_and_its_neighbor_answered(
-    inputs: dict[str, np.ndarray], message: str
-) -> None:
+def test_bad_request_is_named_and_its_neighbor_answered(inputs: dict[str, np.ndarray], message: str) -> None:
     """The error has model, input, found and wanted; the good request beside it succeeds."""
     bad, good = two_outputs().answer([Request(inputs, ["sum"]), Request(GOOD, ["sum"])])
     assert isinstance(bad, RequestError)
@@ -241,9 +220,7 @@ def test_strings_pass() -> None:
 
 def test_string_that_is_not_utf8_fails_its_request_only() -> None:
     """The message has the element and the byte."""
-    requests = [
-        Request({"x": np.array([[data]], dtype=object)}, ["y"]) for data in (b"ab\xff", b"ok")
-    ]
+    requests = [Request({"x": np.array([[data]], dtype=object)}, ["y"]) for data in (b"ab\xff", b"ok")]
     bad, good = passing(TensorProto.STRING).answer(requests)
     assert "input 'x': element 0 is not valid UTF-8 at byte 2" in str(bad)
     assert isinstance(good, dict)

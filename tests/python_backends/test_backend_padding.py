@@ -64,9 +64,7 @@ def test_padding_and_cutting() -> None:
 )
 def test_the_parameter_is_read(asked: str, message: str) -> None:
     """And refused where it asks for what is not there."""
-    inputs = {
-        "x": TensorSpec("x", "INT64", (-1, -1)), "text": TensorSpec("text", "BYTES", (-1, -1))
-    }  # fmt: skip
+    inputs = {"x": TensorSpec("x", "INT64", (-1, -1)), "text": TensorSpec("text", "BYTES", (-1, -1))}
     config = {
         "max_batch_size": 4,
         "input": [{"name": "x", "allow_ragged_batch": True}],

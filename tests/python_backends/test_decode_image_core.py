@@ -22,9 +22,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
     return file.getvalue()
 
 
-def handmade_png(
-    width: int, height: int, depth: int, color: int, rows: bytes, chunks: bytes = b""
-) -> bytes:
+def handmade_png(width: int, height: int, depth: int, color: int, rows: bytes, chunks: bytes = b"") -> bytes:
     """A PNG of kinds Pillow does not write; `rows` is the data with its filter bytes."""
     header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     data = chunk(b"IDAT", zlib.compress(rows))
@@ -45,9 +43,7 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
 def test_rgb_png_gives_its_own_values_channels_first() -> None:
     """A PNG of the wanted size comes out pixel for pixel, as float32 [channels, height, width]."""
     values = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 13
-    pixels = decode_image(
-        encoded(Image.fromarray(values)), Settings(height=2, width=3, channels=3, **RAW)
-    )
+    pixels = decode_image(encoded(Image.fromarray(values)), Settings(height=2, width=3, channels=3, **RAW))
     assert pixels.dtype == np.float32
     assert pixels.flags.c_contiguous
     np.testing.assert_array_equal(pixels, values.transpose(2, 0, 1))
@@ -221,9 +217,7 @@ def huge_jpeg() -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize(
-    "data", [handmade_png(20_000, 20_000, 8, 2, b"\x00" * 100), huge_jpeg()], ids=["png", "jpeg"]
-)
+@pytest.mark.parametrize("data", [handmade_png(20_000, 20_000, 8, 2, b"\x00" * 100), huge_jpeg()], ids=["png", "jpeg"])
 def test_too_many_pixels_are_refused_before_decoding(data: bytes) -> None:
     """20,000 x 20,000 is refused from the header (what follows is damaged), without touching Pillow's state."""
     before = (Image.MAX_IMAGE_PIXELS, list(warnings.filters))
@@ -261,10 +255,7 @@ def test_crop_is_the_imagenet_transform(size: tuple[int, int], resample: str) ->
     """The pixels are those of torchvision's Resize(256) then CenterCrop(224) but for rounding."""
     image = noise(*size, seed=3)
     short = min(image.size)
-    scaled = image.resize(
-        tuple(int(256 * side / short) for side in image.size),
-        Image.Resampling[resample.upper()],
-    )
+    scaled = image.resize(tuple(int(256 * side / short) for side in image.size), Image.Resampling[resample.upper()])
     left, top = (round((side - 224) / 2) for side in scaled.size)
     expected = np.asarray(scaled.crop((left, top, left + 224, top + 224)))
     pixels = decode_image(encoded(image), Settings(resize="crop", resample=resample, scale=1.0))

@@ -67,10 +67,7 @@ def png(width: int, height: int, depth: int, color: int, more: bytes = b"") -> b
     row = (width * CHANNELS[color] * depth + 7) // 8 + 1
     packed = zlib.compressobj(6)
     at_once = max(MIB // row, 1)
-    parts = [
-        packed.compress(bytes(row * min(at_once, height - start)))
-        for start in range(0, height, at_once)
-    ]
+    parts = [packed.compress(bytes(row * min(at_once, height - start))) for start in range(0, height, at_once)]
     header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     content = b"".join([*parts, packed.flush()])
     start = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
@@ -109,9 +106,7 @@ def text_bomb() -> bytes:
     ],
     ids=["RGBA", "16 bit", "progressive", "thin", "wide"],
 )
-def test_what_would_take_too_much_is_refused_by_its_header(
-    data: Any, message: str, tmp_path: Path
-) -> None:
+def test_what_would_take_too_much_is_refused_by_its_header(data: Any, message: str, tmp_path: Path) -> None:
     """Files of a few hundred KiB that took up to 1.25 GiB: refused, in next to no memory."""
     peak, found = peak_bytes(data(), tmp_path)
     assert message in found
@@ -133,13 +128,18 @@ def test_what_would_take_too_much_is_refused_by_its_header(
         (lambda: jpeg((3000, 3000), progressive=True, subsampling=0), 6),
     ],
     ids=[
-        "RGB", "RGB turned", "RGBA", "gray with alpha", "16 bit",
-        "16 bit, one clear", "palette with alpha", "CMYK", "progressive",
+        "RGB",
+        "RGB turned",
+        "RGBA",
+        "gray with alpha",
+        "16 bit",
+        "16 bit, one clear",
+        "palette with alpha",
+        "CMYK",
+        "progressive",
     ],
-)  # fmt: skip
-def test_peak_memory_is_three_times_the_decoded_bytes(
-    data: Any, decoded: int, tmp_path: Path
-) -> None:
+)
+def test_peak_memory_is_three_times_the_decoded_bytes(data: Any, decoded: int, tmp_path: Path) -> None:
     """Whatever the mode, the copies in between stay below what the limit promises."""
     file = data()
     assert decoded_bytes(file, Settings()) == 3000 * 3000 * decoded
@@ -270,9 +270,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
     triton = types.ModuleType("triton_python_backend_utils")
     triton.TritonModelException = RuntimeError  # type: ignore[attr-defined]
     triton.TritonError = type(  # type: ignore[attr-defined]
-        "TritonError",
-        (),
-        {**names, "__init__": lambda self, text, kind: vars(self).update(text=text, kind=kind)},
+        "TritonError", (), {**names, "__init__": lambda self, text, kind: vars(self).update(text=text, kind=kind)}
     )
     triton.Tensor = Tensor  # type: ignore[attr-defined]
     triton.InferenceResponse = (  # type: ignore[attr-defined]
@@ -285,23 +283,10 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     made = module.TritonPythonModel()
-    texts = {
-        "height": "2",
-        "width": "2",
-        "max_decoded_bytes": "800",
-        "max_batch_decoded_bytes": "1000",
-    }
-    config = {
-        "max_batch_size": 8,
-        "parameters": {key: {"string_value": value} for key, value in texts.items()},
-    }
+    texts = {"height": "2", "width": "2", "max_decoded_bytes": "800", "max_batch_decoded_bytes": "1000"}
+    config = {"max_batch_size": 8, "parameters": {key: {"string_value": value} for key, value in texts.items()}}
     made.initialize(
-        {
-            "model_config": json.dumps(config),
-            "model_name": "m",
-            "model_repository": "",
-            "model_version": "1",
-        }
+        {"model_config": json.dumps(config), "model_name": "m", "model_repository": "", "model_version": "1"}
     )
     return made
 

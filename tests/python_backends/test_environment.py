@@ -44,9 +44,7 @@ def test_the_running_python_is_taken_where_it_fits() -> None:
 
 
 @fits
-def test_another_python_on_the_path_is_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_python_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Under a Python for which the server's numpy has no wheel."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     name = "python{}.{}".format(*sys.version_info[:2])
@@ -59,9 +57,7 @@ def test_another_python_on_the_path_is_taken(
 def test_a_python_of_pyenv_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its own folder of versions is looked into: what it puts on PATH runs only one of them."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    program = (
-        tmp_path / "pyenv" / "versions" / "x" / "bin" / "python{}.{}".format(*sys.version_info[:2])
-    )
+    program = tmp_path / "pyenv" / "versions" / "x" / "bin" / "python{}.{}".format(*sys.version_info[:2])
     program.parent.mkdir(parents=True)
     program.symlink_to(BASE)
     assert Path(script.choose().path).resolve() == BASE
@@ -76,14 +72,10 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     assert "pip install uv" in caught.value.todo
 
 
-def test_another_file_than_pypis_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_file_than_pypis_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Files of the locked version, by an index that somebody changed or that builds for itself."""
     with zipfile.ZipFile(tmp_path / "other-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(
-            "other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n"
-        )
+        wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
         wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr("other-1.0.dist-info/RECORD", "")
     lock = tmp_path / "requirements.lock"
@@ -105,13 +97,14 @@ def test_the_lock_fits_the_requirements() -> None:
     wanted = {canonicalize_name(each.name): each.specifier for each in wanted}
     for (_, minor), machine in itertools.product(script.VERSIONS, ("x86_64", "aarch64")):
         environment = {
-            "python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0", "platform_machine": machine,
-            "sys_platform": "linux", "implementation_name": "cpython",
-        }  # fmt: skip
-        here = [each for each in locked if each.marker is None or each.marker.evaluate(environment)]
-        pins = {
-            canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in here
+            "python_version": f"3.{minor}",
+            "python_full_version": f"3.{minor}.0",
+            "platform_machine": machine,
+            "sys_platform": "linux",
+            "implementation_name": "cpython",
         }
+        here = [each for each in locked if each.marker is None or each.marker.evaluate(environment)]
+        pins = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in here}
         assert len(pins) == len(here)
         assert [name for name, allowed in wanted.items() if pins[name] not in allowed] == []
 
@@ -122,9 +115,7 @@ def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
     packages.mkdir(parents=True)
     run_from_sources(tmp_path)
     run_from_sources(tmp_path)
-    assert sorted(file.name for file in packages.iterdir()) == [
-        "tritonkit_sources.pth", "tritonkit_sources.py",
-    ]  # fmt: skip
+    assert sorted(file.name for file in packages.iterdir()) == ["tritonkit_sources.pth", "tritonkit_sources.py"]
     assert (packages / "tritonkit_sources.pth").read_text() == "import tritonkit_sources\n"
     run_from_sources(tmp_path / "absent")
 
@@ -154,14 +145,10 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
         assert script.is_whole(tmp_path) is whole
 
 
-def test_what_cannot_be_compiled_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It says what the server does without it, and what to install."""
     sources = tmp_path / "python_backends"
-    shutil.copytree(
-        script.HERE / "native", sources / "native", ignore=shutil.ignore_patterns("prebuilt")
-    )
+    shutil.copytree(script.HERE / "native", sources / "native", ignore=shutil.ignore_patterns("prebuilt"))
     monkeypatch.setattr(script, "HERE", sources)
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -50,9 +50,17 @@ def test_defaults_come_from_the_files(folder: Path) -> None:
 def test_parameters_are_read(folder: Path) -> None:
     """Each has its field."""
     told = {
-        "context": "128", "max_tokens": "9", "cache_mib": "1", "max_sequences": "3", "max_batched_tokens": "40",
-        "prefix_cache": "false", "threads": "2", "max_waiting": "0", "batching": "static", "cache_precision": "u8",
-    }  # fmt: skip
+        "context": "128",
+        "max_tokens": "9",
+        "cache_mib": "1",
+        "max_sequences": "3",
+        "max_batched_tokens": "40",
+        "prefix_cache": "false",
+        "threads": "2",
+        "max_waiting": "0",
+        "batching": "static",
+        "cache_precision": "u8",
+    }
     found = read_settings(config(**told), folder)
     assert (found.context, found.max_tokens, found.max_sequences, found.threads) == (128, 9, 3, 2)
     assert (found.max_batched_tokens, found.max_waiting, found.static) == (40, 0, True)
@@ -62,11 +70,21 @@ def test_parameters_are_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("context", "257"), ("context", "0"), ("context", "x"), ("context", "-1"), ("max_tokens", "256"),
-        ("cache_mib", "0"), ("max_batched_tokens", "8"), ("prefix_cache", "yes"), ("batching", "fast"),
-        ("threads", "0"), ("cache_precision", "u4"), ("max_sequences", "99999999999"), ("context", "٣"),
+        ("context", "257"),
+        ("context", "0"),
+        ("context", "x"),
+        ("context", "-1"),
+        ("max_tokens", "256"),
+        ("cache_mib", "0"),
+        ("max_batched_tokens", "8"),
+        ("prefix_cache", "yes"),
+        ("batching", "fast"),
+        ("threads", "0"),
+        ("cache_precision", "u4"),
+        ("max_sequences", "99999999999"),
+        ("context", "٣"),
     ],
-)  # fmt: skip
+)
 def test_parameters_that_do_not_fit(folder: Path, key: str, value: str) -> None:
     """The message names the parameter and what was found."""
     with pytest.raises(ModelError, match=f"parameter {key}: found {value}, wanted"):
@@ -79,9 +97,7 @@ def test_a_cache_without_room(folder: Path, tmp_path: Path) -> None:
         (tmp_path / file.name).write_bytes(file.read_bytes())
     network = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 1000}
     (tmp_path / "config.json").write_text(json.dumps(network))
-    with pytest.raises(
-        ModelError, match=r"cache_mib: found 1, wanted room for two blocks, 7\.8 MiB"
-    ):
+    with pytest.raises(ModelError, match=r"cache_mib: found 1, wanted room for two blocks, 7\.8 MiB"):
         read_settings(config(cache_mib="1"), tmp_path)
 
 
@@ -99,9 +115,7 @@ def test_shapes_that_cannot_stream(folder: Path, change: dict[str, Any], says: s
         read_settings(config() | change, folder)
 
 
-@pytest.mark.parametrize(
-    ("found", "wanted"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"]
-)
+@pytest.mark.parametrize(("found", "wanted"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"])
 def test_stop_tokens_of_the_generation_config(tmp_path: Path, found: Any, wanted: set[int]) -> None:
     """Its own go before those of config.json; there may be several."""
     folder = write_model(tmp_path / "1")
@@ -131,11 +145,16 @@ def test_a_missing_file(tmp_path: Path) -> None:
     [
         {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3},
         {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
-        {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
-         "head_dim": 128},
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+        },
     ],
     ids=["grouped", "all heads", "own head size"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("mib", [1, 5, 256])
 def test_a_build_counts_the_cache_as_the_server_does(network: dict[str, int], mib: int) -> None:
     """So that it refuses what the server would."""

@@ -36,9 +36,7 @@ def settings(folder: Path, **parameters: str) -> Settings:
     """Settings with one thread and a small cache: a MiB is 128 blocks, which are 4096 tokens."""
     told = {"cache_mib": "1", "threads": "1", "max_sequences": "8"} | parameters
     texts = {key: {"string_value": value} for key, value in told.items()}
-    return read_settings(
-        {"parameters": texts, "model_transaction_policy": {"decoupled": True}}, folder
-    )
+    return read_settings({"parameters": texts, "model_transaction_policy": {"decoupled": True}}, folder)
 
 
 class Answers:
@@ -62,9 +60,7 @@ class Answers:
 
     def ask(self, *prompt: int, tokens: int = 20, ignore_eos: bool = True, **more: Any) -> Sequence:
         """Submit a sequence."""
-        sequence = Sequence(
-            asked(list(prompt), tokens, ignore_eos=ignore_eos, **more), time.monotonic()
-        )
+        sequence = Sequence(asked(list(prompt), tokens, ignore_eos=ignore_eos, **more), time.monotonic())
         self.engine.submit(sequence)
         return sequence
 
@@ -78,10 +74,18 @@ class Answers:
 def asked(prompt: list[int], tokens: int, **more: Any) -> Asked:
     """A request with defaults."""
     values = {
-        "min_tokens": 0, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
-        "presence_penalty": 0.0, "frequency_penalty": 0.0, "seed": None, "stop": (), "ignore_eos": False,
+        "min_tokens": 0,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": None,
+        "stop": (),
+        "ignore_eos": False,
         "logprobs": False,
-    } | more  # fmt: skip
+    } | more
     return Asked(prompt, tokens, **values)
 
 
@@ -138,9 +142,8 @@ def test_sequences_that_pause_are_counted(start: Start) -> None:
         write = answers.counts.now
 
         def now(
-            running: int, waiting: int, left_out: int, cache: float,
-            write: Any = write, stalled: list[int] = stalled,
-        ) -> None:  # fmt: skip
+            running: int, waiting: int, left_out: int, cache: float, write: Any = write, stalled: list[int] = stalled
+        ) -> None:
             stalled.append(left_out)
             write(running, waiting, left_out, cache)
 
@@ -293,9 +296,7 @@ def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
         return made[-1]
 
     answers = start(failing)
-    assert answers.end(answers.ask(5)) == Failure(
-        "INTERNAL", "a step of the engine failed: no metrics"
-    )
+    assert answers.end(answers.ask(5)) == Failure("INTERNAL", "a step of the engine failed: no metrics")
     eventually(lambda: answers.counts.running == 0, "nothing is said to run")
     assert answers.end(answers.ask(5)) == "length"
 
@@ -413,9 +414,7 @@ def test_replies_are_whole(send: Send) -> None:
     assert reply.last()[2] == "length"
     tokens = [token for _, part, _ in reply.sent for token in part]
     assert len(tokens) == 100
-    assert "".join(text for text, _, _ in reply.sent).split() == [
-        WORDS[token] for token in tokens if token != EOS
-    ]
+    assert "".join(text for text, _, _ in reply.sent).split() == [WORDS[token] for token in tokens if token != EOS]
 
 
 def test_a_stop_string_stops_the_engine(send: Send) -> None:

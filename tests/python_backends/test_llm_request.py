@@ -19,10 +19,18 @@ from tokenizers import Tokenizer
 from tests.python_backends.llm_network import WORDS, write_model
 
 TYPES: dict[str, Any] = {
-    "max_tokens": np.int32, "min_tokens": np.int32, "top_k": np.int32, "seed": np.int64, "temperature": np.float32,
-    "top_p": np.float32, "repetition_penalty": np.float32, "presence_penalty": np.float32,
-    "frequency_penalty": np.float32, "ignore_eos": np.bool_, "logprobs": np.bool_,
-}  # fmt: skip
+    "max_tokens": np.int32,
+    "min_tokens": np.int32,
+    "top_k": np.int32,
+    "seed": np.int64,
+    "temperature": np.float32,
+    "top_p": np.float32,
+    "repetition_penalty": np.float32,
+    "presence_penalty": np.float32,
+    "frequency_penalty": np.float32,
+    "ignore_eos": np.bool_,
+    "logprobs": np.bool_,
+}
 CHAT = [{"role": "user", "content": "w5 w6"}]
 
 
@@ -75,9 +83,21 @@ def test_the_default_fits_beside_a_long_prompt(reader: Reader) -> None:
 def test_all_inputs_are_read(reader: Reader) -> None:
     """Each has its field."""
     asked = read(
-        reader, text="w4", max_tokens=5, min_tokens=2, temperature=0.5, top_p=0.25, top_k=3, repetition_penalty=1.5,
-        presence_penalty=-0.5, frequency_penalty=0.75, seed=9, stop=["a", "é"], ignore_eos=True, logprobs=True,
-    )  # fmt: skip
+        reader,
+        text="w4",
+        max_tokens=5,
+        min_tokens=2,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=3,
+        repetition_penalty=1.5,
+        presence_penalty=-0.5,
+        frequency_penalty=0.75,
+        seed=9,
+        stop=["a", "é"],
+        ignore_eos=True,
+        logprobs=True,
+    )
     assert asked == Asked([4], 5, 2, 0.5, 0.25, 3, 1.5, -0.5, 0.75, 9, ("a", "é"), True, True)
 
 
@@ -127,7 +147,7 @@ def test_messages_become_the_template_s_prompt(reader: Reader) -> None:
         ({"messages": '[{"role": "nobody", "content": "a"}]'}, "messages: the chat template refuses .*nobody may"),
         ({"messages": '[{"role": "user", "content": "\\ud800"}]'}, "messages: found half a character"),
     ],
-)  # fmt: skip
+)
 def test_refusals(reader: Reader, given: dict[str, Any], says: str) -> None:
     """Every mistake of a caller has its message."""
     with pytest.raises(RequestError, match=says):
@@ -137,9 +157,7 @@ def test_refusals(reader: Reader, given: dict[str, Any], says: str) -> None:
 def test_a_tokenizer_without_a_template(tmp_path: Path) -> None:
     """Such a model takes texts only."""
     reader = make_reader(write_model(tmp_path / "1", chat=None))
-    with pytest.raises(
-        RequestError, match="a tokenizer without a chat template, wanted the prompt"
-    ):
+    with pytest.raises(RequestError, match="a tokenizer without a chat template, wanted the prompt"):
         read(reader, messages=json.dumps(CHAT))
     assert read(reader, text="w4").prompt == [4]
 
@@ -156,9 +174,7 @@ def test_a_token_that_the_network_does_not_know(tmp_path: Path) -> None:
 def test_a_template_in_its_own_file(tmp_path: Path) -> None:
     """It goes before that of tokenizer_config.json; blocks leave no line behind, as in transformers."""
     folder = write_model(tmp_path / "1")
-    (folder / "chat_template.jinja").write_text(
-        "{% if true %}\n{{ eos_token }}{{ messages[0].content }}{% endif %}"
-    )
+    (folder / "chat_template.jinja").write_text("{% if true %}\n{{ eos_token }}{{ messages[0].content }}{% endif %}")
     chat = read_chat(folder)
     assert chat is not None
     assert chat.prompt(CHAT) == "</s>w5 w6"
@@ -192,12 +208,7 @@ def test_templates_have_what_transformers_gives_them() -> None:
 def split_by(folder: Path, expression: str) -> None:
     """Let the tokenizer cut texts where an expression is found."""
     file = folder / "tokenizer.json"
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": expression},
-        "behavior": "Isolated",
-        "invert": False,
-    }
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pre_tokenizer": split}))
 
 
@@ -246,9 +257,7 @@ def test_a_chat_that_takes_too_much_is_refused_alone(tmp_path: Path) -> None:
     """The next request has its own budget."""
     folder = write_model(tmp_path / "1")
     endless = "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
-    (folder / "chat_template.jinja").write_text(
-        f"{{% if messages[0].content == 'w4' %}}{endless}{{% endif %}}w5"
-    )
+    (folder / "chat_template.jinja").write_text(f"{{% if messages[0].content == 'w4' %}}{endless}{{% endif %}}w5")
     reader = make_reader(folder)
     with pytest.raises(RequestError, match=r"messages: the chat template refuses them: .* steps"):
         read(reader, messages='[{"role": "user", "content": "w4"}]')

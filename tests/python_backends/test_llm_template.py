@@ -74,7 +74,7 @@ ENDLESS = {
     "pieces": "{{ ('a ' * 1000000).split() | length }}",
     "an attribute's path": "{{ range(99999) | map(attribute='a.' * 99999) | list }}",
     "what an exception says": "{{ raise_exception('a' * 100000000) }}",
-}  # fmt: skip
+}
 
 REFUSED = {
     "{{ 9 ** (9 ** 9) }}": "numbers of more than 4096 bits",
@@ -100,7 +100,7 @@ REFUSED = {
     "{% set ns = namespace() %}{% set ns.__class__ = 1 %}": "__class__",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "recursion",
     "{% block a %}{{ self.a() }}{% endblock %}": "recursion",
-}  # fmt: skip
+}
 
 NOT_COMPILED = {
     "{{ [1] | batch(999999999, 'x') | list }}": "No filter named 'batch'",
@@ -109,7 +109,7 @@ NOT_COMPILED = {
     "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}": "cannot compile",
     "{% for i in [1] %}" * 30 + "{% endfor %}" * 30: "cannot compile",
     "x" * 200_000: "at most 131,072",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ENDLESS)
@@ -195,7 +195,7 @@ TALKS: list[list[dict[str, str]]] = [
     [{"role": r, "content": "<think>\nt\n</think>\n\nb %d" + r} for r in ("user", "assistant", "user")],
     [{"role": "assistant", "content": "x"}],
     [{"role": r, "content": "word " * 50} for _ in range(500) for r in ("user", "assistant")],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("talk", TALKS, ids=["user", "system", "thoughts", "refused", "long"])

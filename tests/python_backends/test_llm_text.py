@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from llm_text import AnswerText, Characters, StopStrings
 from tokenizers import Tokenizer
 
-from tests.python_backends.llm_network import (
-    EOS,
-    byte_tokenizer,
-    fallback_tokenizer,
-    word_tokenizer,
-)
+from tests.python_backends.llm_network import EOS, byte_tokenizer, fallback_tokenizer, word_tokenizer
 
 BYTES, FALLBACK, WORDS = byte_tokenizer(), fallback_tokenizer(), word_tokenizer()
 LETTERS = st.text(st.sampled_from("ab é€😀ÿ\n"), max_size=30)
@@ -75,9 +70,7 @@ def test_tokens_that_end_an_answer_are_no_text() -> None:
     stops=st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3),
     cuts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
 )
-def test_the_text_ends_before_the_first_stop_string(
-    text: str, stops: list[str], cuts: list[int]
-) -> None:
+def test_the_text_ends_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
     """The one that is complete first, whatever the parts; without one, all text leaves."""
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     wanted = text[: min(ends)[1]] if ends else text
@@ -91,13 +84,7 @@ def test_the_text_ends_before_the_first_stop_string(
 def test_what_may_begin_a_stop_string_waits() -> None:
     """It leaves as soon as it cannot be one."""
     stop = StopStrings(["END"])
-    assert [stop.add(part) for part in ("a E", "N", "d E", "ND b", "c")] == [
-        "a ",
-        "",
-        "ENd ",
-        "",
-        "",
-    ]
+    assert [stop.add(part) for part in ("a E", "N", "d E", "ND b", "c")] == ["a ", "", "ENd ", "", ""]
     assert stop.found
     assert stop.end() == ""
 

@@ -34,10 +34,7 @@ def test_matches_sentence_transformers() -> None:
     rng = np.random.default_rng(6)
     hidden = rng.normal(size=(3, 9, 8)).astype(np.float32)
     mask = (np.arange(9) < np.array([9, 4, 1])[:, None]).astype(np.int64)
-    features = {
-        "token_embeddings": torch.from_numpy(hidden),
-        "attention_mask": torch.from_numpy(mask),
-    }
+    features = {"token_embeddings": torch.from_numpy(hidden), "attention_mask": torch.from_numpy(mask)}
     features = modules.Normalize()(modules.Pooling(8, pooling_mode="mean")(features))
     pooled = mean_pool(hidden, mask, Settings(8))
     np.testing.assert_allclose(pooled, features["sentence_embedding"].numpy(), atol=1e-6)
@@ -51,9 +48,7 @@ def test_matches_sentence_transformers() -> None:
         ((2, 3, 4), (1, 3), r"found shape \[1, 3\], wanted \[2, 3\]"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(
-    hidden: tuple[int, ...], mask: tuple[int, ...], message: str
-) -> None:
+def test_shapes_that_do_not_fit_are_refused(hidden: tuple[int, ...], mask: tuple[int, ...], message: str) -> None:
     """Width and mask are checked against each other, never broadcast."""
     with pytest.raises(ValueError, match=message):
         mean_pool(np.zeros(hidden, np.float32), np.ones(mask, np.int64), Settings(4))

@@ -41,9 +41,7 @@ def test_defaults_are_those_of_the_native_backend() -> None:
     assert run_options({}) is None
 
 
-def test_a_quota_counts_where_the_configuration_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_quota_counts_where_the_configuration_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime would take a thread for each core that it sees."""
     monkeypatch.setenv("TRITONKIT_CORES", "3")
     assert session_options({}).intra_op_num_threads == 3
@@ -56,15 +54,10 @@ def test_a_quota_counts_where_the_configuration_says_nothing(
         ("1.20.1", {"session.intra_op.allow_spinning": "0"}),
         ("1.25.1", {"session.intra_op.allow_spinning": "0"}),
         ("1.26.0", {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}),
-        (
-            "2.0.0.dev1",
-            {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"},
-        ),
+        ("2.0.0.dev1", {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}),
     ],
 )
-def test_worker_threads_spin_for_a_moment_or_not_at_all(
-    version: str, entries: dict[str, str]
-) -> None:
+def test_worker_threads_spin_for_a_moment_or_not_at_all(version: str, entries: dict[str, str]) -> None:
     """Sessions that share cores with Triton leave them soon while they wait; variants are timed alike."""
     assert idle_workers(version) == entries
     assert onnxruntime_cpu.idle_workers(version) == entries
@@ -124,8 +117,7 @@ def test_graph_level_has_the_native_meaning(level: int, meaning: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("intra_op_thread_count", "two"), ("execution_mode", "2"), ("enable_mem_arena", "maybe")],
+    ("name", "text"), [("intra_op_thread_count", "two"), ("execution_mode", "2"), ("enable_mem_arena", "maybe")]
 )
 def test_unfit_parameter_is_refused(name: str, text: str) -> None:
     """The message has the parameter, what was found and what was wanted."""
@@ -148,21 +140,12 @@ def check_served(config: dict[str, Any], kind: str) -> None:
         ({"sequence_batching": {"state": [{}]}}, "CPU", "sequence_batching.state"),
         ({"input": [{"name": "x", "allow_ragged_batch": True}]}, "CPU", "allow_ragged_batch"),
         *(
-            (
-                {"optimization": {"execution_accelerators": {f"{device}": [{"name": name}]}}},
-                "CPU",
-                f"{device} '{name}'",
-            )
-            for device, name in (
-                ("cpu_execution_accelerator", "openvino"),
-                ("gpu_execution_accelerator", "tensorrt"),
-            )
+            ({"optimization": {"execution_accelerators": {f"{device}": [{"name": name}]}}}, "CPU", f"{device} '{name}'")
+            for device, name in (("cpu_execution_accelerator", "openvino"), ("gpu_execution_accelerator", "tensorrt"))
         ),
     ],
 )
-def test_what_only_the_native_backend_can_is_refused(
-    config: dict[str, Any], kind: str, message: str
-) -> None:
+def test_what_only_the_native_backend_can_is_refused(config: dict[str, Any], kind: str, message: str) -> None:
     """Nothing that the stand-in cannot do is silently left out."""
     with pytest.raises(ModelError, match=message):
         check_served(config, kind)
@@ -253,10 +236,7 @@ Y, Z = GOOD["output"]
         ({"output": [tensor("q", "FP32", [1])]}, r"output 'q' .* which has \['y', 'z'\]"),
         ({"input": [tensor("x", "FP16", [4, -1]), S]}, "input 'x': .* says FP16, .* has FP32"),
         ({"output": [Y, tensor("z", "INT64", [1])]}, "output 'z': .* says INT64, .* has BYTES"),
-        (
-            {"input": [tensor("x", "FP32", [5, -1]), S]},
-            r"'x': .* says \[-1, 5, -1\].*\[-1, 4, -1\]",
-        ),
+        ({"input": [tensor("x", "FP32", [5, -1]), S]}, r"'x': .* says \[-1, 5, -1\].*\[-1, 4, -1\]"),
         ({"input": [tensor("x", "FP32", [4]), S]}, r"'x': .* says \[-1, 4\].*\[-1, 4, -1\]"),
         ({"output": [tensor("y", "FP32", [4, 7]), Z]}, r"'y': .* says \[-1, 4, 7\]"),
         ({"input": [X, tensor("s", "STRING", [1], optional=True)]}, "'s': optional"),

@@ -34,19 +34,17 @@ def affine(folder: Path, shape: list[int], weights: tuple[int, int] = (4, 2)) ->
     return folder / "model.xml"
 
 
-BATCHED = {
-    "max_batch_size": 8,
-    "input": [tensor("x", "FP32", [4])],
-    "output": [tensor("y", "FP32", [2])],
-}
+BATCHED = {"max_batch_size": 8, "input": [tensor("x", "FP32", [4])], "output": [tensor("y", "FP32", [2])]}
 
 
 def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native backend's instances share one number of threads and streams; so do our processes."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
     assert properties({}) == {
-        "INFERENCE_NUM_THREADS": 6, "ENABLE_CPU_PINNING": False, "INFERENCE_PRECISION_HINT": "f32",
-    }  # fmt: skip
+        "INFERENCE_NUM_THREADS": 6,
+        "ENABLE_CPU_PINNING": False,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     two = {"instance_group": [{"count": 2}, {"count": 5, "passive": True}]}
     assert properties(two)["INFERENCE_NUM_THREADS"] == 3
     asked = parameters(INFERENCE_NUM_THREADS="4", NUM_STREAMS="4") | two
@@ -161,10 +159,7 @@ def test_matching_network_is_read(tmp_path: Path) -> None:
 
 def test_other_datatypes_are_converted(tmp_path: Path) -> None:
     """As in the native backend, the configuration's datatype is what clients send and get."""
-    config = BATCHED | {
-        "input": [tensor("x", "UINT8", [4])],
-        "output": [tensor("y", "FP16", [2])],
-    }
+    config = BATCHED | {"input": [tensor("x", "UINT8", [4])], "output": [tensor("y", "FP16", [2])]}
     model = read_network(openvino.Core(), affine(tmp_path, [-1, 4]), config)
     answer = openvino.compile_model(model, "CPU")(np.full((1, 4), 7, np.uint8))
     assert answer["y"].dtype == np.float16
@@ -174,10 +169,7 @@ def test_other_datatypes_are_converted(tmp_path: Path) -> None:
 def test_io_layers_are_reshaped_on_request(tmp_path: Path) -> None:
     """RESHAPE_IO_LAYERS takes the sizes of the configuration; without it they must fit the file's."""
     file = affine(tmp_path, [1, 3, 4])
-    wide = BATCHED | {
-        "input": [tensor("x", "FP32", [9, 4])],
-        "output": [tensor("y", "FP32", [9, 2])],
-    }
+    wide = BATCHED | {"input": [tensor("x", "FP32", [9, 4])], "output": [tensor("y", "FP32", [9, 2])]}
     with pytest.raises(ModelError, match=r"input 'x': config.pbtxt says \[-1, 9, 4\]"):
         read_network(openvino.Core(), file, wide)
     wide |= parameters(RESHAPE_IO_LAYERS="yes")
@@ -226,10 +218,7 @@ def test_network_that_cannot_take_a_batch_is_refused(tmp_path: Path) -> None:
 def test_sizes_come_from_the_configuration(tmp_path: Path) -> None:
     """A fixed configured size narrows a free axis; a free one leaves nothing to fix."""
     file = affine(tmp_path, [-1, -1, 4])
-    config = BATCHED | {
-        "input": [tensor("x", "FP32", [3, 4])],
-        "output": [tensor("y", "FP32", [-1, 2])],
-    }
+    config = BATCHED | {"input": [tensor("x", "FP32", [3, 4])], "output": [tensor("y", "FP32", [-1, 2])]}
     model = read_network(openvino.Core(), file, config)
     fixed = sized(model, config, 5)
     assert fixed is not None

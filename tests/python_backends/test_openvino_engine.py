@@ -196,9 +196,7 @@ def test_bad_request_is_named_and_its_neighbor_answered(array: np.ndarray, messa
 def test_every_type_passes(name: str) -> None:
     """Each type goes in and comes out as itself, merged, alone and padded."""
     for fixed in ((), (4,)):
-        model = network(
-            lambda x: op.reshape(x, op.constant([0, 1]), True), config(dims=[1], dtype=name), fixed
-        )
+        model = network(lambda x: op.reshape(x, op.constant([0, 1]), True), config(dims=[1], dtype=name), fixed)
         values = [np.array([[value]], dtype=TRITON_TO_NUMPY[name]) for value in (0, 1)]
         for count in (1, 2):
             for value, answer in zip(values, ask(model, *values[:count]), strict=False):

@@ -41,10 +41,7 @@ def test_what_the_stand_in_compiles_says_its_precision(tmp_path: Path) -> None:
     core = openvino.Core()
     model = core.read_model(affine(tmp_path, [-1, 4]))
     has_half = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    for config, wanted in (
-        (BATCHED, "f32"),
-        (BATCHED | parameters(HINT_BF16="YES"), HALF if has_half else "f32"),
-    ):
+    for config, wanted in ((BATCHED, "f32"), (BATCHED | parameters(HINT_BF16="YES"), HALF if has_half else "f32")):
         forms = Forms(core, model, config, properties(config))
         fixed = forms.fixed(2)
         assert fixed is not None
@@ -58,9 +55,7 @@ def test_what_the_build_compiles_says_its_precision(tmp_path: Path, asked: str |
     assert compiled_in(compile_for_cpu(model, 1, asked)) == "f32"
 
 
-def test_language_models_are_opened_with_a_precision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_language_models_are_opened_with_a_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one to serve, and the one that the build tries, are given it: GenAI has no way to ask for it."""
     given: list[str] = []
     opened = openvino_genai.ContinuousBatchingPipeline
@@ -107,9 +102,12 @@ def answers_capped(folder: Path, cap: str) -> Any:
     call = f"print(json.dumps(answers({str(folder)!r})))"
     code = f"import json, sys; sys.path[:] = {sys.path!r}; from {__name__} import answers; {call}"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"ONEDNN_MAX_CPU_ISA": cap},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -23,16 +23,19 @@ def test_defaults_are_those_of_the_native_backend() -> None:
 def test_parameters_are_read() -> None:
     """Every parameter that means something on a CPU."""
     config = parameters(
-        INTRA_OP_THREAD_COUNT="3", INTER_OP_THREAD_COUNT="2", INFERENCE_MODE="false",
-        DISABLE_OPTIMIZED_EXECUTION="true", ENABLE_JIT_EXECUTOR="1", ENABLE_JIT_PROFILING="0",
-        ENABLE_TENSOR_FUSER="off", ENABLE_WEIGHT_SHARING="true",
-    )  # fmt: skip
+        INTRA_OP_THREAD_COUNT="3",
+        INTER_OP_THREAD_COUNT="2",
+        INFERENCE_MODE="false",
+        DISABLE_OPTIMIZED_EXECUTION="true",
+        ENABLE_JIT_EXECUTOR="1",
+        ENABLE_JIT_PROFILING="0",
+        ENABLE_TENSOR_FUSER="off",
+        ENABLE_WEIGHT_SHARING="true",
+    )
     assert read_options(config) == Options(3, 2, False, False, True, False, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("INTRA_OP_THREAD_COUNT", "two"), ("INFERENCE_MODE", "maybe")]
-)
+@pytest.mark.parametrize(("name", "text"), [("INTRA_OP_THREAD_COUNT", "two"), ("INFERENCE_MODE", "maybe")])
 def test_unfit_parameter_is_refused(name: str, text: str) -> None:
     """The message has the parameter, what was found and what was wanted."""
     with pytest.raises(ModelError, match=f"parameter {name}: found '{text}', wanted"):

@@ -36,12 +36,7 @@ def test_parameters_are_parsed_by_field_type() -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
-    [
-        ("count", "3.5", "int"),
-        ("factor", "x", "float"),
-        ("on", "yes", "bool"),
-        ("many", "1,b", "float"),
-    ],
+    [("count", "3.5", "int"), ("factor", "x", "float"), ("on", "yes", "bool"), ("many", "1,b", "float")],
 )
 def test_text_of_another_type_is_refused(name: str, text: str, wanted: str) -> None:
     """The message has the parameter, what was found and what was wanted."""
@@ -53,12 +48,7 @@ def step_with(folder: Path, value: str) -> Step:
     """A step whose parameter `labels` is `value`."""
     config = {"max_batch_size": 1, "parameters": {"labels": {"string_value": value}}}
     return Step(
-        {
-            "model_config": json.dumps(config),
-            "model_name": "m",
-            "model_repository": str(folder),
-            "model_version": "2",
-        }
+        {"model_config": json.dumps(config), "model_name": "m", "model_repository": str(folder), "model_version": "2"}
     )
 
 
@@ -88,11 +78,7 @@ def contract(name: str) -> dict[str, Any]:
 def test_contract_and_settings_agree(name: str) -> None:
     """Every parameter in step.yaml but files is a setting with the same default, and the reverse."""
     settings = importlib.import_module(f"{name}_core").Settings
-    written = {
-        key: parameter
-        for key, parameter in contract(name)["parameters"].items()
-        if parameter["type"] != "file"
-    }
+    written = {key: parameter for key, parameter in contract(name)["parameters"].items() if parameter["type"] != "file"}
     assert set(written) == {field.name for field in fields(settings)}
     for field in fields(settings):
         parameter = written[field.name]
@@ -112,9 +98,7 @@ def test_contract_is_well_formed(name: str) -> None:
     step = contract(name)
     assert set(step) == {"description", "parameters", "inputs", "outputs"}
     for parameter in step["parameters"].values():
-        assert set(parameter) <= {
-            "type", "place", "default", "required", "minimum", "max_mib", "choices", "help",
-        }  # fmt: skip
+        assert set(parameter) <= {"type", "place", "default", "required", "minimum", "max_mib", "choices", "help"}
         assert parameter["type"] in {"int", "float", "str", "bool", "file", "floats", "ints"}
         assert parameter["help"]
         assert ("default" in parameter) != parameter.get("required", False)

@@ -14,9 +14,7 @@ UNK, CLS, SEP, PAD, ONE, TWO, THREE = range(7)
 
 def bert_like() -> Tokenizer:
     """Whole words between [CLS] and [SEP]; [PAD] is 3, so that a padding of 0 would show."""
-    tokenizer = Tokenizer(
-        models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token=WORDS[UNK])
-    )
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token=WORDS[UNK]))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
@@ -83,11 +81,7 @@ def test_invalid_utf8_names_item_and_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"max_length": 0}, "max_length: found 0"),
-        ({"buckets": (0, 4)}, "buckets"),
-    ],
+    ("values", "message"), [({"max_length": 0}, "max_length: found 0"), ({"buckets": (0, 4)}, "buckets")]
 )
 def test_unfit_parameters_are_refused(values: dict[str, object], message: str) -> None:
     """Lengths are positive."""
@@ -117,9 +111,7 @@ def test_a_long_text_is_refused_before_it_is_tokenized() -> None:
         Settings(max_bytes=0)
 
 
-def test_many_long_texts_are_tokenized_a_few_at_a_time(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_long_texts_are_tokenized_a_few_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is encoded together is bounded, and the rows are those of all at once."""
     tokenizer = TextTokenizer(path, Settings(max_length=8))
     texts = ["one " * 2, "two " * 9, "", "three", "one two", "three " * 4]

@@ -42,10 +42,7 @@ def test_softmax_is_stable() -> None:
     np.testing.assert_allclose(scores, [[0.5, 0.5, 0, 0]])
 
 
-@given(
-    st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4),
-    st.integers(min_value=1, max_value=4),
-)
+@given(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), st.integers(min_value=1, max_value=4))
 def test_scores_fall_and_sum_to_at_most_one(row: list[float], k: int) -> None:
     """For any finite logits the scores are sorted probabilities of k different labels."""
     labels, scores = top_k(np.array([row], dtype=np.float32), LABELS, Settings(k=k))
@@ -63,9 +60,7 @@ def test_scores_fall_and_sum_to_at_most_one(row: list[float], k: int) -> None:
         ([-np.inf] * 4, True, "item 1: the largest logit is -inf"),
     ],
 )
-def test_rows_that_cannot_be_ranked_are_refused(
-    row: list[float], softmax: bool, message: str
-) -> None:
+def test_rows_that_cannot_be_ranked_are_refused(row: list[float], softmax: bool, message: str) -> None:
     """NaN always, and with softmax a row without a finite maximum; the message names the item."""
     logits = np.array([[0, 1, 2, 3], row], dtype=np.float32)
     with pytest.raises(ValueError, match=message):

@@ -44,14 +44,10 @@ class Case:
     def all_texts(self) -> dict[Path, str]:
         """These, and the files of the version's folder."""
         files = {name: text for plan in self.plans() for name, text in plan.version_texts.items()}
-        return self.texts() | {
-            GOLDEN / f"{self.feature}.{n}": text.decode() for n, text in files.items()
-        }
+        return self.texts() | {GOLDEN / f"{self.feature}.{n}": text.decode() for n, text in files.items()}
 
     def _golden(self, plan: ModelPlan, count: int) -> Path:
-        return GOLDEN / (
-            f"{self.feature}.pbtxt" if count == 1 else f"{self.feature}.{plan.name}.pbtxt"
-        )
+        return GOLDEN / (f"{self.feature}.pbtxt" if count == 1 else f"{self.feature}.{plan.name}.pbtxt")
 
     def _render(self, plan: ModelPlan) -> str:
         source = f"models/{self.spec.name}/model.yaml"
@@ -72,9 +68,7 @@ def make_case(feature: str, facts: dict[str, Any], root: Path) -> Case:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.yaml").write_text(
-        yaml.safe_dump(facts["model"], sort_keys=False), encoding="utf-8"
-    )
+    (folder / "model.yaml").write_text(yaml.safe_dump(facts["model"], sort_keys=False), encoding="utf-8")
     for network in ("model.onnx", "model.py"):
         (folder / network).touch()
     _copy_steps(root / "python_backends" / "steps")

@@ -29,9 +29,11 @@ def rendered(tmp_path: Path, engine: str, target: str = "gpu", **generation: Any
     facts = {
         "model": {"name": "chat", "network": {"llm": {"checkpoint": "checkpoint"}}, "serving": serving},
         "files": {"checkpoint/config.json": "{}", "config.json": '{"max_position_embeddings": 8192}'},
-        "file": "config.json", "variant": engine, "target": target,
+        "file": "config.json",
+        "variant": engine,
+        "target": target,
         "signature": {"inputs": {}, "outputs": {}, "batched": False},
-    }  # fmt: skip
+    }
     (plan,) = make_case("chat", facts, tmp_path).plans()
     return plan
 
@@ -46,27 +48,21 @@ def test_both_guess_with_a_draft_and_without(tmp_path: Path) -> None:
     """By the names that each gives the methods."""
     found = {
         (engine, draft): arguments(
-            rendered(
-                tmp_path / engine / str(draft),
-                engine,
-                gpu={"speculation": {"tokens": 3, "draft": draft}},
-            )
+            rendered(tmp_path / engine / str(draft), engine, gpu={"speculation": {"tokens": 3, "draft": draft}})
         )["speculative_config"]
         for engine in ("vllm", "tensorrt-llm")
         for draft in ("org/small", None)
     }
     assert found == {
-        ("vllm", "org/small"): {
-            "method": "draft_model", "model": "org/small", "num_speculative_tokens": 3,
-        },
+        ("vllm", "org/small"): {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 3},
         ("vllm", None): {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
         ("tensorrt-llm", "org/small"): {
-            "decoding_type": "Draft_Target", "max_draft_len": 3, "speculative_model": "org/small",
+            "decoding_type": "Draft_Target",
+            "max_draft_len": 3,
+            "speculative_model": "org/small",
         },
-        ("tensorrt-llm", None): {
-            "decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 4,
-        },
-    }  # fmt: skip
+        ("tensorrt-llm", None): {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 4},
+    }
 
 
 def test_limits_made_for_cpus_are_not_told(tmp_path: Path) -> None:
@@ -90,15 +86,10 @@ def test_parameters_of_the_spec_come_before_ours(tmp_path: Path) -> None:
     [
         ({"batching": "static"}, "continuous: the engine has no other"),
         ({"context": 9000}, "at most 8192"),
-        (
-            {"gpu": {"tensor_parallel": 2}, "serving": {"instance_group": [{"kind": "gpu"}]}},
-            "2 x 1 GPUs",
-        ),
+        ({"gpu": {"tensor_parallel": 2}, "serving": {"instance_group": [{"kind": "gpu"}]}}, "2 x 1 GPUs"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused(
-    tmp_path: Path, generation: dict[str, Any], said: str
-) -> None:
+def test_what_the_engine_cannot_do_is_refused(tmp_path: Path, generation: dict[str, Any], said: str) -> None:
     """Before it is tried on a GPU that costs money."""
     with pytest.raises(RenderError, match=said):
         rendered(tmp_path, "vllm", **generation)
@@ -107,9 +98,7 @@ def test_what_the_engine_cannot_do_is_refused(
 def test_a_prompt_that_no_step_has_room_for_is_refused(tmp_path: Path) -> None:
     """Without chunks a step must take a whole prompt."""
     with pytest.raises(SpecError, match="chunked_prefill"):
-        rendered(
-            tmp_path, "vllm", context=4096, max_batched_tokens=1024, gpu={"chunked_prefill": False}
-        )
+        rendered(tmp_path, "vllm", context=4096, max_batched_tokens=1024, gpu={"chunked_prefill": False})
 
 
 def test_an_engine_needs_a_gpu(tmp_path: Path) -> None:
@@ -130,22 +119,14 @@ def test_one_spec_for_both_targets(tmp_path: Path) -> None:
     assert sorted(file.name for file in version.iterdir()) == ["manifest.json", "model.json"]
     assert json.loads((version / "model.json").read_text())["model"] == "/checkpoints/chat"
     assert verify(done.path) == []
-    assert [change.action for change in build_repository(tmp_path, target="gpu").changes] == [
-        "unchanged"
-    ]
-    (folder / "model.yaml").write_text(
-        f"{text}serving: {{generation: {{gpu: {{cache_fraction: 0.5}}}}}}\n"
-    )
+    assert [change.action for change in build_repository(tmp_path, target="gpu").changes] == ["unchanged"]
+    (folder / "model.yaml").write_text(f"{text}serving: {{generation: {{gpu: {{cache_fraction: 0.5}}}}}}\n")
     again = build_repository(tmp_path, target="gpu")
     assert [(change.action, change.version) for change in again.changes] == [("new version", 2)]
     assert build_repository(tmp_path, cores=1).served == {"chat": "llm-fp32"}
     [spec] = load_all(tmp_path)
     found = inspect_model(spec, "gpu", 2)
-    assert (found.variant, [plan.backend for plan in found.models], found.unknown) == (
-        "vllm",
-        ["vllm"],
-        (),
-    )
+    assert (found.variant, [plan.backend for plan in found.models], found.unknown) == ("vllm", ["vllm"], ())
 
 
 def test_the_image_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +144,7 @@ def test_the_image_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "helpers_of_theirs.py").write_text("NAME = 'theirs'\n")
-    (theirs / "model.py").write_text(
-        "from helpers_of_theirs import NAME\nclass TritonPythonModel:\n    name = NAME\n"
-    )
+    (theirs / "model.py").write_text("from helpers_of_theirs import NAME\nclass TritonPythonModel:\n    name = NAME\n")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.TritonPythonModel.name == "theirs"

@@ -89,10 +89,12 @@ def test_every_field_of_the_schema_can_be_said() -> None:
             continue
         text = text_of(path, {"input": 'name: "x"', "output": 'name: "y"'})
         plan = replace(
-            BARE, config=text, triton=NEWEST,
+            BARE,
+            config=text,
+            triton=NEWEST,
             dynamic_batching=DynamicBatching() if name.startswith("dynamic") else None,
             sequence_batching=SequenceBatching() if name.startswith("sequence") else None,
-        )  # fmt: skip
+        )
         assert name in set(said(merged_message(plan))), text
         by_text.add(name)
     assert "runtime" in by_text  # the rest has keys, and no golden configuration that sets it
@@ -136,9 +138,7 @@ def test_the_first_release_of_each_field_is_known() -> None:
         ({"config": "model_metrics { }"}, "model_metrics", "24.11"),
     ],
 )
-def test_a_field_that_the_server_lacks_is_refused(
-    changed: dict[str, Any], field: str, release: str
-) -> None:
+def test_a_field_that_the_server_lacks_is_refused(changed: dict[str, Any], field: str, release: str) -> None:
     """With the first release that has it; for that release it is rendered."""
     steps = (EnsembleStep("part", {"x": "x"}, {"y": "y"}),) if "backend" in changed else ()
     case = replace(BARE, steps=steps, **changed)
@@ -152,8 +152,7 @@ def test_a_field_that_the_server_lacks_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("feature", "field", "parameter"),
-    [("ensemble_in_flight", 0, "4"), ("ensemble_fields", 4, None)],
+    ("feature", "field", "parameter"), [("ensemble_in_flight", 0, "4"), ("ensemble_fields", 4, None)]
 )
 def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
     tmp_path: Path, feature: str, field: int, parameter: str | None
@@ -186,19 +185,12 @@ def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
         ('output { name: "y" label_filename: "no.txt" }', "", "label_filename: no.txt"),
         ('default_model_filename: "no.onnx"', "", "default_model_filename: no.onnx"),
         ('parameters { key: "p" value { string_value: "2" } }', "", "parameters['p']"),
-        (
-            'model_warmup { name: "w" inputs { key: "x" value { input_data_file: "no" } } }',
-            "",
-            "model_warmup 'w': no",
-        ),
+        ('model_warmup { name: "w" inputs { key: "x" value { input_data_file: "no" } } }', "", "model_warmup 'w': no"),
     ],
-)  # fmt: skip
+)
 def test_text_that_contradicts_is_refused(text: str, where: str, found: str) -> None:
     """The line for what is no such text, the field for what the plan says otherwise."""
-    plan = replace(
-        BARE, config=text, parameters={"p": "1"},
-        dynamic_batching=DynamicBatching(max_queue_delay="2us"),
-    )  # fmt: skip
+    plan = replace(BARE, config=text, parameters={"p": "1"}, dynamic_batching=DynamicBatching(max_queue_delay="2us"))
     with pytest.raises(RenderError) as refused:
         render_config(plan, source="m", target="cpu", cores=1)
     assert refused.value.where.startswith("model.yaml serving.config")
@@ -209,7 +201,9 @@ def test_text_that_contradicts_is_refused(text: str, where: str, found: str) -> 
 def test_text_is_merged_last() -> None:
     """Values are added, lists grow, tensors are found by name; what is said twice alike is no contradiction."""
     plan = replace(
-        BARE, dynamic_batching=DynamicBatching(preferred_batch_size=(4,)), parameters={"p": "1"},
+        BARE,
+        dynamic_batching=DynamicBatching(preferred_batch_size=(4,)),
+        parameters={"p": "1"},
         config="""# as the spec has it
             name: "net" max_batch_size: 8
             input { name: "x" reshape { shape: [ 2, 2 ] } }
@@ -218,7 +212,7 @@ def test_text_is_merged_last() -> None:
             parameters { key: "q" value { string_value: "2" } }
             runtime: "libown.so"
         """,
-    )  # fmt: skip
+    )
     text = render_config(plan, source="m", target="cpu", cores=1)
     assert text.startswith("# Rendered by tritonkit from m (target cpu, cores 1).")
     config = text_format.Parse(text, schema().ModelConfig())
@@ -227,19 +221,14 @@ def test_text_is_merged_last() -> None:
     assert len(config.input) == len(BARE.inputs)
     assert list(config.dynamic_batching.preferred_batch_size) == [4, 8]
     assert config.dynamic_batching.max_queue_delay_microseconds == 5
-    assert {key: value.string_value for key, value in config.parameters.items()} == {
-        "p": "1", "q": "2",
-    }  # fmt: skip
+    assert {key: value.string_value for key, value in config.parameters.items()} == {"p": "1", "q": "2"}
 
 
 def spec_case(tmp_path: Path, serving: dict[str, Any], **more: Any) -> Any:
     """A network of two inputs with this `serving`."""
     facts = {
         "model": {"name": "net", "network": {"onnx": "model.onnx"}, "serving": serving} | more,
-        "signature": {
-            "inputs": {"x": ["FP32", [4]], "ends": ["INT32", [1]]},
-            "outputs": {"y": ["FP32", [4]]},
-        },
+        "signature": {"inputs": {"x": ["FP32", [4]], "ends": ["INT32", [1]]}, "outputs": {"y": ["FP32", [4]]}},
     }
     return make_case("net", facts, tmp_path)
 
@@ -261,7 +250,7 @@ def spec_case(tmp_path: Path, serving: dict[str, Any], **more: Any) -> Any:
         ({"default_model_filename": "no.onnx"}, "default_model_filename", "one of model.onnx"),
         ({"cc_model_filenames": {"8.6": "no.plan"}}, "cc_model_filenames.8.6", "one of model.onnx"),
     ],
-)  # fmt: skip
+)
 def test_what_a_server_would_refuse_is_refused_at_build(
     tmp_path: Path, serving: dict[str, Any], where: str, wanted: str
 ) -> None:
@@ -282,12 +271,14 @@ def test_a_step_has_fields_of_its_own(tmp_path: Path) -> None:
     step = {"step": "decode", "parameters": {"size": 4}, "serving": serving}
     facts = {
         "model": {
-            "name": "net", "network": {"onnx": "model.onnx"}, "pipeline": [step, "network"],
+            "name": "net",
+            "network": {"onnx": "model.onnx"},
+            "pipeline": [step, "network"],
             "ensemble": {"metric_tags": {"part": "all"}},
         },
         "signature": {"inputs": {"pixels": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}},
         "files": {"labels.txt": "a\n"},
-    }  # fmt: skip
+    }
     case = make_case("net", facts, tmp_path)
     decode, network, ensemble = (parse_text(text, "text") for text in case.texts().values())
     assert dict(decode.metric_tags) == {"part": "decoder"}
@@ -316,22 +307,16 @@ def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
 
 def test_an_input_that_the_backend_makes_is_not_sent(tmp_path: Path) -> None:
     """Targets of `batch_input` are none of the callers' inputs; on GPUs the backend is NVIDIA's."""
-    serving = {
-        "batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["x"]}]
-    }
+    serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["x"]}]}
     case = replace(spec_case(tmp_path, serving), target="gpu")
     (plan,) = case.plans()
     assert [tensor.name for tensor in plan.inputs] == ["x"]
-    assert plan.batch_input == (
-        BatchInput(kind="element_count", target_name=("ends",), source_input=("x",)),
-    )
+    assert plan.batch_input == (BatchInput(kind="element_count", target_name=("ends",), source_input=("x",)),)
 
 
 def test_a_source_that_is_no_input_is_refused(tmp_path: Path) -> None:
     """As Triton's own check of batch inputs does."""
-    serving = {
-        "batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["z"]}]
-    }
+    serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["z"]}]}
     with pytest.raises(RenderError, match="z"):
         replace(spec_case(tmp_path, serving), target="gpu").plans()
 

@@ -42,7 +42,7 @@ def refused(case: Case) -> RenderError:
         ({"dynamic_batching": {"preferred_batch_size": [128]}}, True, 128),
         ({"sequence_batching": {"oldest": {"max_candidate_sequences": 2, "preferred_batch_size": [99]}}}, True, 99),
     ],
-)  # fmt: skip
+)
 def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_path: Path) -> None:
     """64 by default, more where a preferred size is larger, 0 without a batch axis."""
     (plan,) = net(serving, tmp_path, signature={**VECTOR, "batched": batched}).plans()
@@ -96,9 +96,7 @@ def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
     """Not for the gpu target, whose backends are NVIDIA's, nor where nothing is joined."""
     (plan,) = padded({"x": 0}, tmp_path).plans()
     assert [tensor.ragged for tensor in (*plan.inputs, *plan.outputs)] == [True, False]
-    assert json.loads(plan.parameters["tritonkit.pad"]) == {
-        "x": {"axis": 0, "value": 0}, "y": {"axis": 0}
-    }  # fmt: skip
+    assert json.loads(plan.parameters["tritonkit.pad"]) == {"x": {"axis": 0, "value": 0}, "y": {"axis": 0}}
     for name, more in (("gpu", {"target": "gpu"}), ("one", {"serving": {"max_batch_size": 1}})):
         (plan,) = padded({"x": 0}, tmp_path / name, **more).plans()
         assert not plan.inputs[0].ragged
@@ -125,24 +123,14 @@ def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> Non
     free = {"inputs": {"x": ["FP32", ["length"]]}, "outputs": {"y": ["FP32", [4]]}}
     facts = {"file": "model.xml", "variant": "openvino-fp32"}
     for target, signature, count in (("gpu", free, 1), ("cpu", free, 0), ("gpu", VECTOR, 0)):
-        case = net(
-            {"model_warmup": "off"},
-            tmp_path / f"{target}{count}",
-            target=target,
-            signature=signature,
-            **facts,
-        )
+        case = net({"model_warmup": "off"}, tmp_path / f"{target}{count}", target=target, signature=signature, **facts)
         assert sum("pads no input" in note for note in case.plans()[0].notes) == count
 
 
 @pytest.mark.parametrize(("given", "batched"), [(8, False), (0, True)])
-def test_batch_size_against_the_network_is_refused(
-    given: int, batched: bool, tmp_path: Path
-) -> None:
+def test_batch_size_against_the_network_is_refused(given: int, batched: bool, tmp_path: Path) -> None:
     """The size must fit the axes the artifact has."""
-    error = refused(
-        net({"max_batch_size": given}, tmp_path, signature={**VECTOR, "batched": batched})
-    )
+    error = refused(net({"max_batch_size": given}, tmp_path, signature={**VECTOR, "batched": batched}))
     assert error.where.endswith("models/net/model.yaml serving.max_batch_size")
 
 
@@ -244,9 +232,7 @@ def test_tensors_of_the_sequence_batcher_are_no_inputs_of_a_request(tmp_path: Pa
         (sequence(name="BEGIN"), "BEGIN is INT32"),
     ],
 )
-def test_control_inputs_and_states_must_be_the_networks(
-    serving: dict[str, Any], found: str, tmp_path: Path
-) -> None:
+def test_control_inputs_and_states_must_be_the_networks(serving: dict[str, Any], found: str, tmp_path: Path) -> None:
     """A tensor of another dtype, or that the network lacks, is refused."""
     assert refused(net(serving, tmp_path, signature=CONTROLS)).found == found
 
@@ -276,31 +262,21 @@ def test_first_values_of_states_are_published(tmp_path: Path) -> None:
             "delays requests",
         ),
         (
-            "{max_batch_size: 4, sequence_batching:"
-            " {oldest: {max_candidate_sequences: 2, preferred_batch_size: [8]}}}",
+            "{max_batch_size: 4, sequence_batching: {oldest: {max_candidate_sequences: 2, preferred_batch_size: [8]}}}",
             "preferred_batch_size has 8",
         ),
         ("sequence_batching: {control_input: {C: {kind: corrid}}}", "corrid is FP32"),
         ("sequence_batching: {control_input: {S: {kind: start, dtype: INT64}}}", "start is INT64"),
+        ("sequence_batching: {control_input: {S: {kind: start, dtype: INT32, false_true: [0, 0.5]}}}", "for INT32"),
+        ("sequence_batching: {control_input: {S: {kind: end, dtype: BOOL, false_true: [0, 2]}}}", "for BOOL"),
         (
-            "sequence_batching: {control_input: {S: {kind: start, dtype: INT32, false_true: [0, 0.5]}}}",
-            "for INT32",
-        ),
-        (
-            "sequence_batching: {control_input: {S: {kind: end, dtype: BOOL, false_true: [0, 2]}}}",
-            "for BOOL",
-        ),
-        (
-            "sequence_batching:"
-            " {state: [{input: h, output: g, dtype: FP32, shape: [-1], initial: zero}]}",
+            "sequence_batching: {state: [{input: h, output: g, dtype: FP32, shape: [-1], initial: zero}]}",
             "initial is given",
         ),
         ("instance_group: [{kind: cpu, gpus: [0]}]", "gpus are given for kind cpu"),
     ],
 )
-def test_what_triton_would_refuse_is_refused_in_the_spec(
-    serving: str, words: str, tmp_path: Path
-) -> None:
+def test_what_triton_would_refuse_is_refused_in_the_spec(serving: str, words: str, tmp_path: Path) -> None:
     """Combinations that Triton's own validation rejects end before anything is built."""
     with pytest.raises(SpecError) as error:
         net(yaml.safe_load(serving), tmp_path)

@@ -15,9 +15,7 @@ from tritonkit.render.resources import Host, plan_instances, plan_optimization, 
 from tritonkit.spec import Serving
 
 
-def site(
-    cores: int = 4, target: Target = "cpu", backend: str = "onnxruntime", is_step: bool = False
-) -> Host:
+def site(cores: int = 4, target: Target = "cpu", backend: str = "onnxruntime", is_step: bool = False) -> Host:
     """A machine, as errors would name it."""
     return Host("models/net/model.yaml serving", backend, target, cores, is_step)
 
@@ -137,11 +135,7 @@ def test_more_threads_than_cores_are_refused(serving: dict[str, Any], found: str
     assert "--cores" in error.value.todo
 
 
-@given(
-    st.integers(1, 64),
-    st.none() | st.integers(1, 64),
-    st.lists(st.none() | st.integers(1, 64), max_size=3),
-)
+@given(st.integers(1, 64), st.none() | st.integers(1, 64), st.lists(st.none() | st.integers(1, 64), max_size=3))
 def test_instances_times_threads_never_exceed_the_cores(
     cores: int, threads: int | None, counts: list[int | None]
 ) -> None:
@@ -161,11 +155,7 @@ def test_the_specs_own_backend_parameters_win() -> None:
     """A parameter of the spec replaces the chosen one of the same name."""
     serving = Serving(parameters={"inter_op_thread_count": "3", "execution_mode": "1"})
     parameters = plan_threads(serving, plan_instances(serving, site()), site())
-    assert parameters == {
-        "intra_op_thread_count": "4",
-        "inter_op_thread_count": "3",
-        "execution_mode": "1",
-    }
+    assert parameters == {"intra_op_thread_count": "4", "inter_op_thread_count": "3", "execution_mode": "1"}
 
 
 @pytest.mark.parametrize("text", ["two", "-1", "4"])
@@ -196,12 +186,7 @@ def test_threads_for_a_python_model_are_refused() -> None:
 )
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_openvino_instances_share_threads_and_streams(
-    serving: dict[str, Any],
-    cores: int,
-    counts: list[int],
-    threads: str,
-    streams: str,
-    target: Target,
+    serving: dict[str, Any], cores: int, counts: list[int], threads: str, streams: str, target: Target
 ) -> None:
     """Its parameters are those of all instances together; on any target they run on the CPU."""
     where = site(cores, target, "openvino")
@@ -218,18 +203,12 @@ def test_openvino_instances_share_threads_and_streams(
     ("serving", "where", "found"),
     [
         ({"threads": 3}, "serving.instance_group", "1 instance x 3 threads on 2 cores"),
-        (
-            {"parameters": {"INFERENCE_NUM_THREADS": "2"}},
-            "serving.parameters.INFERENCE_NUM_THREADS",
-            "'2'",
-        ),
+        ({"parameters": {"INFERENCE_NUM_THREADS": "2"}}, "serving.parameters.INFERENCE_NUM_THREADS", "'2'"),
         ({"instance_group": [{"kind": "gpu"}]}, "serving.instance_group", "kind gpu is given"),
         ({"instance_group": [{"kind": "model"}]}, "serving.instance_group", "kind model is given"),
     ],
 )
-def test_what_openvino_cannot_do_is_refused(
-    serving: dict[str, Any], where: str, found: str
-) -> None:
+def test_what_openvino_cannot_do_is_refused(serving: dict[str, Any], where: str, found: str) -> None:
     """More threads than cores, a second way to say threads, and kinds that Triton refuses."""
     with pytest.raises(RenderError) as error:
         plan_instances(Serving.model_validate(serving), site(2, backend="openvino"))
@@ -325,9 +304,7 @@ def test_accelerators_follow_the_instances(
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> None:
     """What the spec says for ONNX Runtime is left out; the rest stays."""
-    serving = Serving.model_validate(
-        BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}}
-    )
+    serving = Serving.model_validate(BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}})
     where = site(target=target, backend="openvino")
     found = plan_optimization(serving, plan_instances(serving, where), where)
     assert found == Serving.model_validate({"optimization": {"priority": "max"}}).optimization
@@ -340,10 +317,7 @@ def test_gpu_target_brings_tensorrt_along() -> None:
     found = plan_optimization(serving, plan_instances(serving, where), where)
     (accelerator,) = found.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
-    assert accelerator.parameters == {
-        "precision_mode": "FP32",
-        "max_workspace_size_bytes": "1073741824",
-    }
+    assert accelerator.parameters == {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 
 def test_python_networks_get_no_accelerator() -> None:

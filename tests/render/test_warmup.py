@@ -45,19 +45,19 @@ def net(serving: dict[str, Any], root: Path, **more: Any) -> Case:
         ({"sequence_batching": {}}, ["batch-1"]),
         ({"model_warmup": "off"}, []),
     ],
-)  # fmt: skip
-def test_covers_batch_one_and_what_is_preferred(
-    serving: dict[str, Any], expected: list[str], tmp_path: Path
-) -> None:
+)
+def test_covers_batch_one_and_what_is_preferred(serving: dict[str, Any], expected: list[str], tmp_path: Path) -> None:
     """Batch 1 and every preferred size, or the largest where none is preferred."""
     assert names(net(serving, tmp_path)) == expected
 
 
 def test_a_network_without_batch_axis_is_warmed_up_once(tmp_path: Path) -> None:
     """max_batch_size 0 gives one sample of one request."""
-    case = net({"max_batch_size": 0}, tmp_path, signature={
-        "batched": False, "inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]},
-    })  # fmt: skip
+    case = net(
+        {"max_batch_size": 0},
+        tmp_path,
+        signature={"batched": False, "inputs": {"x": ["FP32", [4]]}, "outputs": {"y": ["FP32", [4]]}},
+    )
     assert names(case) == ["batch-1"]
 
 
@@ -120,13 +120,14 @@ def test_names_of_files_are_safe_and_apart() -> None:
     assert found.files == {"a_b_0": serialize(b"x"), "a_b_0_2": serialize(b"y")}
 
 
-PYTHON = {"python": "server.py", "inputs": {"x": {"dtype": "FP32", "shape": [4]}},
-          "outputs": {"y": {"dtype": "FP32", "shape": [4]}}}  # fmt: skip
+PYTHON = {
+    "python": "server.py",
+    "inputs": {"x": {"dtype": "FP32", "shape": [4]}},
+    "outputs": {"y": {"dtype": "FP32", "shape": [4]}},
+}
 
 
-@pytest.mark.parametrize(
-    ("serving", "expected"), [({}, []), ({"model_warmup": "auto"}, ["batch-1", "batch-64"])]
-)
+@pytest.mark.parametrize(("serving", "expected"), [({}, []), ({"model_warmup": "auto"}, ["batch-1", "batch-64"])])
 def test_python_of_ones_own_is_warmed_up_where_it_asks(
     serving: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
@@ -138,12 +139,7 @@ def test_python_of_ones_own_is_warmed_up_where_it_asks(
     ("code", "calls", "note", "parameter"),
     [
         ('pb.InferenceRequest(model_name="leaf")', None, "its Python calls leaf", None),
-        (
-            "NAME = 'leaf'\npb.InferenceRequest(model_name=NAME)",
-            None,
-            "its Python calls leaf",
-            None,
-        ),
+        ("NAME = 'leaf'\npb.InferenceRequest(model_name=NAME)", None, "its Python calls leaf", None),
         ("InferenceRequest(model_name=name())", None, "whose name is computed", None),
         ('pb.InferenceRequest(model_name="leaf")', ["tree", "leaf"], "", "tree leaf"),
         ('pb.InferenceRequest(model_name="leaf")', [], "", ""),
@@ -195,9 +191,7 @@ def test_an_optional_input_is_left_out() -> None:
         ({"kind": "corrid", "dtype": "BYTES"}, struct.pack("<I", 1) + b"1"),
     ],
 )
-def test_control_inputs_say_that_a_sequence_begins_and_ends(
-    control: dict[str, Any], content: bytes
-) -> None:
+def test_control_inputs_say_that_a_sequence_begins_and_ends(control: dict[str, Any], content: bytes) -> None:
     """Triton's own warm-up passes by its sequence batcher, which would fill them."""
     given = {"C": ControlInput(**control)}
     found = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
@@ -226,9 +220,7 @@ def test_a_listed_file_is_published_as_it_is(tmp_path: Path) -> None:
         ({"file": "four.bin", "dtype": "FP32", "shape": [4]}, "four.bin has 3 bytes"),
     ],
 )
-def test_a_listed_sample_that_triton_would_refuse_is_refused(
-    data: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_a_listed_sample_that_triton_would_refuse_is_refused(data: dict[str, Any], words: str, tmp_path: Path) -> None:
     """dtype, shape and the size of a file are held against the input."""
     with pytest.raises(RenderError) as error:
         listed(data, tmp_path, files={"four.bin": "abc"}).plans()
@@ -238,25 +230,17 @@ def test_a_listed_sample_that_triton_would_refuse_is_refused(
 
 def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
     """A missing or unknown input is refused."""
-    serving = {
-        "model_warmup": [
-            {"name": "s", "inputs": {"z": {"data": "zero", "dtype": "FP32", "shape": [4]}}}
-        ]
-    }
+    serving = {"model_warmup": [{"name": "s", "inputs": {"z": {"data": "zero", "dtype": "FP32", "shape": [4]}}}]}
     with pytest.raises(RenderError, match=r"serving\.model_warmup\.s\.inputs"):
         net(serving, tmp_path).plans()
 
 
 @pytest.mark.parametrize("given", [("x",), ("x", "b")])
-def test_a_listed_sample_may_leave_out_an_optional_input(
-    tmp_path: Path, given: tuple[str, ...]
-) -> None:
+def test_a_listed_sample_may_leave_out_an_optional_input(tmp_path: Path, given: tuple[str, ...]) -> None:
     """Made-up requests never have it."""
     zeros = {"data": "zero", "dtype": "FP32", "shape": [4]}
     spec = yaml.safe_load((HERE / "specs" / "optional_input.yaml").read_text())
-    spec["model"]["serving"] = {
-        "model_warmup": [{"name": "s", "inputs": dict.fromkeys(given, zeros)}]
-    }
+    spec["model"]["serving"] = {"model_warmup": [{"name": "s", "inputs": dict.fromkeys(given, zeros)}]}
     (plan,) = make_case("optional_input", spec, tmp_path).plans()
     assert tuple(plan.warmup[0].inputs) == given
 
@@ -281,19 +265,9 @@ def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("memory_mib", "seconds", "size"),
-    [
-        (1, 0.01, 64),
-        (17, 0.01, 32),
-        (88, 0.1, 8),
-        (600, 0.1, 1),
-        (9000, 0.1, 1),
-        (1, 1.5, 32),
-        (0, 99, 1),
-    ],
+    [(1, 0.01, 64), (17, 0.01, 32), (88, 0.1, 8), (600, 0.1, 1), (9000, 0.1, 1), (1, 1.5, 32), (0, 99, 1)],
 )
-def test_the_largest_batch_can_be_warmed_up(
-    memory_mib: int, seconds: float, size: int, tmp_path: Path
-) -> None:
+def test_the_largest_batch_can_be_warmed_up(memory_mib: int, seconds: float, size: int, tmp_path: Path) -> None:
     """Within 1 GiB and 60 s of a core, by one item; a note says why it is not 64. What the spec says stays."""
     start = StartNeeds(memory_mib << 20, seconds)
 
@@ -317,9 +291,7 @@ def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> Non
     case = net({"max_batch_size": 2}, tmp_path)
     case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True, item)))
     (plan,) = case.plans()
-    assert [(sample.batch_size, sample.inputs["x"].shape) for sample in plan.warmup] == [
-        (1, (4,)), (2, (4,)),
-    ]  # fmt: skip
+    assert [(sample.batch_size, sample.inputs["x"].shape) for sample in plan.warmup] == [(1, (4,)), (2, (4,))]
     assert plan.warmup_files == {"x": b"0123456789abcdef"}
     case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True)))
     (plan,) = case.plans()
@@ -337,9 +309,7 @@ def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> Non
         ({"independent_items": True}, False),
     ],
 )
-def test_batches_of_python_of_ones_own_are_not_proven(
-    serving: dict[str, Any], noted: bool, tmp_path: Path
-) -> None:
+def test_batches_of_python_of_ones_own_are_not_proven(serving: dict[str, Any], noted: bool, tmp_path: Path) -> None:
     """A build does not run it, so a note says what can try it; nothing says so to the client but a declaration."""
     (plan,) = python_net({"serving": serving}, "", tmp_path).plans()
     notes = [note for note in plan.notes if note.startswith("net: not proven")]
@@ -351,12 +321,9 @@ def test_batches_of_python_of_ones_own_are_not_proven(
 
 def test_batches_of_a_step_of_ones_own_are_not_proven(tmp_path: Path) -> None:
     """A step is named by its own model and section; tritonkit's own steps are held to it by its tests."""
-    contract = (
-        "description: a step\ninputs: {a: {dtype: FP32, shape: [4]}}\n"
-        "outputs: {x: {dtype: FP32, shape: [4]}}\n"
-    )
+    contract = "description: a step\ninputs: {a: {dtype: FP32, shape: [4]}}\noutputs: {x: {dtype: FP32, shape: [4]}}\n"
     files = {"steps/mine/step.yaml": contract, "steps/mine/model.py": ""}
-    model = {"name": "net", "network": {"onnx": "model.onnx"}, "pipeline": [{"step": "mine"}, "network"]}  # fmt: skip
+    model = {"name": "net", "network": {"onnx": "model.onnx"}, "pipeline": [{"step": "mine"}, "network"]}
     step, network, _ = net({}, tmp_path, model=model, files=files).plans()
     [note] = [note for note in step.notes if "not proven" in note]
     assert note.startswith("net_mine: not proven")

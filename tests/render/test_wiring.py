@@ -33,10 +33,7 @@ def pipeline(
     network = {"onnx": "model.onnx", **model.pop("network", {})}
     facts = {
         "model": {"name": "demo", "network": network, "pipeline": parts, **model},
-        "signature": {
-            "inputs": inputs or {"pixels": ["FP32", [4]]},
-            "outputs": outputs or {"logits": ["FP32", [10]]},
-        },
+        "signature": {"inputs": inputs or {"pixels": ["FP32", [4]]}, "outputs": outputs or {"logits": ["FP32", [10]]}},
         "files": LABELS,
     }
     return make_case("demo", facts, root)
@@ -90,9 +87,7 @@ def test_both_ends_must_have_one_shape(tmp_path: Path) -> None:
     """A mismatch names both models, the tensors and the shapes."""
     with pytest.raises(RenderError) as error:
         pipeline([decode(size=9), "network"], tmp_path).plans()
-    assert error.value.found == (
-        "demo_decode gives pixels FP32 [9]; demo_network takes pixels FP32 [4]"
-    )
+    assert error.value.found == ("demo_decode gives pixels FP32 [9]; demo_network takes pixels FP32 [4]")
     assert error.value.where.endswith("models/demo/model.yaml pipeline pixels")
 
 
@@ -202,9 +197,7 @@ def test_a_client_sees_one_value_per_item_as_one_axis(tmp_path: Path) -> None:
     assert "sure FP32 [1]" in [str(t) for t in plans["demo"].outputs]
 
 
-def asks_for(
-    more: dict[str, Any], root: Path, declared: dict[str, Any] | None = None
-) -> tuple[ModelPlan, ...]:
+def asks_for(more: dict[str, Any], root: Path, declared: dict[str, Any] | None = None) -> tuple[ModelPlan, ...]:
     """The plans of a pipeline whose network has one more input than its step gives."""
     inputs = {"pixels": ["FP32", [4]], **more}
     network = {"inputs": declared} if declared else {}
@@ -222,9 +215,7 @@ def test_an_input_that_no_step_gives_is_refused(tmp_path: Path) -> None:
 
 def test_an_input_that_the_spec_declares_is_deliberate_and_named(tmp_path: Path) -> None:
     """A note says that callers send it."""
-    declared = {
-        "pixels": {"dtype": "FP32", "shape": [4]}, "weight": {"dtype": "FP32", "shape": [1]},
-    }  # fmt: skip
+    declared = {"pixels": {"dtype": "FP32", "shape": [4]}, "weight": {"dtype": "FP32", "shape": [1]}}
     ensemble = asks_for({"weight": ["FP32", [1]]}, tmp_path, declared)[-1]
     assert [str(t) for t in ensemble.inputs] == ["image BYTES [1]", "weight FP32 [1]"]
     assert ensemble.notes == (
@@ -237,10 +228,9 @@ def test_an_input_as_long_as_what_a_step_gives_is_refused_even_if_declared(tmp_p
     free = {"dtype": "FP32", "shape": ["length"]}
     with pytest.raises(RenderError) as caught:
         pipeline(
-            [decode(-1), "network", PICK], tmp_path,
+            [decode(-1), "network", PICK],
+            tmp_path,
             {"pixels": ["FP32", ["length"]], "mask": ["FP32", ["length"]]},
-            network={
-                "inputs": {"pixels": free, "mask": free}, "free_axes": {"length": {"max": 9}},
-            },
-        ).plans()  # fmt: skip
+            network={"inputs": {"pixels": free, "mask": free}, "free_axes": {"length": {"max": 9}}},
+        ).plans()
     assert "as long as pixels, which they do not know" in caught.value.found

@@ -39,22 +39,44 @@ _DIFFERENCES = {"0": 12, "1e-08": 0, "1e-07": 300, "1e-06": 2000, "1e-05": 1200,
 
 
 def result(
-    folder: Path, variant: str, size: int, value: float, one_ms: float, batch_ms: float,
-    notes: tuple[str, ...] = (), least: float = 0.9761, counts: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+    folder: Path,
+    variant: str,
+    size: int,
+    value: float,
+    one_ms: float,
+    batch_ms: float,
+    notes: tuple[str, ...] = (),
+    least: float = 0.9761,
+    counts: dict[str, int] | None = None,
+) -> Result:
     """One variant with these figures, its file really there."""
     place = folder / variant
     place.mkdir(parents=True)
     with (place / "model.onnx").open("wb") as file:
         file.truncate(size)
     measured = Measured(
-        "accuracy", value, 0.9861, 2.3e-05, 360, max(-0.004, 0.9861 - value - 0.011),
-        0.9861 - value + 0.011, {"spearman": (0.9983, 1.0)}, counts or _DIFFERENCES, "PyTorch",
-    )  # fmt: skip
+        "accuracy",
+        value,
+        0.9861,
+        2.3e-05,
+        360,
+        max(-0.004, 0.9861 - value - 0.011),
+        0.9861 - value + 0.011,
+        {"spearman": (0.9983, 1.0)},
+        counts or _DIFFERENCES,
+        "PyTorch",
+    )
     artifact = Artifact(
-        "net", variant, place, {"model.onnx": "0"}, Signature((), (), True), measured, "0" * 64,
-        {"python": "3.11.2", "onnxruntime": "1.26.0"}, notes,
-    )  # fmt: skip
+        "net",
+        variant,
+        place,
+        {"model.onnx": "0"},
+        Signature((), (), True),
+        measured,
+        "0" * 64,
+        {"python": "3.11.2", "onnxruntime": "1.26.0"},
+        notes,
+    )
     misses = ()
     if value < least:
         misses = (
@@ -64,7 +86,7 @@ def result(
                 "a drop of at most 0.01",
                 "choose another variant (tritonkit build --variants all shows them), or raise max_drop",
             ),
-        )  # fmt: skip
+        )
     timing = VariantTiming(2, one_ms, 8, batch_ms, "run")
     return Result("net", variant, True, artifact, timing, GateOutcome(misses, value == 0.9833))
 
@@ -72,9 +94,14 @@ def result(
 def report(results: tuple[Result, ...], operators: Operators | None = None) -> ModelReport:
     """The report of one model with these variants."""
     return ModelReport(
-        "net", "A network that was never built", "models/net/model.yaml", results, results[-1].variant,
-        {"tensorrt-fp16": "not built", "tensorrt-int8": "not built"}, operators,
-    )  # fmt: skip
+        "net",
+        "A network that was never built",
+        "models/net/model.yaml",
+        results,
+        results[-1].variant,
+        {"tensorrt-fp16": "not built", "tensorrt-int8": "not built"},
+        operators,
+    )
 
 
 def crowd(folder: Path) -> ModelReport:
@@ -82,10 +109,10 @@ def crowd(folder: Path) -> ModelReport:
     results = tuple(
         result(folder, *figures, notes=("layers that stayed FP32: /conv1, <b>head</b>",) * (n % 3 == 1))
         for n, figures in enumerate(CROWD)
-    )  # fmt: skip
+    )
     times = tuple(
         OperatorTime(f"/features/{n}/convolution_with_a_long_name/Conv", ("Conv", "Relu", "Gemm")[n % 3], 1 / (n + 2))
         for n in range(20)
-    )  # fmt: skip
+    )
     made = report(results, Operators("torchscript", "torch", 2, 0.13, times))
     return ModelReport(**{**vars(made), "served": "onnx-int8-static"})

@@ -17,8 +17,7 @@ VALUES = st.lists(st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 1e6)), min_
 def test_all_points_lie_in_the_plot(values: list[list[float | None]], logarithmic: bool) -> None:
     """Whatever they are; a plot without a point is none."""
     given_lines = [
-        Line(f"line {k}", list(zip(map(float, range(len(ys))), ys, strict=True)))
-        for k, ys in enumerate(values)
+        Line(f"line {k}", list(zip(map(float, range(len(ys))), ys, strict=True))) for k, ys in enumerate(values)
     ]
     plot = lines(given_lines, width=900, logarithmic=logarithmic)
     points = [y for ys in values for y in ys if y is not None and (y > 0 or not logarithmic)]

@@ -25,9 +25,7 @@ def relu(write_model: WriteModel, root: Path) -> Path:
     other = onnx_file(RELU, ["batch", 4])
     write_model(TEXT.format(name="other", more=""), "other", relu__onnx=other)
     spec = write_model(TEXT.format(name="net", more=""), relu__onnx=onnx_file(RELU, ["batch", 4]))
-    evaluate(
-        spec, ("onnx-fp32",), BuildCache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True
-    )
+    evaluate(spec, ("onnx-fp32",), BuildCache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True)
     return root
 
 
@@ -112,8 +110,12 @@ def test_a_model_that_cannot_be_profiled_is_still_reported(relu: Path) -> None:
 def test_the_front_holds_what_no_other_beats(tmp_path: Path) -> None:
     """Fastest first; equal figures, refused and untimed variants are no part of it."""
     figures = [
-        ("slow-good", 0.99, 3.0), ("fast-fair", 0.98, 1.0), ("slow-fair", 0.98, 2.0),
-        ("fastest-bad", 0.5, 0.5), ("slower-twin", 0.99, 3.5), ("middle", 0.985, 2.0),
-    ]  # fmt: skip
+        ("slow-good", 0.99, 3.0),
+        ("fast-fair", 0.98, 1.0),
+        ("slow-fair", 0.98, 2.0),
+        ("fastest-bad", 0.5, 0.5),
+        ("slower-twin", 0.99, 3.5),
+        ("middle", 0.985, 2.0),
+    ]
     results = [result(tmp_path, name, 10, value, ms, ms * 4) for name, value, ms in figures]
     assert pareto(results) == ("fast-fair", "middle", "slow-good")

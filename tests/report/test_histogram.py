@@ -19,9 +19,7 @@ def test_columns_are_in_order_of_size_whatever_the_record_says() -> None:
     assert edges[-1] == "1e+02"
     made = columns(counts, edges)
     assert [column.tick for column in made][:3] == ["0", "10⁻⁸", "10⁻⁷"]
-    assert [column.share for column in made] == pytest.approx(
-        [2 / 8, 1 / 8, 0, 1 / 8, 0, 0, 0, 0, 0, 3 / 8, 0, 1 / 8]
-    )
+    assert [column.share for column in made] == pytest.approx([2 / 8, 1 / 8, 0, 1 / 8, 0, 0, 0, 0, 0, 3 / 8, 0, 1 / 8])
 
 
 def test_all_variants_get_the_axis_of_the_farthest_ones() -> None:

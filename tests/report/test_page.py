@@ -127,9 +127,7 @@ def test_the_list_beside_the_plot_names_its_points(html: str) -> None:
 def test_the_slowest_operators_are_shown_and_the_others_summed(html: str) -> None:
     """Fifteen bars and one for the five others; shares are of all twenty."""
     table = html.partition('class="operators"')[2].partition("</table>")[0]
-    texts = [
-        " ".join(Outline(row).text.split()) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)
-    ]
+    texts = [" ".join(Outline(row).text.split()) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)]
     assert len(texts) == 16 + 1
     assert texts[1] == "/features/0/convolution_with_a_long_name/Conv Conv 0.500 18.9 %"
     assert texts[-1] == "5 others 0.265 10.0 %"
@@ -150,12 +148,17 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
     """Such as a plan that was built ahead of time for another machine: nothing is plotted."""
     (tmp_path / "model.rtxplan").write_bytes(b"plan")
     artifact = Artifact(
-        "net", "tensorrt-fp16", tmp_path, {"model.rtxplan": "0"}, Signature((), (), True), None,
-        "0" * 64, {}, ("kept beside, never served",),
-    )  # fmt: skip
-    html = render(
-        [report((Result("net", "tensorrt-fp16", True, artifact, None, GateOutcome(())),))], MACHINE, "now"
-    )  # fmt: skip
+        "net",
+        "tensorrt-fp16",
+        tmp_path,
+        {"model.rtxplan": "0"},
+        Signature((), (), True),
+        None,
+        "0" * 64,
+        {},
+        ("kept beside, never served",),
+    )
+    html = render([report((Result("net", "tensorrt-fp16", True, artifact, None, GateOutcome(())),))], MACHINE, "now")
     text = " ".join(Outline(html).text.split())
     assert "not measured here" in text
     assert "kept beside, never served" in text

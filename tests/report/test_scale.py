@@ -21,12 +21,8 @@ def test_a_logarithmic_axis_puts_the_middle_of_two_numbers_at_their_mean_product
 def test_ticks_of_a_wide_range_are_powers_and_of_a_narrow_one_round_numbers() -> None:
     """Nobody reads 0.0437 on an axis."""
     assert [text for _, text in log_axis(0.01, 1000, 0, 100).ticks][:3] == ["0.01", "0.1", "1"]
-    assert [text for _, text in log_axis(0.05, 0.06, 0, 100).ticks] == [
-        "0.045", "0.050", "0.055", "0.060", "0.065",
-    ]  # fmt: skip
-    assert [text for _, text in linear_axis(0.9722, 0.9861, 100, 0).ticks] == [
-        "0.975", "0.980", "0.985",
-    ]  # fmt: skip
+    assert [text for _, text in log_axis(0.05, 0.06, 0, 100).ticks] == ["0.045", "0.050", "0.055", "0.060", "0.065"]
+    assert [text for _, text in linear_axis(0.9722, 0.9861, 100, 0).ticks] == ["0.975", "0.980", "0.985"]
 
 
 @given(st.floats(1e-6, 1e5), st.floats(1, 1e6))

@@ -34,11 +34,8 @@ def test_the_front_goes_along_before_it_goes_up() -> None:
     fast, middle, best = (marks[name] for name in ("fast", "middle", "best"))
     assert corners == [
         pytest.approx(pair, abs=0.1)
-        for pair in (
-            (fast.x, fast.y), (middle.x, fast.y), (middle.x, middle.y), (best.x, middle.y),
-            (best.x, best.y),
-        )
-    ]  # fmt: skip
+        for pair in ((fast.x, fast.y), (middle.x, fast.y), (middle.x, middle.y), (best.x, middle.y), (best.x, best.y))
+    ]
 
 
 def test_points_are_numbered_from_the_fastest_on() -> None:

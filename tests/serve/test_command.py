@@ -8,14 +8,7 @@ import pytest
 
 from tests.server.models import VECTOR, ModelText, write_repository
 from tritonkit.errors import ServerNotFound
-from tritonkit.serve.command import (
-    PREFIX,
-    arguments,
-    prepare_backends,
-    python_run,
-    usable_backends,
-    without_own,
-)
+from tritonkit.serve.command import PREFIX, arguments, prepare_backends, python_run, usable_backends, without_own
 from tritonkit.serve.core.native_backends import NativeBackend
 from tritonkit.serve.install import ServerInstallation
 from tritonkit.serve.repository import read_models
@@ -31,18 +24,20 @@ def installation(tmp_path: Path) -> ServerInstallation:
     (home / "backends" / "python" / "libtriton_python.so").write_text("so")
     (home / "triton_python_backend_stub").write_text("stub")
     return ServerInstallation(
-        home / "tritonserver", "1", home / "backends", home / "caches", native=False,
+        home / "tritonserver",
+        "1",
+        home / "backends",
+        home / "caches",
+        native=False,
         stub=home / "triton_python_backend_stub",
-    )  # fmt: skip
+    )
 
 
 def command(installation: ServerInstallation, folder: Path, **configs: str) -> list[str]:
     """The arguments for models given by their configurations."""
     write_repository(folder, {name: ModelText(text) for name, text in configs.items()})
     shm = ShmPlan((), 3 * MIB, 3 * MIB)
-    return arguments(
-        installation, Settings(folder), read_models(folder), 1, folder / "backends", shm
-    )
+    return arguments(installation, Settings(folder), read_models(folder), 1, folder / "backends", shm)
 
 
 def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_path: Path) -> None:
@@ -50,12 +45,17 @@ def test_the_server_is_told_what_it_needs(installation: ServerInstallation, tmp_
     shared memory."""
     words = command(installation, tmp_path / "repo", one=VECTOR, two=VECTOR)
     for word in (
-        "--grpc-address=127.0.0.1", "--http-address=unix:http.sock",
-        "--metrics-address=unix:metrics.sock", "--grpc-port=1", "--model-control-mode=explicit",
-        "--load-model=one", "--load-model=two", "--disable-auto-complete-config",
+        "--grpc-address=127.0.0.1",
+        "--http-address=unix:http.sock",
+        "--metrics-address=unix:metrics.sock",
+        "--grpc-port=1",
+        "--model-control-mode=explicit",
+        "--load-model=one",
+        "--load-model=two",
+        "--disable-auto-complete-config",
         f"--backend-config=python,shm-region-prefix-name={PREFIX}",
         f"--backend-config=python,shm-default-byte-size={3 * MIB}",
-    ):  # fmt: skip
+    ):
         assert word in words
     assert not [word for word in words if word.startswith(("--cache", "--rate-limit"))]
 
@@ -79,19 +79,13 @@ def test_a_cached_model_brings_the_cache(installation: ServerInstallation, tmp_p
     """One configuration that asks for it is enough; one that says false does not ask."""
     on = "response_cache { enable: true }"
     off = "response_cache { enable: false }"
-    assert not [
-        w
-        for w in command(installation, tmp_path / "a", one=VECTOR + off)
-        if w.startswith("--cache")
-    ]
+    assert not [w for w in command(installation, tmp_path / "a", one=VECTOR + off) if w.startswith("--cache")]
     words = command(installation, tmp_path / "b", one=VECTOR, two=VECTOR + on)
     assert f"--cache-directory={installation.caches}" in words
     assert "--cache-config=local,size=67108864" in words
 
 
-def test_a_limited_model_brings_the_limiter(
-    installation: ServerInstallation, tmp_path: Path
-) -> None:
+def test_a_limited_model_brings_the_limiter(installation: ServerInstallation, tmp_path: Path) -> None:
     """Without this argument Triton ignores a model's rate limiter."""
     text = VECTOR + 'instance_group { rate_limiter { resources { name: "R" count: 1 } } }'
     assert "--rate-limit=execution_count" in command(installation, tmp_path / "repo", one=text)
@@ -108,16 +102,18 @@ def test_backends_are_real_files(installation: ServerInstallation, tmp_path: Pat
     folder = prepare_backends(installation, tmp_path / "mine" / "backends", tmp_path / "run")
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     assert set(files) == {
-        "python", "python/libtriton_python.so", "python/triton_python_backend_stub",
-        "twin", "twin/model.py", "twin/shared.py",
-    }  # fmt: skip
+        "python",
+        "python/libtriton_python.so",
+        "python/triton_python_backend_stub",
+        "twin",
+        "twin/model.py",
+        "twin/shared.py",
+    }
     assert not [path for path in files.values() if path.is_symlink()]
     assert python_run(tmp_path / "mine" / "backends") == {"python", "twin"}
 
 
-def test_a_native_backend_takes_the_place_of_its_stand_in(
-    installation: ServerInstallation, tmp_path: Path
-) -> None:
+def test_a_native_backend_takes_the_place_of_its_stand_in(installation: ServerInstallation, tmp_path: Path) -> None:
     """Its library alone lies there, and Triton is told where its engine is; the other stand-ins stay."""
     stand_ins = tmp_path / "mine" / "backends"
     for name in ("onnxruntime", "pytorch"):
@@ -128,15 +124,12 @@ def test_a_native_backend_takes_the_place_of_its_stand_in(
     native = NativeBackend("onnxruntime", library, tmp_path / "libonnxruntime.so")
     folder = prepare_backends(installation, stand_ins, tmp_path / "run", [native])
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
-    assert files == {
-        "onnxruntime/libtriton_onnxruntime.so", "python/libtriton_python.so", "pytorch/model.py",
-    }  # fmt: skip
+    assert files == {"onnxruntime/libtriton_onnxruntime.so", "python/libtriton_python.so", "pytorch/model.py"}
     assert python_run(folder) == {"python", "pytorch"}
     repository = write_repository(tmp_path / "repo", {"one": ModelText(VECTOR)})
     words = arguments(
-        installation, Settings(repository), read_models(repository), 1, folder,
-        ShmPlan((), MIB, MIB), [native],
-    )  # fmt: skip
+        installation, Settings(repository), read_models(repository), 1, folder, ShmPlan((), MIB, MIB), [native]
+    )
     assert f"--backend-config=onnxruntime,library={native.engine}" in words
 
 
@@ -171,8 +164,5 @@ def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:
     mine = tmp_path / "mine" / "backends" / "onnxruntime"
     mine.mkdir(parents=True)
     (mine / "model.py").touch()
-    assert (
-        prepare_backends(native, tmp_path / "mine" / "backends", tmp_path / "run")
-        == tmp_path / "theirs"
-    )
+    assert prepare_backends(native, tmp_path / "mine" / "backends", tmp_path / "run") == tmp_path / "theirs"
     assert python_run(native.backends) == {"python"}

@@ -12,7 +12,7 @@ from tritonkit.publish.configurations import config_for
 
 @pytest.mark.parametrize(
     ("own", "name"), [(1, "cores-1"), (3, "cores-3"), (5, "cores-4"), (7, "cores-6"), (8, ""), (9, "")]
-)  # fmt: skip
+)
 def test_those_for_the_next_fewer(tmp_path: Path, own: int, name: str) -> None:
     """Where it has no fewer than the repository was built for: those of `config.pbtxt`."""
     header = "# Rendered by tritonkit from models/{}/model.yaml (target cpu, cores {})\n"

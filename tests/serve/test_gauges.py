@@ -35,10 +35,7 @@ def test_free_space_is_that_of_the_file_systems(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_left_out(tmp_path: Path) -> None:
     """The other figures come."""
     found = values(Gauges(tmp_path, tmp_path / "gone", tmp_path).text(""))
-    assert set(found) == {
-        "tritonkit_shared_memory_free_bytes",
-        "tritonkit_shared_memory_size_bytes",
-    }
+    assert set(found) == {"tritonkit_shared_memory_free_bytes", "tritonkit_shared_memory_size_bytes"}
 
 
 @pytest.mark.needs("promtool")
@@ -49,7 +46,6 @@ def test_prometheus_reads_the_text(tmp_path: Path) -> None:
     tool = program("promtool")
     assert tool is not None
     done = subprocess.run(
-        [tool, "check", "metrics"], input=gauges.text(TRITON), capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+        [tool, "check", "metrics"], input=gauges.text(TRITON), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

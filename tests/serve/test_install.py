@@ -66,9 +66,7 @@ def test_the_environment_below_the_project_is_found(tmp_path: Path) -> None:
     assert venv / "base" / "lib" in found.libraries
 
 
-def test_the_variable_goes_before_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_goes_before_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TRITONKIT_SERVER_VENV names another environment."""
     write_venv(tmp_path / ".venv-server")
     other = write_venv(tmp_path / "other", python="3.12", stub="3.12")
@@ -106,9 +104,7 @@ def test_a_python_without_a_stub_is_refused(tmp_path: Path) -> None:
     assert "3.14" in caught.value.found
 
 
-def test_another_environments_packages_stay_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_environments_packages_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PYTHONPATH would put numpy 2 before the server's own; its bin comes first on PATH."""
     for variable in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
         monkeypatch.setenv(variable, "/elsewhere")

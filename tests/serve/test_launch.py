@@ -16,13 +16,7 @@ from tests.waiting import eventually
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import PLACEHOLDER, new_key, write_private
-from tritonkit.serve.core.launch import (
-    ENVIRONMENTS,
-    SCHEDULING_VARIABLE,
-    Launch,
-    guard_in,
-    has_guard,
-)
+from tritonkit.serve.core.launch import ENVIRONMENTS, SCHEDULING_VARIABLE, Launch, guard_in, has_guard
 from tritonkit.serve.core.supervisor import rotate
 from tritonkit.serve.runs import clear, new_run_dir
 
@@ -56,8 +50,11 @@ def test_a_process_is_its_owner_s_alone(tmp_path: Path) -> None:
     that is too large: the write fails."""
     argv = [sys.executable, "-c", SAYS]
     assert said(Launch(argv, dict(os.environ), str(tmp_path), file_bytes=4096)) == {
-        "umask": 0o077, "core": 0, "written": os.strerror(27), "argv": [],
-    }  # fmt: skip
+        "umask": 0o077,
+        "core": 0,
+        "written": os.strerror(27),
+        "argv": [],
+    }
     assert said(Launch(argv, dict(os.environ), str(tmp_path)))["written"] == "all"
 
 
@@ -65,9 +62,7 @@ POLICY = "import json, os; print(json.dumps({'policy': os.sched_getscheduler(0)}
 
 
 @pytest.mark.parametrize(("chosen", "policy"), [("", os.SCHED_BATCH), ("other", os.SCHED_OTHER)])
-def test_a_server_s_threads_do_not_interrupt_each_other(
-    chosen: str, policy: int, tmp_path: Path
-) -> None:
+def test_a_server_s_threads_do_not_interrupt_each_other(chosen: str, policy: int, tmp_path: Path) -> None:
     """Nor do those of its stubs, which inherit it; unless the environment says otherwise."""
     env = {**os.environ, SCHEDULING_VARIABLE: chosen}
     argv = [sys.executable, "-c", POLICY]
@@ -78,9 +73,7 @@ TELEMETRY = "import json, os; print(json.dumps({'off': os.environ.get('ORT_DISAB
 
 
 @pytest.mark.parametrize(("chosen", "off"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": ""}, "")])
-def test_a_server_tells_nobody_what_it_serves(
-    chosen: dict[str, str], off: str, tmp_path: Path
-) -> None:
+def test_a_server_tells_nobody_what_it_serves(chosen: dict[str, str], off: str, tmp_path: Path) -> None:
     """ONNX Runtime's wheels report models by default; who wants that says so."""
     argv = [sys.executable, "-c", TELEMETRY]
     assert said(Launch(argv, chosen, str(tmp_path))) == {"off": off}
@@ -122,9 +115,7 @@ def test_what_a_killed_server_left_goes_when_the_next_one_starts(tmp_path: Path)
 def test_without_the_guard_the_key_is_an_argument(tmp_path: Path) -> None:
     """Nobody is served without a key; `serve` says that it can be seen."""
     argv = [sys.executable, "-c", SAYS, f"--x={PLACEHOLDER}"]
-    assert said(Launch(argv, dict(os.environ), str(tmp_path), key="secret"))["argv"] == [
-        "--x=secret"
-    ]
+    assert said(Launch(argv, dict(os.environ), str(tmp_path), key="secret"))["argv"] == ["--x=secret"]
 
 
 @pytest.mark.needs("triton")
@@ -166,10 +157,7 @@ def test_flags_close_what_changes_a_server() -> None:
             "shared-memory:admin-key=off-{admin-key}",
         ]
     opened = closed_flags("127.0.0.1", 8001, shared_memory=True)
-    assert (
-        "--grpc-restricted-protocol=model-repository,logging,trace,shared-memory:admin-key={admin-key}"
-        in opened
-    )
+    assert "--grpc-restricted-protocol=model-repository,logging,trace,shared-memory:admin-key={admin-key}" in opened
 
 
 def test_a_log_is_rotated_in_place(tmp_path: Path) -> None:

@@ -83,12 +83,7 @@ def test_without_a_required_model_there_is_no_next_start(tmp_path: Path) -> None
     assert without_cause(run, EndedAtLoad(ENDED, ("two",))) is None
     assert without_cause(run, EndedAtLoad(ENDED, ("one",))) is not None
     everything = EndedAtLoad(ENDED, tuple(run.models), certain=True)
-    assert (
-        without_cause(
-            replace(run, selection=replace(run.selection, required=frozenset())), everything
-        )
-        is None
-    )
+    assert without_cause(replace(run, selection=replace(run.selection, required=frozenset())), everything) is None
 
 
 @pytest.mark.parametrize("certain", [False, True])

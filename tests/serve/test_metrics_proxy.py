@@ -74,9 +74,7 @@ def test_an_answer_comes_whole(proxy: MetricsProxy) -> None:
         assert read(peer) > LENGTH
 
 
-def test_an_answer_that_nobody_reads_is_dropped(
-    proxy: MetricsProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_nobody_reads_is_dropped(proxy: MetricsProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its time the connection is reset, and nothing is kept for whenever its caller may read."""
     monkeypatch.setattr(metrics, "_ANSWER_S", 0.5)
     with ask(proxy) as peer:

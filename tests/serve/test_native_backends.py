@@ -10,12 +10,7 @@ import pytest
 
 from tests.native.guarded import library
 from tests.parts import SERVER
-from tritonkit.serve.core.native_backends import (
-    NativeBackend,
-    backend_flags,
-    find_native_backends,
-    why_not,
-)
+from tritonkit.serve.core.native_backends import NativeBackend, backend_flags, find_native_backends, why_not
 
 
 @pytest.fixture

@@ -41,10 +41,7 @@ def test_a_taken_port_is_named_with_its_process(taken: int) -> None:
 
 def test_another_processs_port_is_found() -> None:
     """The holder is looked up among all processes of this user."""
-    code = (
-        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1],"
-        " flush=True); input()"
-    )
+    code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

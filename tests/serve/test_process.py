@@ -14,12 +14,7 @@ import pytest
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ServerStartError
 from tritonkit.serve.core.launch import Launch
-from tritonkit.serve.core.supervisor import (
-    dead_run,
-    remove_stale_regions,
-    run_prefix,
-    state,
-)
+from tritonkit.serve.core.supervisor import dead_run, remove_stale_regions, run_prefix, state
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.runs import KEEP, clear, new_run_dir
 
@@ -113,9 +108,7 @@ def test_killing_comes_through_while_it_drains(launch: Run) -> None:
 def test_a_program_that_cannot_run_is_told(tmp_path: Path) -> None:
     """The error names it; no supervisor stays."""
     with pytest.raises(ServerStartError, match="no-such-server"):
-        SupervisedProcess(
-            Launch([str(tmp_path / "no-such-server")], {}, str(tmp_path)), tmp_path / "log"
-        )
+        SupervisedProcess(Launch([str(tmp_path / "no-such-server")], {}, str(tmp_path)), tmp_path / "log")
 
 
 def test_how_it_ended_is_said_in_words() -> None:

@@ -30,10 +30,13 @@ def test_an_ensemble_brings_its_parts_through_other_ensembles(tmp_path: Path) ->
     write_repository(
         tmp_path,
         {
-            "x": ModelText(), "y": ModelText(), "unused": ModelText(),
-            "inner": ensemble("x", "y"), "outer": ensemble("inner", "x"),
+            "x": ModelText(),
+            "y": ModelText(),
+            "unused": ModelText(),
+            "inner": ensemble("x", "y"),
+            "outer": ensemble("inner", "x"),
         },
-    )  # fmt: skip
+    )
     assert names(tmp_path, "outer", "x") == ["x", "y", "inner", "outer"]
 
 
@@ -83,9 +86,7 @@ def test_what_is_no_configuration_is_told(tmp_path: Path, text: bytes) -> None:
         ("version_policy { specific { versions: [1, 7] } }", (1,)),
     ],
 )
-def test_the_policy_decides_which_versions_count(
-    tmp_path: Path, policy: str, versions: tuple[int, ...]
-) -> None:
+def test_the_policy_decides_which_versions_count(tmp_path: Path, policy: str, versions: tuple[int, ...]) -> None:
     """Numbers are compared as numbers; folders of other names are no versions."""
     write_repository(tmp_path, {"net": ModelText(f'backend: "python"\n{VECTOR}{policy}\n')})
     for name in ("3", "12", "warmup", "1.staged"):
@@ -132,9 +133,7 @@ def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:
     write_repository(tmp_path, {"own": ModelText(), "other": ModelText()})
     file = tmp_path / "own" / "configs" / "cores-1.pbtxt"
     file.parent.mkdir()
-    file.write_text(
-        (tmp_path / "own" / "config.pbtxt").read_text() + "\ninstance_group { count: 7 }\n"
-    )
+    file.write_text((tmp_path / "own" / "config.pbtxt").read_text() + "\ninstance_group { count: 7 }\n")
 
     def counts(config: str) -> dict[str, int]:
         models = read_models(tmp_path, config=config)
@@ -169,9 +168,7 @@ def test_what_a_python_model_calls_comes_before_it(tmp_path: Path) -> None:
     write_repository(tmp_path / "c", {**models, "a_caller": called("")})
     assert names(tmp_path / "c", "a_caller") == ["a_caller"]
     write_repository(tmp_path / "d", {**models, "a_caller": called("twgi")})
-    with pytest.raises(
-        ServerStartError, match=r"a_caller/config\.pbtxt.*calls the model 'twgi'"
-    ) as caught:
+    with pytest.raises(ServerStartError, match=r"a_caller/config\.pbtxt.*calls the model 'twgi'") as caught:
         read_models(tmp_path / "d", ["a_caller"])
     assert "'twig'" in caught.value.wanted
 
@@ -181,10 +178,13 @@ def test_a_model_that_cannot_be_read_takes_none_but_its_callers_with_it(tmp_path
     write_repository(
         tmp_path,
         {
-            "good": ModelText(), "leaf": ModelText("nonsense: 1"), "over": ensemble("leaf"),
-            "says": called("leaf"), "writes": ModelText(code=CALLER),
+            "good": ModelText(),
+            "leaf": ModelText("nonsense: 1"),
+            "over": ensemble("leaf"),
+            "says": called("leaf"),
+            "writes": ModelText(code=CALLER),
         },
-    )  # fmt: skip
+    )
     refused: dict[str, ServerStartError] = {}
     found = read_models(tmp_path, refused=refused)
     assert [model.name for model in found] == ["good", "writes"]

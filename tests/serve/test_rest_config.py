@@ -29,11 +29,9 @@ from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, f
 )
 def test_envoy_takes_the_configuration(
     tmp_path: Path, host: str, hosts: list[str], origins: list[str], shared_memory: bool
-) -> None:  # fmt: skip
+) -> None:
     """Envoy itself validates it, with every option."""
-    config = envoy_config(
-        host, 18000, "http.sock", RestLimits(), hosts, origins, shared_memory=shared_memory
-    )
+    config = envoy_config(host, 18000, "http.sock", RestLimits(), hosts, origins, shared_memory=shared_memory)
     (tmp_path / "rest.json").write_text(json.dumps(config))
     binary = find_envoy(SERVER)
     assert binary is not None
@@ -67,18 +65,14 @@ def test_what_cannot_be_a_host_is_refused(host: str) -> None:
         envoy_config("127.0.0.1", 1, "http.sock", RestLimits(), hosts=[host])
 
 
-@pytest.mark.parametrize(
-    "origin", ["*", "null", "example.org", "https://a/", "https://a b", "", "https://.*"]
-)
+@pytest.mark.parametrize("origin", ["*", "null", "example.org", "https://a/", "https://a b", "", "https://.*"])
 def test_what_cannot_be_an_origin_is_refused(origin: str) -> None:
     """An origin is scheme, name and port; any page of all is not offered."""
     with pytest.raises(ValueError, match="no origin"):
         envoy_config("127.0.0.1", 1, "http.sock", RestLimits(), origins=[origin])
 
 
-def test_envoy_is_found_in_the_environment_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_envoy_is_found_in_the_environment_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package's binary, else the one on PATH, else none."""
     packaged = tmp_path / "venv/lib/python3.11/site-packages/envoy/_bin/envoy"
     on_path = tmp_path / "bin" / "envoy"

@@ -41,9 +41,7 @@ def test_a_command_elsewhere_finds_the_key_of_the_users_server(
     assert read_key(None, "grpc://localhost:9001") == "another"
     assert read_key(None, "127.0.0.1:7001") is None
     assert read_key(None, "10.0.0.1:8001") is None
-    assert all(
-        file.stat().st_mode & 0o077 == 0 for file in (cache / "tritonkit" / "runs").iterdir()
-    )
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (cache / "tritonkit" / "runs").iterdir())
     clear(run_dir)
     assert read_key(None, "127.0.0.1:8001") is None
     (other / "owner").write_text("999999999")  # killed
@@ -65,9 +63,7 @@ def test_runs_that_are_gone_are_forgotten(tmp_path: Path, cache: Path) -> None:
     assert find_own_key_file("127.0.0.1:8001") is None
 
 
-def test_a_server_is_started_again_where_the_disk_has_become_full(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_a_server_is_started_again_where_the_disk_has_become_full(tmp_path: Path, cache: Path) -> None:
     """Nothing that the second start writes needs more room than the first."""
     run_dir = begun(tmp_path, "127.0.0.1:8001", "secret")
     write_owner(run_dir, 1)
@@ -75,9 +71,6 @@ def test_a_server_is_started_again_where_the_disk_has_become_full(
     log = run_dir / "server.log"
     with no_room(room):
         write_owner(run_dir, os.getpid())
-        write_run(
-            run_dir,
-            Endpoint("127.0.0.1:8001", "", "", os.getpid(), log, (), 2.0, "2.51.0", "secret"),
-        )
+        write_run(run_dir, Endpoint("127.0.0.1:8001", "", "", os.getpid(), log, (), 2.0, "2.51.0", "secret"))
     assert int((run_dir / "owner").read_text()) == os.getpid()
     assert read_key(None, "127.0.0.1:8001") == "secret"

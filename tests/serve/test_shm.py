@@ -25,7 +25,7 @@ def vector(size: int, batch: int = 1, more: str = "", backend: str = "python") -
     return (
         f'backend: "{backend}" max_batch_size: {batch} input {{ name: "x" {tensor} }}'
         f' output {{ name: "y" {tensor} }} {more}'
-    )  # fmt: skip
+    )
 
 
 def test_a_small_model_needs_a_minimal_region(tmp_path: Path) -> None:
@@ -45,11 +45,7 @@ def test_a_batch_counts_with_inputs_outputs_gaps_and_growth(tmp_path: Path) -> N
         ("", "python", 1),
         ("", "onnxruntime", 2),
         ("instance_group { count: 3 kind: KIND_CPU }", "onnxruntime", 3),
-        (
-            "instance_group { count: 2 kind: KIND_CPU } instance_group { kind: KIND_CPU }",
-            "python",
-            3,
-        ),
+        ("instance_group { count: 2 kind: KIND_CPU } instance_group { kind: KIND_CPU }", "python", 3),
         ("instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }", "python", 4),
     ],
 )
@@ -62,9 +58,7 @@ def test_every_instance_has_a_stub(tmp_path: Path, more: str, backend: str, stub
 
 def test_every_served_version_has_its_stubs(tmp_path: Path) -> None:
     """Two versions at once need twice the memory."""
-    write_repository(
-        tmp_path, {"net": ModelText(vector(4, more="version_policy { all { } }"), None)}
-    )
+    write_repository(tmp_path, {"net": ModelText(vector(4, more="version_policy { all { } }"), None)})
     (tmp_path / "net" / "2").mkdir()
     assert plan(read_models(tmp_path)).models[0].stubs == 2
 

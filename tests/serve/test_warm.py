@@ -45,12 +45,8 @@ def test_without_a_sample_zeros_do(tmp_path: Path) -> None:
     """Open axes are 1, and the batch axis is there where the model batches."""
     batching = ModelText("max_batch_size: 4 " + PIXELS, None)
     single = ModelText(PIXELS, None)
-    assert tensors(tmp_path / "a", "net", net=batching) == (
-        WarmTensor("pixels", "FP16", (1, 1, 3), bytes(6)),
-    )
-    assert tensors(tmp_path / "b", "net", net=single) == (
-        WarmTensor("pixels", "FP16", (1, 3), bytes(6)),
-    )
+    assert tensors(tmp_path / "a", "net", net=batching) == (WarmTensor("pixels", "FP16", (1, 1, 3), bytes(6)),)
+    assert tensors(tmp_path / "b", "net", net=single) == (WarmTensor("pixels", "FP16", (1, 3), bytes(6)),)
 
 
 @pytest.mark.parametrize("how", ["zero_data: true", "random_data: true"])
@@ -73,9 +69,7 @@ def test_a_file_is_sent_as_it_is(tmp_path: Path) -> None:
 def test_zeros_of_text_are_empty_texts(tmp_path: Path) -> None:
     """Each has a length of nought."""
     text = TEXT + warmup("text", "data_type: TYPE_STRING dims: [2] zero_data: true")
-    assert tensors(tmp_path, "net", net=ModelText(text, None)) == (
-        WarmTensor("text", "BYTES", (2,), bytes(8)),
-    )
+    assert tensors(tmp_path, "net", net=ModelText(text, None)) == (WarmTensor("text", "BYTES", (2,), bytes(8)),)
 
 
 def test_text_cannot_be_guessed(tmp_path: Path) -> None:
@@ -98,7 +92,7 @@ def test_an_ensemble_sends_what_its_first_step_takes(tmp_path: Path) -> None:
         config = TEXT.replace("text", ours) + (
             f' platform: "ensemble" max_batch_size: 4 ensemble_scheduling {{ step {{ model_name:'
             f' "{model}" input_map {{ key: "{theirs}" value: "{ours}" }} }} }}'
-        )  # fmt: skip
+        )
         return ModelText(config, None)
 
     sample = warmup("text", 'data_type: TYPE_STRING dims: [1] input_data_file: "sample"')

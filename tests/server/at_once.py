@@ -10,9 +10,7 @@ def at_once(count: int, call: Callable[[int, threading.Event], None]) -> Iterato
     """Run `call` in so many threads, each with its number and an event that says the block is over; wait
     for them when it is."""
     ended = threading.Event()
-    threads = [
-        threading.Thread(target=call, args=(number, ended), daemon=True) for number in range(count)
-    ]
+    threads = [threading.Thread(target=call, args=(number, ended), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
     try:

@@ -56,9 +56,7 @@ def native(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def digits_server(project: Path, shipped_repository: Path) -> Iterator[Endpoint]:
     """The shipped models, served on free ports for the whole session."""
-    with serve(
-        shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project, http=True
-    ) as endpoint:
+    with serve(shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project, http=True) as endpoint:
         yield endpoint
 
 

@@ -19,16 +19,7 @@ from pathlib import Path
 
 from tests.server.at_once import at_once
 from tests.server.diagnose_language import Speaker, language_model, speakers
-from tests.server.diagnose_load import (
-    Inputs,
-    at_rate,
-    callers,
-    delayed,
-    hogs,
-    in_cgroup,
-    may_make_cgroups,
-    vector,
-)
+from tests.server.diagnose_load import Inputs, at_rate, callers, delayed, hogs, in_cgroup, may_make_cgroups, vector
 from tests.server.models import ModelText, ensemble, write_repository
 from tests.server.test_llm import gauge
 from tests.waiting import eventually
@@ -83,9 +74,7 @@ class Bench:
         """A server of these models."""
         self.count += 1
         repository = write_repository(self.folder / f"repository{self.count}", models)
-        with serve(
-            repository, grpc_port=0, http_port=0, metrics_port=0, root=self.project
-        ) as endpoint:
+        with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=self.project) as endpoint:
             yield endpoint
 
 
@@ -109,9 +98,14 @@ class Case:
 
 
 def model(
-    work: str, most: int = 8, instances: int = 1, batching: str = "", dims: str = "4", more: str = "",
+    work: str,
+    most: int = 8,
+    instances: int = 1,
+    batching: str = "",
+    dims: str = "4",
+    more: str = "",
     setup: str = "pass",
-) -> ModelText:  # fmt: skip
+) -> ModelText:
     """A Python model that does `work` in each run, however many requests share it."""
     batcher = f"dynamic_batching {{ {batching} }}\n" if batching else ""
     tensors = f"""input {{ name: "x" data_type: TYPE_FP32 dims: [{dims}] }}
@@ -178,9 +172,7 @@ def spoken(*callers: Speaker, wide: int = 0, **parameters: str) -> Provoke:
     @contextlib.contextmanager
     def provoke(bench: Bench) -> Iterator[Situation]:
         with (
-            language_model(
-                bench.folder / "language", bench.project, wide, **parameters
-            ) as endpoint,
+            language_model(bench.folder / "language", bench.project, wide, **parameters) as endpoint,
             speakers(endpoint.grpc, *callers),
         ):
             # The metrics are brought up to date twice a second: the first look is to see some of the load.
@@ -194,9 +186,11 @@ def three(before: float, network: float, after: float) -> Provoke:
     """An ensemble of three steps that take so long."""
     return opened(
         2.0,
-        digits_decode_image=model(slept(before)), digits_network=model(slept(network)),
-        digits_top_k=model(slept(after)), m=ensemble("digits_decode_image", "digits_network", "digits_top_k"),
-    )  # fmt: skip
+        digits_decode_image=model(slept(before)),
+        digits_network=model(slept(network)),
+        digits_top_k=model(slept(after)),
+        m=ensemble("digits_decode_image", "digits_network", "digits_top_k"),
+    )
 
 
 @contextlib.contextmanager
@@ -214,10 +208,7 @@ def oversubscribed(bench: Bench) -> Iterator[Situation]:
 def own_threads(bench: Bench) -> Iterator[Situation]:
     """Far more instances that compute than there are cores."""
     count = 4 * cores()
-    with (
-        bench.serve(m=model(burnt(0.05), most=1, instances=count)) as endpoint,
-        callers([endpoint.grpc], "m", count),
-    ):
+    with bench.serve(m=model(burnt(0.05), most=1, instances=count)) as endpoint, callers([endpoint.grpc], "m", count):
         yield situation(endpoint)
 
 
@@ -246,9 +237,7 @@ def short_of_memory(bench: Bench) -> Iterator[Situation]:
     file = bench.folder / "large"
     # The first request, before the server is ready, finds no file: who reads first has it on his account.
     file.touch()
-    work = (
-        f'file = open("{file}", "rb")\n        while file.read(1 << 20): pass\n        file.close()'
-    )
+    work = f'file = open("{file}", "rb")\n        while file.read(1 << 20): pass\n        file.close()'
     limit = str(64 << 20)
     limits = {"memory__limit_in_bytes": limit}, {"memory__max": limit}
     with limited("memory", model(work, most=1), 1, *limits)(bench) as made:
@@ -269,18 +258,31 @@ def short_of_shared_memory(bench: Bench) -> Iterator[Situation]:
         yield Situation(lacks="a /dev/shm of its own: only root may mount it")
         return
     repository = write_repository(bench.folder / "small", {"m": model(slept(0.002))})
-    command = (
-        'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@" --grpc-port 0 --metrics-port 0'
-    )
+    command = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@" --grpc-port 0 --metrics-port 0'
     project = bench.folder / "project"
     project.mkdir()
     for name in ("python_backends", ".venv-server", "models"):
         (project / name).symlink_to(bench.project / name)
     process = subprocess.Popen(
-        [unshare, "-m", "sh", "-c", command, "sh", sys.executable, "-m", "tritonkit.cli", "serve",
-         "--repository", str(repository), "--root", str(project)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            unshare,
+            "-m",
+            "sh",
+            "-c",
+            command,
+            "sh",
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "serve",
+            "--repository",
+            str(repository),
+            "--root",
+            str(project),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         from tritonkit.serve.runs import find_runs
 
@@ -331,9 +333,7 @@ def far_away(bench: Bench) -> Iterator[Situation]:
 
 
 FAST = three(0.001, 0.002, 0.001)
-POOL = (
-    "from concurrent.futures import ThreadPoolExecutor\n        self.pool = ThreadPoolExecutor(4)"
-)
+POOL = "from concurrent.futures import ThreadPoolExecutor\n        self.pool = ThreadPoolExecutor(4)"
 IN_THREADS = "list(self.pool.map(lambda _: sum(k * k for k in range(400_000)), range(4)))"
 
 
@@ -365,74 +365,188 @@ CASES: tuple[Case, ...] = (
     Case("healthy", "an ensemble of three quick steps, 2 requests/s", "", FAST),
     Case("healthy", "the same beside a busy program for each core", "", quick_beside_others),
     Case("healthy", "a language model with room for all, two callers", "", spoken(*[Speaker(200)] * 2), of_model=True),
-    Case("bad-replica", "one of two servers is stopped (SIGSTOP)", "no answer, while the other answers",
-         stopped_replica),
-    Case("bad-replica", "one of three servers takes 200 ms a run, the others 4 ms",
-         "requests of our own and times in each server", slow_replica),
-    Case("cold-start", "the first twelve runs take 400 ms each, later ones 2 ms", "time of a run at first and now",
-         closed(1, model("time.sleep(0.4 if self.runs < 13 else 0.002)")), window_s=12.0),
-    Case("throttled", "a CPU quota of a fifth of a core, for a model that computes",
-         "the cgroup's periods and throttled time",
-         limited("cpu", model(burnt(0.03), most=1), 2,
-                 {"cpu__cfs_period_us": "100000", "cpu__cfs_quota_us": "20000"}, {"cpu__max": "20000 100000"})),
-    Case("memory", "a memory limit of 64 MiB, and a model that reads a file of 256 MiB in each run",
-         "the cgroup's hits at its limit", short_of_memory),
-    Case("shared-memory", "a /dev/shm of 64 MiB that is filled up to the last", "what is free in the server's /dev/shm",
-         short_of_shared_memory),
-    Case("oversubscribed-cores", "five busy programs for each core, beside a model that computes",
-         "threads that want a core, of the server and of others", oversubscribed),
-    Case("oversubscribed-cores", "four instances that compute for each core",
-         "threads that want a core, of the server and of others", own_threads),
-    Case("network-or-client", "a proxy before the server that adds 50 ms each way",
-         "time of calls that run no model, time in the server", far_away),
-    Case("network-or-client", "sixteen threads share a client that lets one request out at a time",
-         "the client's own times of its calls (`CallLog`)", narrow_client),
-    Case("gil", "a step that computes in four threads of Python",
-         "the stub's threads: CPU of each, how often each waits",
-         closed(2, model(IN_THREADS, most=1, setup=POOL))),
-    Case("static-batching", "static batches: one caller of long answers, four of short ones",
-         "running and waiting sequences, the configuration",
-         spoken(Speaker(3000), *[Speaker(20)] * 4, batching="static", max_sequences="8", cache_mib="2"), of_model=True),
-    Case("kv-cache-full", "eight callers whose answers take half of the cache each, and whose prompts fill it",
-         "the cache's use, pauses, sequences that steps leave out",
-         spoken(*[Speaker(2000, prompt=450)] * 8, max_sequences="8", cache_mib="1"), of_model=True),
-    Case("places-taken", "twelve callers of four places, and a cache that is nearly empty",
-         "running and waiting sequences, the cache's use", spoken(*[Speaker(600)] * 12, max_sequences="4"),
-         of_model=True),
-    Case("large-prefills", "three callers of long answers beside two of prompts of 8000 tokens, with steps of as"
-         " many; a token may take 5 ms", "time of steps with and without prompts",
-         spoken(*[Speaker(2000)] * 3, *[Speaker(1, prompt=8000)] * 2, max_batched_tokens="8192", context="8192"),
-         target_ms=5.0, of_model=True),
+    Case(
+        "bad-replica", "one of two servers is stopped (SIGSTOP)", "no answer, while the other answers", stopped_replica
+    ),
+    Case(
+        "bad-replica",
+        "one of three servers takes 200 ms a run, the others 4 ms",
+        "requests of our own and times in each server",
+        slow_replica,
+    ),
+    Case(
+        "cold-start",
+        "the first twelve runs take 400 ms each, later ones 2 ms",
+        "time of a run at first and now",
+        closed(1, model("time.sleep(0.4 if self.runs < 13 else 0.002)")),
+        window_s=12.0,
+    ),
+    Case(
+        "throttled",
+        "a CPU quota of a fifth of a core, for a model that computes",
+        "the cgroup's periods and throttled time",
+        limited(
+            "cpu",
+            model(burnt(0.03), most=1),
+            2,
+            {"cpu__cfs_period_us": "100000", "cpu__cfs_quota_us": "20000"},
+            {"cpu__max": "20000 100000"},
+        ),
+    ),
+    Case(
+        "memory",
+        "a memory limit of 64 MiB, and a model that reads a file of 256 MiB in each run",
+        "the cgroup's hits at its limit",
+        short_of_memory,
+    ),
+    Case(
+        "shared-memory",
+        "a /dev/shm of 64 MiB that is filled up to the last",
+        "what is free in the server's /dev/shm",
+        short_of_shared_memory,
+    ),
+    Case(
+        "oversubscribed-cores",
+        "five busy programs for each core, beside a model that computes",
+        "threads that want a core, of the server and of others",
+        oversubscribed,
+    ),
+    Case(
+        "oversubscribed-cores",
+        "four instances that compute for each core",
+        "threads that want a core, of the server and of others",
+        own_threads,
+    ),
+    Case(
+        "network-or-client",
+        "a proxy before the server that adds 50 ms each way",
+        "time of calls that run no model, time in the server",
+        far_away,
+    ),
+    Case(
+        "network-or-client",
+        "sixteen threads share a client that lets one request out at a time",
+        "the client's own times of its calls (`CallLog`)",
+        narrow_client,
+    ),
+    Case(
+        "gil",
+        "a step that computes in four threads of Python",
+        "the stub's threads: CPU of each, how often each waits",
+        closed(2, model(IN_THREADS, most=1, setup=POOL)),
+    ),
+    Case(
+        "static-batching",
+        "static batches: one caller of long answers, four of short ones",
+        "running and waiting sequences, the configuration",
+        spoken(Speaker(3000), *[Speaker(20)] * 4, batching="static", max_sequences="8", cache_mib="2"),
+        of_model=True,
+    ),
+    Case(
+        "kv-cache-full",
+        "eight callers whose answers take half of the cache each, and whose prompts fill it",
+        "the cache's use, pauses, sequences that steps leave out",
+        spoken(*[Speaker(2000, prompt=450)] * 8, max_sequences="8", cache_mib="1"),
+        of_model=True,
+    ),
+    Case(
+        "places-taken",
+        "twelve callers of four places, and a cache that is nearly empty",
+        "running and waiting sequences, the cache's use",
+        spoken(*[Speaker(600)] * 12, max_sequences="4"),
+        of_model=True,
+    ),
+    Case(
+        "large-prefills",
+        "three callers of long answers beside two of prompts of 8000 tokens, with steps of as"
+        " many; a token may take 5 ms",
+        "time of steps with and without prompts",
+        spoken(*[Speaker(2000)] * 3, *[Speaker(1, prompt=8000)] * 2, max_batched_tokens="8192", context="8192"),
+        target_ms=5.0,
+        of_model=True,
+    ),
     # A model's metrics are brought up to date twice a second, which a short window would see.
-    Case("slow-decode", "a caller of long answers of a network with a large matrix, where a token may take 1 ms",
-         "the engine's time, steps, time between tokens", spoken(Speaker(2000), wide=2_000_000), target_ms=1.0,
-         of_model=True, window_s=15.0),
-    Case("cache-misses", "the response cache is on, and no two requests are the same", "lookups and hits",
-         closed(1, model(slept(0.02), more="response_cache { enable: true }\n"),
-                inputs=lambda caller, number: vector(float(number)))),
-    Case("queue-delay-too-long", "a delay of 200 ms before runs of 2 ms, two callers",
-         "queue, delay, requests a run, busy instances",
-         closed(2, model(slept(0.002), most=16, batching=DELAY.format(200_000)))),
-    Case("shapes-differ", "eight callers, each with another length", "requests a run though they wait, open axes",
-         closed(8, model(slept(0.02), batching=DELAY.format(100), dims="-1"),
-                inputs=lambda caller, number: vector(0.0, 4 + caller))),
-    Case("no-dynamic-batching", "eight callers of a model that takes batches, without a batcher",
-         "requests a run though they wait, the configuration", closed(8, model(slept(0.02)))),
-    Case("delay-too-short", "four callers of four instances with a batcher that does not wait",
-         "requests a run, busy instances, rate, delay",
-         closed(4, model(slept(0.05), instances=4, batching=DELAY.format(0)), jitter_s=0.01)),
-    Case("too-few-instances", "four callers of one instance that takes 30 ms",
-         "busy instances, queue, cores in use", closed(4, model(slept(0.03), most=1))),
-    Case("rate-above-capacity", "as many instances as cores, at three times the rate that they can do",
-         "busy instances, a queue that grows",
-         opened(3 * cores() / 0.05, m=model(slept(0.05), most=1, instances=cores()))),
-    Case("serial-callers", "one caller of a model that batches, who waits for each answer",
-         "requests a run, requests in the server in each interval",
-         closed(1, model(slept(0.03), batching=DELAY.format(1000)))),
-    Case("decoding", "an ensemble whose first step takes 150 ms of 160", "time of each step's runs",
-         three(0.15, 0.005, 0.005)),
-    Case("post-processing", "an ensemble whose last step takes 150 ms of 160", "time of each step's runs",
-         three(0.005, 0.005, 0.15)),
-    Case("model-execution", "an ensemble whose network takes 150 ms of 160", "time of each step's runs",
-         three(0.005, 0.15, 0.005)),
-)  # fmt: skip
+    Case(
+        "slow-decode",
+        "a caller of long answers of a network with a large matrix, where a token may take 1 ms",
+        "the engine's time, steps, time between tokens",
+        spoken(Speaker(2000), wide=2_000_000),
+        target_ms=1.0,
+        of_model=True,
+        window_s=15.0,
+    ),
+    Case(
+        "cache-misses",
+        "the response cache is on, and no two requests are the same",
+        "lookups and hits",
+        closed(
+            1,
+            model(slept(0.02), more="response_cache { enable: true }\n"),
+            inputs=lambda caller, number: vector(float(number)),
+        ),
+    ),
+    Case(
+        "queue-delay-too-long",
+        "a delay of 200 ms before runs of 2 ms, two callers",
+        "queue, delay, requests a run, busy instances",
+        closed(2, model(slept(0.002), most=16, batching=DELAY.format(200_000))),
+    ),
+    Case(
+        "shapes-differ",
+        "eight callers, each with another length",
+        "requests a run though they wait, open axes",
+        closed(
+            8,
+            model(slept(0.02), batching=DELAY.format(100), dims="-1"),
+            inputs=lambda caller, number: vector(0.0, 4 + caller),
+        ),
+    ),
+    Case(
+        "no-dynamic-batching",
+        "eight callers of a model that takes batches, without a batcher",
+        "requests a run though they wait, the configuration",
+        closed(8, model(slept(0.02))),
+    ),
+    Case(
+        "delay-too-short",
+        "four callers of four instances with a batcher that does not wait",
+        "requests a run, busy instances, rate, delay",
+        closed(4, model(slept(0.05), instances=4, batching=DELAY.format(0)), jitter_s=0.01),
+    ),
+    Case(
+        "too-few-instances",
+        "four callers of one instance that takes 30 ms",
+        "busy instances, queue, cores in use",
+        closed(4, model(slept(0.03), most=1)),
+    ),
+    Case(
+        "rate-above-capacity",
+        "as many instances as cores, at three times the rate that they can do",
+        "busy instances, a queue that grows",
+        opened(3 * cores() / 0.05, m=model(slept(0.05), most=1, instances=cores())),
+    ),
+    Case(
+        "serial-callers",
+        "one caller of a model that batches, who waits for each answer",
+        "requests a run, requests in the server in each interval",
+        closed(1, model(slept(0.03), batching=DELAY.format(1000))),
+    ),
+    Case(
+        "decoding",
+        "an ensemble whose first step takes 150 ms of 160",
+        "time of each step's runs",
+        three(0.15, 0.005, 0.005),
+    ),
+    Case(
+        "post-processing",
+        "an ensemble whose last step takes 150 ms of 160",
+        "time of each step's runs",
+        three(0.005, 0.005, 0.15),
+    ),
+    Case(
+        "model-execution",
+        "an ensemble whose network takes 150 ms of 160",
+        "time of each step's runs",
+        three(0.005, 0.15, 0.005),
+    ),
+)

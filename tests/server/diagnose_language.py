@@ -30,19 +30,12 @@ class Speaker:
 
 
 @contextlib.contextmanager
-def language_model(
-    repository: Path, project: Path, wide: int = 0, **parameters: str
-) -> Iterator[Endpoint]:
+def language_model(repository: Path, project: Path, wide: int = 0, **parameters: str) -> Iterator[Endpoint]:
     """A server of one, called `m`; by default with room for many, and nothing kept for equal beginnings.
 
     With a matrix of so many columns a step takes longer than the answers it makes take to send.
     """
-    told = {
-        "context": "4096",
-        "cache_mib": "8",
-        "threads": "1",
-        "prefix_cache": "false",
-    } | parameters
+    told = {"context": "4096", "cache_mib": "8", "threads": "1", "prefix_cache": "false"} | parameters
     write_served(repository / "m", **told)
     if wide:
         slow = network(int(told["context"]), wide=wide)
@@ -59,17 +52,10 @@ def speakers(address: str, *callers: Speaker) -> Iterator[None]:
     def call(number: int, ended: threading.Event) -> None:
         caller = callers[number]
         words = [WORDS[10 + (number + place) % 150] for place in range(caller.prompt)]
-        asked: dict[str, Any] = {
-            "text": " ".join(words),
-            "max_tokens": caller.tokens,
-            "ignore_eos": True,
-        }
+        asked: dict[str, Any] = {"text": " ".join(words), "max_tokens": caller.tokens, "ignore_eos": True}
         with Client(address, retry=None, breaker=None) as client:
             while not ended.is_set():
-                with (
-                    contextlib.suppress(ClientError),
-                    client.model("m").stream(inputs=asked, timeout_s=600) as replies,
-                ):
+                with contextlib.suppress(ClientError), client.model("m").stream(inputs=asked, timeout_s=600) as replies:
                     for _ in replies:
                         if ended.is_set():
                             break

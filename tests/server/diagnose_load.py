@@ -31,10 +31,13 @@ def vector(value: float = 0.0, size: int = 4) -> Inputs:
 
 @contextlib.contextmanager
 def callers(
-    addresses: list[str], model: str, count: int,
-    inputs: Callable[[int, int], Inputs] = lambda caller, number: vector(), pause_s: float = 0.0,
+    addresses: list[str],
+    model: str,
+    count: int,
+    inputs: Callable[[int, int], Inputs] = lambda caller, number: vector(),
+    pause_s: float = 0.0,
     jitter_s: float = 0.0,
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """A given number of callers, each of which waits for its answer; `inputs` by caller and request.
 
     With `jitter_s` each pause is longer by a random part of it: without it callers whose requests were once joined

@@ -85,17 +85,28 @@ def start_guarded(
     repository = write_repository(folder / "models", models)
     port, key, log = free_port(), new_key(), folder / "log"
     argv = [
-        str(installation.binary), "--disable-auto-complete-config", "--model-control-mode=explicit",
-        "--exit-on-error=false", "--allow-gpu-metrics=false", "--pinned-memory-pool-byte-size=0",
-        f"--model-repository={repository}", f"--backend-directory={backends}",
+        str(installation.binary),
+        "--disable-auto-complete-config",
+        "--model-control-mode=explicit",
+        "--exit-on-error=false",
+        "--allow-gpu-metrics=false",
+        "--pinned-memory-pool-byte-size=0",
+        f"--model-repository={repository}",
+        f"--backend-directory={backends}",
         *(f"--load-model={name}" for name in models),
-        f"--backend-config=python,shm-region-prefix-name={prefix}", *closed_flags("127.0.0.1", port),
-    ]  # fmt: skip
+        f"--backend-config=python,shm-region-prefix-name={prefix}",
+        *closed_flags("127.0.0.1", port),
+    ]
     with log.open("wb") as output:
         process = Launch(
-            argv, installation.environment() | dict(variables or {}), str(folder), key=key,
-            grpc_port=port, message_bytes=message_bytes, guard=str(library(project, "guard", folder)),
-        ).start(output.fileno())  # fmt: skip
+            argv,
+            installation.environment() | dict(variables or {}),
+            str(folder),
+            key=key,
+            grpc_port=port,
+            message_bytes=message_bytes,
+            guard=str(library(project, "guard", folder)),
+        ).start(output.fileno())
     options = [("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0)]
     try:
         with grpc.insecure_channel(reachable("127.0.0.1", port), options) as channel:

@@ -56,11 +56,7 @@ def network(number: int = 0) -> Iterator[Network]:
         run("ip", "link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
         run("ip", "address", "add", f"{here}/30", "dev", ours)
         run("ip", "link", "set", ours, "up")
-        for words in (
-            f"address add {there}/30 dev {theirs}",
-            f"link set {theirs} up",
-            "link set lo up",
-        ):
+        for words in (f"address add {there}/30 dev {theirs}", f"link set {theirs} up", "link set lo up"):
             run("ip", "-n", name, *words.split())
         yield Network(name, theirs, there)
     finally:
@@ -74,10 +70,25 @@ def served_in(net: Network, root: Path, repository: Path, model: str) -> Iterato
     (root / "models").mkdir()
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
     words = [
-        str(program("ip")), "netns", "exec", net.name, sys.executable, "-m", "tritonkit.cli", "serve",
-        "--repository", str(repository), "--root", str(root), "--host", net.address,
-        "--grpc-port", "8001", "--metrics-port", "8002",
-    ]  # fmt: skip
+        str(program("ip")),
+        "netns",
+        "exec",
+        net.name,
+        sys.executable,
+        "-m",
+        "tritonkit.cli",
+        "serve",
+        "--repository",
+        str(repository),
+        "--root",
+        str(root),
+        "--host",
+        net.address,
+        "--grpc-port",
+        "8001",
+        "--metrics-port",
+        "8002",
+    ]
     log, address = root / "serve.log", f"{net.address}:8001"
     with log.open("wb") as out, subprocess.Popen(words, stdout=out, stderr=out) as process:
         try:

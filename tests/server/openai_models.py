@@ -7,19 +7,25 @@ from tests.server.models import ModelText
 __all__ = ["EMBEDDER", "PARROT", "SIMPLE"]
 
 _INPUTS = {
-    "text": "STRING", "messages": "STRING", "max_tokens": "INT32", "min_tokens": "INT32",
-    "temperature": "FP32", "top_p": "FP32", "top_k": "INT32", "repetition_penalty": "FP32",
-    "presence_penalty": "FP32", "frequency_penalty": "FP32", "seed": "INT64", "ignore_eos": "BOOL",
+    "text": "STRING",
+    "messages": "STRING",
+    "max_tokens": "INT32",
+    "min_tokens": "INT32",
+    "temperature": "FP32",
+    "top_p": "FP32",
+    "top_k": "INT32",
+    "repetition_penalty": "FP32",
+    "presence_penalty": "FP32",
+    "frequency_penalty": "FP32",
+    "seed": "INT64",
+    "ignore_eos": "BOOL",
     "logprobs": "BOOL",
-}  # fmt: skip
+}
 
 
 def _config(*names: str) -> str:
     """The contract's configuration, with some of its inputs."""
-    inputs = [
-        f'{{ name: "{name}" data_type: TYPE_{_INPUTS[name]} dims: [ 1 ] optional: true }}'
-        for name in names
-    ]
+    inputs = [f'{{ name: "{name}" data_type: TYPE_{_INPUTS[name]} dims: [ 1 ] optional: true }}' for name in names]
     inputs.append('{ name: "stop" data_type: TYPE_STRING dims: [ -1 ] optional: true }')
     return f"""backend: "python"
 max_batch_size: 0

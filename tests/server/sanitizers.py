@@ -23,8 +23,10 @@ OURS = re.compile(r"libtriton_(onnxruntime|openvino|python)|tritonkit::|native/(
 def _runtime(name: str) -> str:
     ran = subprocess.run(
         ["c++", f"-print-file-name={name}"],  # noqa: S607
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return str(Path(ran.stdout.strip()).resolve())
 
 

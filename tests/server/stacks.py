@@ -41,9 +41,12 @@ class Watched:
         _, self.key = add_key(self.gateway / "keys.json", "all")
         self.said: list[str] = []
         made = StackSettings(
-            root, repository, gateway=self.gateway,
-            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"), **settings,
-        )  # fmt: skip
+            root,
+            repository,
+            gateway=self.gateway,
+            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
+            **settings,
+        )
         self.stack = Stack(made).__enter__()
         self._thread = threading.Thread(target=self.stack.watch)
         self._thread.start()
@@ -93,7 +96,7 @@ class Load:
 
     def __init__(
         self, watched: Watched, call: Callable[[Client], object] = seven, *, pause_s: float = 0.0, **options: Any
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._watched, self._one, self._pause_s, self._options = watched, call, pause_s, options
         self.answers, self.failures = 0, list[str]()
         self._over = threading.Event()

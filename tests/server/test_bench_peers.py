@@ -28,11 +28,7 @@ def test_every_protocol_gives_one_answer_and_counts_as_triton_does(
     with subprocess.Popen(["/bin/sleep", "300"]) as any_tree:
         server = Running(Tree(any_tree, tmp_path / "log"), 0.0, addresses, triton=True)
         try:
-            ways = [
-                w
-                for w in CONTENDERS["tritonkit"].ways
-                if w.format and model in w.models and not w.socket
-            ]
+            ways = [w for w in CONTENDERS["tritonkit"].ways if w.format and model in w.models and not w.socket]
             answers = [traffic.ask(server.request(way, model)) for way in ways]
             for way, answer in zip(ways, answers, strict=True):
                 assert traffic.difference(answer, answers[0]) < 1e-4, way

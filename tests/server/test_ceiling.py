@@ -39,9 +39,7 @@ def test_the_ceiling_answers_like_its_model(write_server_models: Any) -> None:
     assert counts.inference_count >= 3
 
 
-def test_without_a_compiler_it_is_said(
-    write_server_models: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_it_is_said(write_server_models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what to install."""
     repository = write_server_models(vector=ModelText(BATCHED))
     monkeypatch.setenv("PATH", "")

@@ -58,9 +58,7 @@ def over_time() -> bytes:
         helper.make_node("Constant", [], ["one"], value_ints=[1]),
         helper.make_node("Squeeze", ["all", "one"], ["y"]),
     ]
-    tensors = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["time", 1, WIDTH]) for name in "xy"
-    ]
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["time", 1, WIDTH]) for name in "xy"]
     graph = helper.make_graph(nodes, "lstm", tensors[:1], tensors[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
@@ -99,13 +97,11 @@ def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ("lstm", "coupled", {"pairs", "8 together", "8 shuffled", "8, one replaced"}),
     ],
 )
-def test_check_batching(
-    server: Endpoint, tmp_path: Path, model: str, verdict: str, sent: set[str]
-) -> None:
+def test_check_batching(server: Endpoint, tmp_path: Path, model: str, verdict: str, sent: set[str]) -> None:
     """The verdict, where it shows, the exit code, and what to do."""
     items = ITEMS[:8] if model == "lstm" else ITEMS[:8, 0]
     np.save(tmp_path / "items.npy", items)
-    arguments = ("check-batching", model, "--input", f"x=@{tmp_path}/items.npy", "--address", server.grpc)  # fmt: skip
+    arguments = ("check-batching", model, "--input", f"x=@{tmp_path}/items.npy", "--address", server.grpc)
     done = tritonkit(*arguments, "--json")
     assert done.returncode == (verdict != "independent"), done.stderr
     facts = json.loads(done.stdout)
@@ -123,10 +119,7 @@ def test_check_batching(
 def test_a_time_axis_is_not_joined_by_the_client(server: Endpoint) -> None:
     """Sixteen callers of steps [1, 1, 3]: each has the answer of its own step; whole series go as they are."""
     session = onnxruntime.InferenceSession(over_time())
-    with (
-        Client(server.grpc, batching=Adaptive(max_wait_ms=20)) as client,
-        ThreadPoolExecutor(16) as pool,
-    ):
+    with Client(server.grpc, batching=Adaptive(max_wait_ms=20)) as client, ThreadPoolExecutor(16) as pool:
         model = client.model("lstm")
         given = [ITEMS[place : place + 1] for place in range(len(ITEMS))]
         given += [ITEMS[:5], ITEMS[5:12]]

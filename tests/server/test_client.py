@@ -31,9 +31,7 @@ def pixels() -> Any:
     return np.random.default_rng(0).random((4, 1, 8, 8), dtype=np.float32)
 
 
-def test_the_network_answers_as_tritonclient_hears_it(
-    client: Client, digits_server: Any, pixels: Any
-) -> None:
+def test_the_network_answers_as_tritonclient_hears_it(client: Client, digits_server: Any, pixels: Any) -> None:
     """The same tensor gives the same numbers through NVIDIA's own client."""
     tensor = InferInput("pixels", pixels.shape, "FP32")
     tensor.set_data_from_numpy(pixels)
@@ -106,9 +104,7 @@ def test_no_time_at_all(client: Client, pixels: Any) -> None:
         network.predict(pixels=pixels, timeout_s=2e-5)
 
 
-def test_the_server_tells_about_itself(
-    client: Client, digits_server: Endpoint, pixels: Any
-) -> None:
+def test_the_server_tells_about_itself(client: Client, digits_server: Endpoint, pixels: Any) -> None:
     """Readiness and the counters of models are for everyone, the list of models for who has the key."""
     assert client.is_ready()
     assert client.is_ready("digits_network")

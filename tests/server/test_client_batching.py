@@ -45,9 +45,7 @@ def counted(address: str) -> tuple[int, int]:
     return sum(s.success_count for s in stats), sum(s.inference_count for s in stats)
 
 
-def test_joined_requests_are_answered_right_item_by_item(
-    generator: Generator, digits_server: Endpoint
-) -> None:
+def test_joined_requests_are_answered_right_item_by_item(generator: Generator, digits_server: Endpoint) -> None:
     """Each of the workload's requests once, eight at a time; the server counted so many items."""
     alone = generator.requests
     generator.prepare(8)
@@ -60,9 +58,7 @@ def test_joined_requests_are_answered_right_item_by_item(
     assert (requests, items) == (generator.requests, 8 * generator.requests)
 
 
-def test_groups_arrive_with_the_sizes_that_they_have(
-    generator: Generator, digits_server: Endpoint
-) -> None:
+def test_groups_arrive_with_the_sizes_that_they_have(generator: Generator, digits_server: Endpoint) -> None:
     """Of up to four items: full ones and others, each answered right."""
     generator.prepare(range(1, 5))
     arrivals = np.concatenate([[0.0, 0.001, 0.002, 0.003], 0.5 + np.arange(6) / 1000, [1.0]])
@@ -87,9 +83,7 @@ def test_items_count_from_their_own_arrival(generator: Generator) -> None:
     assert 2 < found.company <= 16
 
 
-def test_one_wrong_item_fails_its_request_and_no_other(
-    digits_server: Endpoint, tmp_path: Path
-) -> None:
+def test_one_wrong_item_fails_its_request_and_no_other(digits_server: Endpoint, tmp_path: Path) -> None:
     """The sixth item of all is in the second request of four."""
     (tmp_path / "loadtest").mkdir()
     (tmp_path / "loadtest" / "workloads.py").write_text(WORKLOADS.format(project=str(PROJECT)))

@@ -52,9 +52,7 @@ def server(repository: Path, project: Path, port: int = 0, restarts: int = 0) ->
     """A Triton that may be killed in the block, and stays dead unless it is to be started again."""
     with (
         suppress(ServerError),
-        serve(
-            repository, grpc_port=port, http_port=0, metrics_port=0, root=project, restarts=restarts
-        ) as endpoint,
+        serve(repository, grpc_port=port, http_port=0, metrics_port=0, root=project, restarts=restarts) as endpoint,
     ):
         yield endpoint
 
@@ -102,9 +100,7 @@ def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> 
     assert seen["again"] <= 0.1 * total + 20
 
 
-def test_killed_under_load_no_work_is_done_twice(
-    write_server_models: Any, project: Path, tmp_path: Path
-) -> None:
+def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, project: Path, tmp_path: Path) -> None:
     """By default a caller is told when its server may have begun: every request is worked on once at
     most, and whoever was not told otherwise was answered."""
     log = tmp_path / "work"
@@ -195,9 +191,7 @@ def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
         addresses = [each.grpc for each in servers]
-        client = stack.enter_context(
-            Client(addresses, timeout_s=30, idempotent=True, hedge=Hedge(least_calls=20))
-        )
+        client = stack.enter_context(Client(addresses, timeout_s=30, idempotent=True, hedge=Hedge(least_calls=20)))
         model = client.model("echo")
         for _ in range(200):
             model.predict(x=ITEM)

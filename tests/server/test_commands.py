@@ -60,9 +60,7 @@ def test_a_new_model_is_built_served_called_and_stopped(served_root: Path, tmp_p
     assert tritonkit("new", "relu", "--onnx", str(file), "--root", root).returncode == 0
     assert tritonkit("build", "relu", "--root", root).returncode == 0
     with serving(served_root, "--model", "relu") as (address, process):
-        done = tritonkit(
-            "call", "relu", "--input", "x=[1, -2, 3, -4]", "--json", "--address", address
-        )
+        done = tritonkit("call", "relu", "--input", "x=[1, -2, 3, -4]", "--json", "--address", address)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["outputs"] == {"y": [[1, 0, 3, 0]]}
         done = tritonkit("models", "--json", "--address", address, cwd=served_root)
@@ -103,17 +101,7 @@ def test_new_models_are_built_and_served(served_root: Path, tmp_path: Path) -> N
         "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Softmax(1))\n"
     )
     root = str(served_root)
-    done = tritonkit(
-        "new",
-        "mynet",
-        "--torch",
-        "mynet:build",
-        "--input",
-        "x=FP32:3",
-        "--root",
-        root,
-        cwd=tmp_path,
-    )
+    done = tritonkit("new", "mynet", "--torch", "mynet:build", "--input", "x=FP32:3", "--root", root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     odd = tmp_path / "odd"
     odd.mkdir()
@@ -128,9 +116,7 @@ def test_new_models_are_built_and_served(served_root: Path, tmp_path: Path) -> N
     (spec.with_name("scalar_ov") / "model.yaml").write_text(text)
     assert tritonkit("build", "--root", root).returncode == 0
     with (
-        serve(
-            served_root / "model_repository", grpc_port=0, http_port=0, metrics_port=0
-        ) as endpoint,
+        serve(served_root / "model_repository", grpc_port=0, http_port=0, metrics_port=0) as endpoint,
         Client(endpoint.grpc) as client,
     ):
         hold_to_odd_files(client)
@@ -138,9 +124,7 @@ def test_new_models_are_built_and_served(served_root: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(reply["output_0"].sum(axis=1), 1, rtol=1e-5)
 
 
-def test_killing_builds_at_any_moment_leaves_a_repository_that_triton_loads(
-    served_root: Path, tmp_path: Path
-) -> None:
+def test_killing_builds_at_any_moment_leaves_a_repository_that_triton_loads(served_root: Path, tmp_path: Path) -> None:
     """Builds of ever new versions killed with SIGKILL at different moments: Triton itself, without
     any repair by tritonkit, loads what is there, and the model answers."""
     file = tmp_path / "relu.onnx"
@@ -156,15 +140,11 @@ def test_killing_builds_at_any_moment_leaves_a_repository_that_triton_loads(
             model = onnx_file(RELU, ["batch", 5 + attempt], ["batch", 5 + attempt])
             (served_root / "models" / name / "relu.onnx").write_bytes(model)
         command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", root]
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(whole_s * (0.4 + 0.08 * attempt))
             process.kill()
     with (
-        serve(
-            served_root / "model_repository", grpc_port=0, http_port=0, metrics_port=0
-        ) as endpoint,
+        serve(served_root / "model_repository", grpc_port=0, http_port=0, metrics_port=0) as endpoint,
         Client(endpoint.grpc) as client,
     ):
         for name in ("one", "two"):

@@ -49,9 +49,13 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(repository: Path, events: Events, **settings: object) -> Server:
     """On free ports; what it says goes to `events`."""
     return Server(
-        repository, grpc_port=0, metrics_port=0, on_event=events, finalize_timeout_s=0,
+        repository,
+        grpc_port=0,
+        metrics_port=0,
+        on_event=events,
+        finalize_timeout_s=0,
         **settings,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def mapped(pid: int) -> str:
@@ -59,9 +63,7 @@ def mapped(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_native_backends_serve_by_default(
-    repository: Path, environment: Path, native: Path
-) -> None:
+def test_native_backends_serve_by_default(repository: Path, environment: Path, native: Path) -> None:
     """In tritonserver's own process: no stub, no shared memory, and nothing said of stand-ins. When that process
     is killed as a fault in an engine would, it is started again, native as before."""
     for name in ENGINES:

@@ -43,9 +43,13 @@ def others_take_cores(evidence: Evidence) -> bool:
 def looked_at(case: Case, there: Situation) -> Evidence:
     """The evidence of one window."""
     with Watcher(
-        there.addresses, there.model, inputs=there.inputs, metrics=there.metrics,
-        calls=there.calls, window_s=case.window_s
-    ) as observer:  # fmt: skip
+        there.addresses,
+        there.model,
+        inputs=there.inputs,
+        metrics=there.metrics,
+        calls=there.calls,
+        window_s=case.window_s,
+    ) as observer:
         observer.wait(case.window_s)
         return evidence_of(observer.observation())
 
@@ -98,9 +102,16 @@ def test_a_server_is_diagnosed_by_its_address(quick_server: Endpoint, root: Path
     """With a model that no project knows, or none: a table, the verdict, and that nobody else called."""
     for arguments in (("quick",), ("words",), ()):
         done = said_healthy(
-            *arguments, "--address", quick_server.grpc, "--metrics", quick_server.metrics,
-            "--duration", "2s", "--root", str(root),
-        )  # fmt: skip
+            *arguments,
+            "--address",
+            quick_server.grpc,
+            "--metrics",
+            quick_server.metrics,
+            "--duration",
+            "2s",
+            "--root",
+            str(root),
+        )
         assert "verdict: healthy" in done.stdout
         assert "no requests but our own came" in done.stderr
         assert ("no example of words" in done.stderr) == (arguments == ("words",))
@@ -108,10 +119,7 @@ def test_a_server_is_diagnosed_by_its_address(quick_server: Endpoint, root: Path
 
 def test_a_language_model_has_figures_of_its_own(tmp_path: Path, project: Path, root: Path) -> None:
     """Sequences, tokens and times in a table of their own, and in a line of --watch; JSON has all of it."""
-    with (
-        language_model(tmp_path / "language", project) as endpoint,
-        speakers(endpoint.grpc, *[Speaker(200)] * 2),
-    ):
+    with language_model(tmp_path / "language", project) as endpoint, speakers(endpoint.grpc, *[Speaker(200)] * 2):
         where = ("--address", endpoint.grpc, "--metrics", endpoint.metrics, "--root", str(root))
         done = tritonkit("diagnose", "m", *where, "--duration", "3s", "--target", "10s")
         assert done.returncode == 0, done.stderr
@@ -139,9 +147,17 @@ def test_an_unknown_model_is_exit_code_5(quick_server: Endpoint, root: Path) -> 
 def test_metrics_that_are_not_there_are_noted(quick_server: Endpoint, root: Path) -> None:
     """The rest is looked at without them."""
     done = said_healthy(
-        "quick", "--address", quick_server.grpc, "--metrics", "127.0.0.1:1", "--duration", "2s",
-        "--json", "--root", str(root),
-    )  # fmt: skip
+        "quick",
+        "--address",
+        quick_server.grpc,
+        "--metrics",
+        "127.0.0.1:1",
+        "--duration",
+        "2s",
+        "--json",
+        "--root",
+        str(root),
+    )
     facts = json.loads(done.stdout)
     assert facts["verdict"] == "healthy"
     assert any("no metrics from 127.0.0.1:1" in note for note in facts["notes"])
@@ -151,14 +167,19 @@ def test_metrics_that_are_not_there_are_noted(quick_server: Endpoint, root: Path
     assert facts["servers"][0]["machine"]["server_cores"] >= 0
 
 
-def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(
-    quick_server: Endpoint, root: Path
-) -> None:
+def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(quick_server: Endpoint, root: Path) -> None:
     """Rate, percentiles and verdict; with --json all that was seen."""
     arguments = (
-        "diagnose", "quick", "--address", quick_server.grpc, "--watch", "--duration", "3s",
-        "--root", str(root),
-    )  # fmt: skip
+        "diagnose",
+        "quick",
+        "--address",
+        quick_server.grpc,
+        "--watch",
+        "--duration",
+        "3s",
+        "--root",
+        str(root),
+    )
     line = r"[\d.]+ requests/s; \d+ of our own: p50 [\d.]+ ms, p95 .* ms, p99 .* ms: [-a-z]+"
 
     def look() -> bool:
@@ -172,17 +193,28 @@ def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(
     assert set(objects[-1]["percentiles_ms"]) == {"50", "95", "99"}
 
 
-def test_watch_is_a_view_on_a_terminal_until_it_is_interrupted(
-    quick_server: Endpoint, root: Path
-) -> None:
+def test_watch_is_a_view_on_a_terminal_until_it_is_interrupted(quick_server: Endpoint, root: Path) -> None:
     """Columns, the machine and the verdict; Ctrl-C is its usual end."""
     main, other = pty.openpty()
     termios.tcsetwinsize(other, (40, 200))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tritonkit.cli", "diagnose", "quick", "--address", quick_server.grpc, "--watch",
-         "--root", str(root)],
-        stdout=other, stderr=subprocess.PIPE, cwd=PROJECT, env=os.environ | {"TERM": "xterm"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "diagnose",
+            "quick",
+            "--address",
+            quick_server.grpc,
+            "--watch",
+            "--root",
+            str(root),
+        ],
+        stdout=other,
+        stderr=subprocess.PIPE,
+        cwd=PROJECT,
+        env=os.environ | {"TERM": "xterm"},
+    )
     os.close(other)
     shown = b""
     while b"verdict: healthy" not in shown:

@@ -43,15 +43,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(
-    command: list[str], port: int, folder: Path, cwd: Path | None = None, **environment: str
-) -> Iterator[None]:
+def running(command: list[str], port: int, folder: Path, cwd: Path | None = None, **environment: str) -> Iterator[None]:
     """A program that listens on a port, ended with the block."""
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=cwd, stdout=output, stderr=output, env=os.environ | environment
-        )
+        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=output, env=os.environ | environment)
     try:
         end = time.monotonic() + PATIENCE_S
         while True:
@@ -77,13 +73,7 @@ def server(repository: Path, project: Path, *models: str) -> Iterator[Endpoint]:
     with (
         suppress(ServerError),
         serve(
-            repository,
-            models=models or None,
-            grpc_port=0,
-            http_port=0,
-            metrics_port=0,
-            root=project,
-            restarts=0,
+            repository, models=models or None, grpc_port=0, http_port=0, metrics_port=0, root=project, restarts=0
         ) as endpoint,
     ):
         yield endpoint
@@ -112,13 +102,7 @@ def run(project: Path) -> Run:
         text = (project / "examples" / script).read_text()
         (line,) = re.findall(rf"^python (examples/{script} .*)$", text, re.MULTILINE)
         words = [str(instead.get(word, word)) for word in shlex.split(line)]
-        return subprocess.run(
-            [sys.executable, *words, *more],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return subprocess.run([sys.executable, *words, *more], cwd=project, capture_output=True, text=True, timeout=120)
 
     return running
 
@@ -151,9 +135,7 @@ def test_a_folder_that_is_not_there_is_told_in_a_line(run: Run, tmp_path: Path) 
     assert "Traceback" not in done.stderr
 
 
-def test_calls_go_to_both_servers(
-    run: Run, digits_server: Endpoint, shipped_repository: Path, project: Path
-) -> None:
+def test_calls_go_to_both_servers(run: Run, digits_server: Endpoint, shipped_repository: Path, project: Path) -> None:
     """Two servers share the calls; with one killed the other answers them all."""
     with server(shipped_repository, project, "digits") as second:
         both = {"127.0.0.1:8001": digits_server.grpc, "127.0.0.1:9001": second.grpc}
@@ -170,9 +152,7 @@ def test_calls_go_to_both_servers(
 
 
 @pytest.mark.needs("redis")
-def test_answers_come_from_the_server_then_memory_then_redis(
-    run: Run, digits_server: Endpoint, tmp_path: Path
-) -> None:
+def test_answers_come_from_the_server_then_memory_then_redis(run: Run, digits_server: Endpoint, tmp_path: Path) -> None:
     """The first answer is computed, the second is kept here, the third is found in Redis."""
     redis = program("redis-server")
     assert redis is not None
@@ -239,9 +219,7 @@ def web(address: str, project: Path, folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/digits"
 
 
-def test_the_handler_answers_and_says_what_is_wrong(
-    digits_server: Endpoint, project: Path, tmp_path: Path
-) -> None:
+def test_the_handler_answers_and_says_what_is_wrong(digits_server: Endpoint, project: Path, tmp_path: Path) -> None:
     """A picture gets its label; what is none gets a 400 that says where and what."""
     with web(digits_server.grpc, project, tmp_path) as url:
         status, answer = post(url, (project / SEVEN).read_bytes())
@@ -253,9 +231,7 @@ def test_the_handler_answers_and_says_what_is_wrong(
         assert answer["found"]
 
 
-def test_requests_at_the_same_time_travel_together(
-    digits_server: Endpoint, project: Path, tmp_path: Path
-) -> None:
+def test_requests_at_the_same_time_travel_together(digits_server: Endpoint, project: Path, tmp_path: Path) -> None:
     """Of many clients at once all are answered, and some shared a request."""
     image = (project / SEVEN).read_bytes()
     with web(digits_server.grpc, project, tmp_path) as url, ThreadPoolExecutor(16) as pool:

@@ -58,10 +58,7 @@ LOGGED = {
 }
 if not any(SERVER.glob("lib/python3.*/site-packages/torch")):
     REFUSED["torchscript"] = "torch is not installed in the server's environment"
-_DTYPES = {
-    "FP32": TensorProto.FLOAT, "INT64": TensorProto.INT64, "INT32": TensorProto.INT32,
-    "BOOL": TensorProto.BOOL,
-}  # fmt: skip
+_DTYPES = {"FP32": TensorProto.FLOAT, "INT64": TensorProto.INT64, "INT32": TensorProto.INT32, "BOOL": TensorProto.BOOL}
 
 
 @dataclass(frozen=True)
@@ -89,12 +86,8 @@ def write_network(signature: Signature, file: Path) -> None:
         else helper.make_node("ReduceMax", [first], [output.name], axes=[1], keepdims=0)
         for output in signature.outputs
     ]
-    graph = helper.make_graph(
-        nodes, "net", [value(t) for t in signature.inputs], [value(t) for t in signature.outputs]
-    )
-    save_model(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file
-    )
+    graph = helper.make_graph(nodes, "net", [value(t) for t in signature.inputs], [value(t) for t in signature.outputs])
+    save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
 
 
 def write_torchscript(file: Path) -> None:
@@ -234,9 +227,7 @@ def _load(triton: Triton, model: str) -> str | None:
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_loads_or_is_refused_for_the_documented_reason(
-    feature: str, triton: Triton, cases: dict[str, Case]
-) -> None:
+def test_loads_or_is_refused_for_the_documented_reason(feature: str, triton: Triton, cases: dict[str, Case]) -> None:
     """A golden configuration loads and is ready, or Triton gives the reason in the table."""
     name = cases[feature].spec.name
     message = _load(triton, name)
@@ -250,9 +241,7 @@ def test_loads_or_is_refused_for_the_documented_reason(
     triton.client.unload_model(name, unload_dependents=True)
 
 
-def test_one_value_per_item_reaches_the_client_as_one_axis(
-    triton: Triton, cases: dict[str, Case]
-) -> None:
+def test_one_value_per_item_reaches_the_client_as_one_axis(triton: Triton, cases: dict[str, Case]) -> None:
     """The rendered reshape gives [batch, 1] where the network gives [batch]."""
     assert _load(triton, "scalar_output") is None
     x = InferInput("x", [2, 4], "FP32")
@@ -262,9 +251,7 @@ def test_one_value_per_item_reaches_the_client_as_one_axis(
 
 
 @pytest.mark.parametrize("feature", ["openvino_one_by_one", "one_by_one"])
-def test_one_item_to_a_request_has_no_axis_of_its_own(
-    triton: Triton, cases: dict[str, Case], feature: str
-) -> None:
+def test_one_item_to_a_request_has_no_axis_of_its_own(triton: Triton, cases: dict[str, Case], feature: str) -> None:
     """The rendered reshape gives [4] where the network takes and gives [1, 4]; the same below a pipeline."""
     assert _load(triton, feature) is None
     network = f"{feature}_network" if cases[feature].spec.steps else feature
@@ -273,9 +260,7 @@ def test_one_item_to_a_request_has_no_axis_of_its_own(
     assert triton.client.infer(network, [x]).as_numpy("y").tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_an_optional_input_may_be_left_out_of_a_pipeline(
-    triton: Triton, cases: dict[str, Case]
-) -> None:
+def test_an_optional_input_may_be_left_out_of_a_pipeline(triton: Triton, cases: dict[str, Case]) -> None:
     """A step's optional input is the ensemble's: with it or without, the request is answered."""
     assert _load(triton, "optional_step_input") is None
     x, by = InferInput("x", [1, 4], "FP32"), InferInput("by", [1, 4], "FP32")
@@ -300,9 +285,7 @@ def test_labels_are_those_of_the_model_s_file(triton: Triton, cases: dict[str, C
     assert config.input[0].format == config.input[0].FORMAT_NCHW
 
 
-def test_response_cache_answers_for_the_whole_pipeline(
-    triton: Triton, cases: dict[str, Case]
-) -> None:
+def test_response_cache_answers_for_the_whole_pipeline(triton: Triton, cases: dict[str, Case]) -> None:
     """The second equal request to an ensemble is a cache hit and runs no step."""
     assert _load(triton, "ensemble") is None
     image = InferInput("image", [1, 1], "BYTES")

@@ -19,17 +19,7 @@ import pytest
 from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2
 
-from tests.native.guarded import (
-    DATA,
-    END_STREAM,
-    HEADERS,
-    PADDED,
-    PREFACE,
-    RST_STREAM,
-    SETTINGS,
-    frame,
-    message,
-)
+from tests.native.guarded import DATA, END_STREAM, HEADERS, PADDED, PREFACE, RST_STREAM, SETTINGS, frame, message
 from tests.server.counting import BOUND, bounded, counted
 from tests.server.guarded import Guarded, start_guarded
 from tests.server.models import ModelText
@@ -65,10 +55,15 @@ QUEUES = {
 }
 # The codes that a model's error may have, in the order of the value that asks for one, and what callers see.
 CODES = {
-    "UNKNOWN": "UNKNOWN", "INTERNAL": "INTERNAL", "NOT_FOUND": "NOT_FOUND", "INVALID_ARG": "INVALID_ARGUMENT",
-    "UNAVAILABLE": "UNAVAILABLE", "UNSUPPORTED": "UNIMPLEMENTED", "ALREADY_EXISTS": "ALREADY_EXISTS",
+    "UNKNOWN": "UNKNOWN",
+    "INTERNAL": "INTERNAL",
+    "NOT_FOUND": "NOT_FOUND",
+    "INVALID_ARG": "INVALID_ARGUMENT",
+    "UNAVAILABLE": "UNAVAILABLE",
+    "UNSUPPORTED": "UNIMPLEMENTED",
+    "ALREADY_EXISTS": "ALREADY_EXISTS",
     "CANCELLED": "CANCELLED",
-}  # fmt: skip
+}
 FAILING = f"""import triton_python_backend_utils as pb_utils
 
 CODES = {[*CODES]}
@@ -160,10 +155,7 @@ def test_a_message_of_the_limit_passes_and_one_byte_more_does_not(server: Guarde
     answer = server.service.ModelInfer(request_of(LIMIT), timeout=30)
     assert answer.raw_output_contents == [b"\0"]
     found = status(lambda: server.service.ModelInfer(request_of(LIMIT + 1), timeout=30))
-    assert found == (
-        "RESOURCE_EXHAUSTED",
-        f"Received message larger than max ({LIMIT + 1} vs. {LIMIT})",
-    )
+    assert found == ("RESOURCE_EXHAUSTED", f"Received message larger than max ({LIMIT + 1} vs. {LIMIT})")
 
 
 def test_a_huge_message_takes_no_memory(server: Guarded) -> None:
@@ -178,9 +170,7 @@ def test_a_decompression_bomb_takes_no_memory(server: Guarded) -> None:
     """300 MiB of zeros, compressed to a third of a MiB: refused, not unpacked."""
     before = server.memory_mib()
     code, words = status(
-        lambda: server.service.ModelInfer(
-            request(300 * MIB), timeout=60, compression=grpc.Compression.Gzip
-        )
+        lambda: server.service.ModelInfer(request(300 * MIB), timeout=60, compression=grpc.Compression.Gzip)
     )
     assert code == "UNIMPLEMENTED"
     assert "without compression" in words
@@ -219,9 +209,13 @@ def test_a_stream_ends_with_the_status_after_its_answers(server: Guarded) -> Non
 def opening(encoder: Encoder, stream: int, method: str) -> bytes:
     """The HEADERS of a call."""
     fields = [
-        (":method", "POST"), (":scheme", "http"), (":path", SERVICE + method), (":authority", "x"),
-        ("te", "trailers"), ("content-type", "application/grpc"),
-    ]  # fmt: skip
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", SERVICE + method),
+        (":authority", "x"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ]
     return frame(HEADERS, 4, stream, encoder.encode(fields))
 
 
@@ -277,18 +271,14 @@ def test_the_key_is_nowhere_to_be_seen_and_works(server: Guarded) -> None:
     """Arguments show the placeholder, environments no secret; with the key the API opens."""
     pids = [server.pid, *(stub.pid for stub in find_stubs(PREFIX))]
     assert len(pids) > 1
-    shown = [
-        Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ")
-    ]
+    shown = [Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ")]
     assert PLACEHOLDER.encode() in shown[0]
     assert not [text for text in shown if server.key.encode() in text]
     assert not [text for text in shown[2:] if b"TRITONKIT_GUARD" in text]
     index, asked = server.service.RepositoryIndex, service_pb2.RepositoryIndexRequest()
     name = f"triton-grpc-protocol-{HEADER}"
     for wrong in ([], [(name, PLACEHOLDER)], [(name, "x")]):
-        assert (
-            "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
-        )
+        assert "restricted" in status(lambda given=wrong: index(asked, metadata=given, timeout=9))[1]
     models = index(asked, metadata=[(name, server.key)], timeout=30).models
     assert {model.name for model in models} == {*MODELS}
 
@@ -336,8 +326,7 @@ def count_of(server: Guarded, asked: Any, timeout_s: float = 60) -> int:
     """How many requests the step was given at once; the answer must be the request's own."""
     answer = server.service.ModelInfer(asked, timeout=timeout_s)
     values = {
-        output.name: content[0]
-        for output, content in zip(answer.outputs, answer.raw_output_contents, strict=True)
+        output.name: content[0] for output, content in zip(answer.outputs, answer.raw_output_contents, strict=True)
     }
     assert values["y"] == asked.raw_input_contents[0][0]
     return values["count"]
@@ -424,23 +413,15 @@ def hostile(rng: random.Random) -> bytes:
         parts.append(opening(encoder, stream, rng.choice(["ModelInfer", "ModelStreamInfer", "No"])))
         for _ in range(rng.randint(0, 4)):
             length = rng.choice([0, 3, 100, LIMIT, LIMIT + 1, 1 << 31, (1 << 32) - 1])
-            body = message(
-                length, rng.randbytes(rng.choice([0, 3, 200])), rng.choice([0, 0, 0, 1, 255])
-            )
+            body = message(length, rng.randbytes(rng.choice([0, 3, 200])), rng.choice([0, 0, 0, 1, 255]))
             while body:
                 cut = rng.randint(1, len(body))
-                parts.append(
-                    frame(DATA, rng.choice([0, 0, 0, END_STREAM, PADDED]), stream, body[:cut])
-                )
+                parts.append(frame(DATA, rng.choice([0, 0, 0, END_STREAM, PADDED]), stream, body[:cut]))
                 body = body[cut:]
         if rng.random() < 0.3:
             parts.append(frame(RST_STREAM, 0, stream, bytes(rng.choice([4, 5]))))
         if rng.random() < 0.3:
-            kind, flags, payload = (
-                rng.randint(0, 12),
-                rng.randrange(256),
-                rng.randbytes(rng.randint(0, 20)),
-            )
+            kind, flags, payload = (rng.randint(0, 12), rng.randrange(256), rng.randbytes(rng.randint(0, 20)))
             parts.append(frame(kind, flags, rng.choice([0, stream, stream + 2]), payload))
     data = bytearray(b"".join(parts))
     for _ in range(rng.choice([0, 0, 1, 3])):

@@ -164,9 +164,7 @@ def test_a_silent_server_is_asked_and_answers(
         assert tap.count("Ping", "ACK") > 0
 
 
-def asked(
-    connect: Connect, endpoint: Endpoint, patch: pytest.MonkeyPatch, after_s: tuple[float, ...]
-) -> Tap:
+def asked(connect: Connect, endpoint: Endpoint, patch: pytest.MonkeyPatch, after_s: tuple[float, ...]) -> Tap:
     """What a server said that was asked so often in each of four calls that another could take over."""
     patch.setattr("tritonkit.wire.http2.keepalive.QUICK_AFTER_S", after_s)
     patch.setattr("tritonkit.wire.http2.keepalive.QUICK_TIMEOUT_S", PATIENCE_S)

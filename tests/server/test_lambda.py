@@ -25,9 +25,7 @@ def client(digits_server: Any) -> Iterator[Client]:
 
 
 @contextmanager
-def started(
-    project: Path, folder: Path, model: str, variant: str | None = None
-) -> Iterator[Function]:
+def started(project: Path, folder: Path, model: str, variant: str | None = None) -> Iterator[Function]:
     """The function of a shipped model."""
     write_bundle(folder, bundle(project, model, variant))
     with function(folder / "function") as running:
@@ -39,15 +37,11 @@ def ask(running: Function, name: str, items: list[bytes] | list[str]) -> dict[st
     """The outputs for a batch of pictures or texts."""
     coded = [base64.b64encode(i).decode() if isinstance(i, bytes) else i for i in items]
     parameters = {"content_type": "base64"} if isinstance(items[0], bytes) else {}
-    tensor = {
-        "name": name, "datatype": "BYTES", "shape": [len(items), 1], "data": coded, "parameters": parameters,
-    }  # fmt: skip
+    tensor = {"name": name, "datatype": "BYTES", "shape": [len(items), 1], "data": coded, "parameters": parameters}
     outcome = running.invoke({"inputs": [tensor]})
     assert not outcome.failed
     assert "error" not in outcome.body, outcome.body
-    return {
-        each["name"]: np.reshape(each["data"], each["shape"]) for each in outcome.body["outputs"]
-    }
+    return {each["name"]: np.reshape(each["data"], each["shape"]) for each in outcome.body["outputs"]}
 
 
 def test_digits_are_what_triton_answers(client: Client, project: Path, tmp_path: Path) -> None:

@@ -28,14 +28,7 @@ from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import (
-    GatewaySpec,
-    Places,
-    Replica,
-    gateway_command,
-    write_clusters,
-    write_gateway,
-)
+from tritonkit.operate.gateway import GatewaySpec, Places, Replica, gateway_command, write_clusters, write_gateway
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.observe import ALERTS, Pace, Prometheus, recording, rules_text
 from tritonkit.serve.core.rest import find_envoy
@@ -43,11 +36,7 @@ from tritonkit.serve.core.stubs import find_stubs
 from tritonkit.serve.core.supervisor import run_prefix
 from tritonkit.serve.ports import check_free
 
-pytestmark = [
-    pytest.mark.needs("envoy", "prometheus", "mount"),
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.needs("envoy", "prometheus", "mount"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 MINUTE_S = 1 / 60
 """Of an alert's minute."""
@@ -96,9 +85,7 @@ class Scene:
 
     def fires(self, name: str, about: str) -> None:
         """Wait for an alert."""
-        eventually(
-            lambda: (name, about) in self.firing(), f"{name}, about {about}: {self.firing()}"
-        )
+        eventually(lambda: (name, about) in self.firing(), f"{name}, about {about}: {self.firing()}")
 
     def says(self, line: str) -> bool:
         """Whether the server's metrics have a line that ends so."""
@@ -107,10 +94,7 @@ class Scene:
 
     def call(self, model: str, seconds: float = 0.0, item: float = 0.0) -> None:
         """One call that takes so long; whether it is answered is not what is tested."""
-        with (
-            contextlib.suppress(ClientError),
-            Client(self.grpc, retry=None, breaker=None, timeout_s=120.0) as client,
-        ):
+        with contextlib.suppress(ClientError), Client(self.grpc, retry=None, breaker=None, timeout_s=120.0) as client:
             client.model(model).predict(x=np.array([seconds, item, 0, 0], np.float32))
 
 
@@ -132,22 +116,41 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     repository.mkdir()
     (root / "models").mkdir()
     (root / ".venv-server").symlink_to(SERVER)
-    written = write_repository(root / "written", {
-        "serial": ModelText(PYTHON),
-        "stalled": ModelText(PYTHON),
-        "cached": ModelText(f"{PYTHON}response_cache {{ enable: true }}\n"),
-        "dying": ModelText(PYTHON, DYING.replace("MARK", str(mark))),
-    })  # fmt: skip
+    written = write_repository(
+        root / "written",
+        {
+            "serial": ModelText(PYTHON),
+            "stalled": ModelText(PYTHON),
+            "cached": ModelText(f"{PYTHON}response_cache {{ enable: true }}\n"),
+            "dying": ModelText(PYTHON, DYING.replace("MARK", str(mark))),
+        },
+    )
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as bound:
             ports = [check_free("127.0.0.1", 0, bound) for _ in range(4)]
         grpc, metrics, gateway_metrics = (f"127.0.0.1:{port}" for port in ports[:3])
         script = OWN_DISKS.format(shared=SHARED_MIB, disk=DISK_MIB)
         words = [
-            "unshare", "--mount", "sh", "-ec", script, str(written), str(repository),
-            sys.executable, "-m", "tritonkit.cli", "serve", "--repository", str(repository), "--root", str(root),
-            "--grpc-port", str(ports[0]), "--metrics-port", str(ports[1]),
-        ]  # fmt: skip
+            "unshare",
+            "--mount",
+            "sh",
+            "-ec",
+            script,
+            str(written),
+            str(repository),
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "serve",
+            "--repository",
+            str(repository),
+            "--root",
+            str(root),
+            "--grpc-port",
+            str(ports[0]),
+            "--metrics-port",
+            str(ports[1]),
+        ]
         log = stack.enter_context((root / "log").open("wb"))
         server = stack.enter_context(ending(subprocess.Popen(words, stdout=log, stderr=log)))
         places = gateway_places(root, ports[3], gateway_metrics)
@@ -163,9 +166,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         url = stack.enter_context(recording([metrics], gateway_metrics, rules=rules))
         source = Prometheus(url)
         stack.callback(source.close)
-        yield Scene(
-            server, grpc, metrics, repository, mark, gateway, gateway_metrics, places, source
-        )
+        yield Scene(server, grpc, metrics, repository, mark, gateway, gateway_metrics, places, source)
 
 
 def gateway_places(root: Path, port: int, metrics: str) -> Places:
@@ -184,9 +185,7 @@ def start_gateway(root: Path, places: Places, grpc: str) -> subprocess.Popen[byt
     config = write_gateway(GatewaySpec(), places, ["serial"], replicas, envoy)
     run = places.clusters.parent
     with (root / "gateway.log").open("wb") as log:
-        made = subprocess.Popen(
-            gateway_command(envoy, config.name), cwd=run, stdout=log, stderr=log
-        )
+        made = subprocess.Popen(gateway_command(envoy, config.name), cwd=run, stdout=log, stderr=log)
     eventually(GatewayAdmin(run).ready, "the gateway")
     return made
 
@@ -207,11 +206,7 @@ def filled(folder: Path) -> Iterator[None]:
 
 def test_a_disk_and_shared_memory_that_are_nearly_full(scene: Scene) -> None:
     """Both are told of the server that has them."""
-    assert {name for name, _ in scene.firing()} <= {
-        "GatewayReplicaOut",
-        "GatewayHasNoReplica",
-        "CertificateEnds",
-    }
+    assert {name for name, _ in scene.firing()} <= {"GatewayReplicaOut", "GatewayHasNoReplica", "CertificateEnds"}
     with filled(scene.inside(scene.repository)), filled(scene.inside(Path("/dev/shm"))):  # noqa: S108
         scene.fires("SharedMemoryNearlyFull", scene.metrics)
         scene.fires("DiskNearlyFull", scene.metrics)
@@ -293,9 +288,7 @@ def test_a_python_process_that_dies_and_stays_dead(scene: Scene) -> None:
     for deaths in (1, 2):
         kill_stub("dying")
         eventually(lambda: scene.says(f'stub_deaths_total{{model="dying"}} {deaths}'), "a death")  # noqa: B023
-        if (
-            deaths == 2
-        ):  # the alert goes as the first death gets old, however long a model takes to load
+        if deaths == 2:  # the alert goes as the first death gets old, however long a model takes to load
             scene.fires("StubKeepsDying", "dying")
         eventually(lambda: scene.says('stub_up{model="dying"} 1'), "its model again")
     scene.mark.touch()

@@ -83,14 +83,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository = tmp_path_factory.mktemp("llm") / "repository"
     write_served(repository / "tiny", cache_mib="1", threads="1", max_sequences="8")
     write_served(repository / "measured", cache_mib="1", threads="1")
-    write_served(
-        repository / "narrow",
-        cache_mib="2",
-        threads="1",
-        max_sequences="1",
-        max_waiting="0",
-        context="8192",
-    )
+    write_served(repository / "narrow", cache_mib="2", threads="1", max_sequences="1", max_waiting="0", context="8192")
     return repository
 
 
@@ -113,9 +106,7 @@ def prompt(number: int) -> str:
     return " ".join(WORDS[10 + (number * 7 + place) % 150] for place in range(3 + number % 9))
 
 
-def answer(
-    client: Client, model: str = "tiny", **inputs: Any
-) -> tuple[str, list[int], dict[str, Any]]:
+def answer(client: Client, model: str = "tiny", **inputs: Any) -> tuple[str, list[int], dict[str, Any]]:
     """The whole text and all tokens of an answer, and its last reply."""
     text, tokens, last = "", [], {}
     for reply in client.model(model).stream(inputs=inputs):
@@ -143,9 +134,7 @@ def outcomes(server: Endpoint, model: str) -> dict[str, float]:
 
 def test_a_stream_of_one_answer(client: Client) -> None:
     """Text and tokens come in parts that belong together; the last says why it ended."""
-    text, tokens, last = answer(
-        client, text=prompt(1), max_tokens=20, ignore_eos=True, logprobs=True
-    )
+    text, tokens, last = answer(client, text=prompt(1), max_tokens=20, ignore_eos=True, logprobs=True)
     assert len(tokens) == 20
     assert text.split() == [WORDS[token] for token in tokens if token != EOS]
     assert last["finish_reason"].item() == b"length"
@@ -156,9 +145,7 @@ def test_a_stream_of_one_answer(client: Client) -> None:
 
 def test_many_streams_at_once_are_unmixed(repository: Path, client: Client) -> None:
     """100, more than there are places: each is what the engine in this process says to its prompt alone."""
-    inputs = [
-        {"text": prompt(n), "max_tokens": 20 + n % 40, "ignore_eos": True} for n in range(100)
-    ]
+    inputs = [{"text": prompt(n), "max_tokens": 20 + n % 40, "ignore_eos": True} for n in range(100)]
     with ThreadPoolExecutor(len(inputs)) as pool:
         found = list(pool.map(lambda given: answer(client, **given), inputs))
     wanted = greedy(repository / "tiny" / "1", [(prompt(n), 20 + n % 40) for n in range(100)])
@@ -174,10 +161,7 @@ def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = 32
     pipeline = openvino_genai.ContinuousBatchingPipeline(
-        str(folder),
-        scheduler,
-        "CPU",
-        {"KV_CACHE_PRECISION": "f16", "INFERENCE_PRECISION_HINT": "f32"},
+        str(folder), scheduler, "CPU", {"KV_CACHE_PRECISION": "f16", "INFERENCE_PRECISION_HINT": "f32"}
     )
     answers = []
     for number, (text, count) in enumerate(asked):
@@ -218,9 +202,7 @@ def test_a_stop_string_ends_the_text(client: Client) -> None:
     text, tokens, _ = answer(client, text=prompt(3), max_tokens=40, ignore_eos=True)
     words = text.split()
     stop = f" {words[9]} {words[10]}"
-    found, seen, last = answer(
-        client, text=prompt(3), max_tokens=40, ignore_eos=True, stop=["never", stop]
-    )
+    found, seen, last = answer(client, text=prompt(3), max_tokens=40, ignore_eos=True, stop=["never", stop])
     assert found == text[: text.index(stop)]
     assert last["finish_reason"].item() == b"stop"
     assert seen == tokens[: len(seen)]
@@ -231,8 +213,7 @@ def test_messages(client: Client) -> None:
     """They are put into the template."""
     messages = json.dumps([{"role": "user", "content": "w5 w6"}])
     assert (
-        answer(client, messages=messages, max_tokens=5)[0]
-        == answer(client, text="<user> w5 w6 <bot>", max_tokens=5)[0]
+        answer(client, messages=messages, max_tokens=5)[0] == answer(client, text="<user> w5 w6 <bot>", max_tokens=5)[0]
     )
 
 
@@ -243,9 +224,15 @@ def test_mistakes_among_good_requests(client: Client) -> None:
     def ask(number: int) -> Any:
         good = {"text": prompt(4), "max_tokens": 50, "ignore_eos": True}
         bad: list[dict[str, Any]] = [
-            {"max_tokens": 0}, {"max_tokens": CONTEXT}, {"temperature": float("nan")}, {"top_p": 0.0},
-            {"text": b"\xff"}, {"text": "w9 " * CONTEXT}, {"messages": "[]"}, {"stop": [""]},
-        ]  # fmt: skip
+            {"max_tokens": 0},
+            {"max_tokens": CONTEXT},
+            {"temperature": float("nan")},
+            {"top_p": 0.0},
+            {"text": b"\xff"},
+            {"text": "w9 " * CONTEXT},
+            {"messages": "[]"},
+            {"stop": [""]},
+        ]
         if number % 2:
             return answer(client, **good)[1]
         with pytest.raises((InferenceError, InvalidInput), match="found") as refused:
@@ -270,9 +257,7 @@ def be_late(client: Client) -> None:
 
 
 @pytest.mark.parametrize("go", [leave, be_late])
-def test_leaving_frees_the_place(
-    server: Endpoint, client: Client, go: Callable[[Client], None]
-) -> None:
+def test_leaving_frees_the_place(server: Endpoint, client: Client, go: Callable[[Client], None]) -> None:
     """The one place of a model is free for the next, long before the answer would have ended."""
 
     def tokens() -> float:
@@ -305,10 +290,7 @@ def test_more_than_may_wait(server: Endpoint, client: Client) -> None:
                 answer(client, "narrow", text="w5")
         tokens += [token for reply in replies for token in reply["tokens"].tolist()]
     assert len(tokens) == LONG
-    eventually(
-        lambda: gauge(server, "requests_total", "narrow", outcome="refused") == refused + 5,
-        "they are counted",
-    )
+    eventually(lambda: gauge(server, "requests_total", "narrow", outcome="refused") == refused + 5, "they are counted")
 
 
 def test_what_is_measured(server: Endpoint, client: Client) -> None:
@@ -318,17 +300,13 @@ def test_what_is_measured(server: Endpoint, client: Client) -> None:
     answer(client, "measured", text="w5 w6 w7", max_tokens=11, ignore_eos=True)
     # Two requests of one token, before Triton is ready and by `serve`, are the others.
     wanted = [13, 5, 3, 10]
-    eventually(
-        lambda: [gauge(server, name, "measured") for name in names] == wanted, "the counters rise"
-    )
+    eventually(lambda: [gauge(server, name, "measured") for name in names] == wanted, "the counters rise")
     wanted_ends = dict.fromkeys(OUTCOMES, 0.0) | {"length": 3.0}
     eventually(lambda: outcomes(server, "measured") == wanted_ends, "the ends are counted")
     with pytest.raises(InferenceError, match="top_p"):
         answer(client, "measured", text="w5", top_p=0.0)
     wanted_ends["invalid"] = 1.0
-    eventually(
-        lambda: outcomes(server, "measured") == wanted_ends, "the caller's mistake is counted"
-    )
+    eventually(lambda: outcomes(server, "measured") == wanted_ends, "the caller's mistake is counted")
     steps = {phase: gauge(server, "steps_total", "measured", phase=phase) for phase in PHASES}
     assert steps == {"prefill": 3, "decode": 10}
     assert gauge(server, "step_seconds_total", "measured", phase="decode") > 0

@@ -34,13 +34,12 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
     again = build_repository(tmp_path, cores=2, dry_run=True)
     assert [(each.model, each.action) for each in again.changes] == [("chat", "unchanged")]
     ids = torch.tensor([Tokenizer.from_file(str(checkpoint / "tokenizer.json")).encode(PROMPT).ids])
-    wanted = read_checkpoint(checkpoint).load().generate(
-        ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
-    )[0, ids.shape[1] :]  # fmt: skip
-    with (
-        serve(done.path, grpc_port=0, metrics_port=0) as endpoint,
-        Client(endpoint.grpc, timeout_s=90) as client,
-    ):
+    wanted = (
+        read_checkpoint(checkpoint)
+        .load()
+        .generate(ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0)[0, ids.shape[1] :]
+    )
+    with serve(done.path, grpc_port=0, metrics_port=0) as endpoint, Client(endpoint.grpc, timeout_s=90) as client:
         model = client.model("chat")
         replies = list(model.stream(text=PROMPT, max_tokens=NEW, ignore_eos=True, temperature=0.0))
         tokens = [token for reply in replies for token in reply["tokens"].tolist()]
@@ -50,22 +49,13 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
         with pytest.raises(ClientError, match="INVALID_ARGUMENT: max_tokens"):
             list(model.stream(text=PROMPT, max_tokens=0))
         assert list(model.stream(text=PROMPT, max_tokens=1))
-        check_command(
-            endpoint.grpc, b"".join(reply["text"][0] for reply in replies).decode(), tokens
-        )
+        check_command(endpoint.grpc, b"".join(reply["text"][0] for reply in replies).decode(), tokens)
 
 
 def check_command(address: str, text: str, tokens: list[int]) -> None:
     """`call --stream` shows the text as it is, or the replies; without it, it says how to."""
     asked = ["call", "chat", "--address", address, "--timeout-s", "90", "--input", f"text={PROMPT}"]
-    asked += [
-        "--input",
-        f"max_tokens={NEW}",
-        "--input",
-        "ignore_eos=true",
-        "--input",
-        "temperature=0",
-    ]
+    asked += ["--input", f"max_tokens={NEW}", "--input", "ignore_eos=true", "--input", "temperature=0"]
     done = tritonkit_here(*asked, "--stream")
     assert done.stdout == printable(text) + "\n"
     assert "the first after" in done.stderr

@@ -21,28 +21,11 @@ import pytest
 from hpack import Encoder
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.native.guarded import (
-    DATA,
-    END_STREAM,
-    HEADERS,
-    PREFACE,
-    RST_STREAM,
-    SETTINGS,
-    frame,
-    message,
-)
+from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, message
 from tests.server.models import ModelText, write_repository
 from tests.server.openai_models import PARROT
 from tests.server.stacks import Watched
-from tests.server.test_llm import (
-    LONG,
-    LONG_ANSWER,
-    answer,
-    gauge,
-    greedy,
-    prompt,
-    write_served,
-)
+from tests.server.test_llm import LONG, LONG_ANSWER, answer, gauge, greedy, prompt, write_served
 from tests.server.test_serve import Events
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
@@ -67,9 +50,7 @@ Input = tuple[str, list[int], bytes]
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One model of forty places, with pages for more than forty long answers."""
     repository = tmp_path_factory.mktemp("faults") / "repository"
-    write_served(
-        repository / "tiny", cache_mib="96", threads="1", max_sequences="40", context="8192"
-    )
+    write_served(repository / "tiny", cache_mib="96", threads="1", max_sequences="40", context="8192")
     return repository
 
 
@@ -90,7 +71,7 @@ def client(server: Endpoint) -> Iterator[Client]:
 def deaths(server: Endpoint) -> float:
     """Processes of the model that have died, as the metrics have it."""
     with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
-        found = re.search(r'^tritonkit_stub_deaths_total{model="tiny"} (\S+)', page.read().decode(), re.M)  # fmt: skip
+        found = re.search(r'^tritonkit_stub_deaths_total{model="tiny"} (\S+)', page.read().decode(), re.M)
     return float(found[1]) if found else -1.0
 
 
@@ -106,9 +87,7 @@ def test_a_killed_process(repository: Path) -> None:
     ):
         wanted = answer(client, text="w5", max_tokens=50, ignore_eos=True)[1]
         model = client.model("tiny")
-        streams = [
-            stack.enter_context(model.stream(inputs=LONG_ANSWER, timeout_s=3600)) for _ in range(16)
-        ]
+        streams = [stack.enter_context(model.stream(inputs=LONG_ANSWER, timeout_s=3600)) for _ in range(16)]
         for stream in streams:
             assert next(stream)["tokens"].size
         eventually(lambda: gauge(endpoint, "running") == 16, "they run")
@@ -142,9 +121,7 @@ def test_a_server_that_may_not_be_started_again_loads_the_model(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_streams_outlive_a_model_that_is_loaded_again(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_outlive_a_model_that_is_loaded_again(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One absurd text makes the memory between Triton and the model grow, for which the model is loaded again: streams
     that run meanwhile have all their tokens."""
     monkeypatch.setattr(stub_watch, "_RETIRE_S", 0.0)
@@ -238,34 +215,24 @@ BAD: dict[str, dict[str, Input]] = {
 
 
 @pytest.mark.slow
-def test_no_bad_request_disturbs_good_ones(
-    repository: Path, server: Endpoint, client: Client
-) -> None:
+def test_no_bad_request_disturbs_good_ones(repository: Path, server: Endpoint, client: Client) -> None:
     """Eight greedy answers are the engine's own while every mistake is made beside them, each with its own refusal."""
     asked = [(prompt(n), 1000 + n) for n in range(8)]
     (pid,) = children(server.pid)
-    with (
-        grpc.insecure_channel(server.grpc) as channel,
-        contextlib.ExitStack() as stack,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with grpc.insecure_channel(server.grpc) as channel, contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         model = client.model("tiny")
         streams = [
-            stack.enter_context(model.stream(text=text, max_tokens=most, ignore_eos=True))
-            for text, most in asked
+            stack.enter_context(model.stream(text=text, max_tokens=most, ignore_eos=True)) for text, most in asked
         ]
         found = [next(stream)["tokens"].tolist() for stream in streams]
         rest = [
-            pool.submit(lambda stream: [reply["tokens"].tolist() for reply in stream], stream)
-            for stream in streams
+            pool.submit(lambda stream: [reply["tokens"].tolist() for reply in stream], stream) for stream in streams
         ]
         for place, (name, wrong) in enumerate(cycle(BAD.items())):
             if place >= len(BAD) and all(one.done() for one in rest):
                 break
-            answers = list(
-                stub.ModelStreamInfer(iter([request(**GOOD | wrong)]), timeout=PATIENCE_S)
-            )
+            answers = list(stub.ModelStreamInfer(iter([request(**GOOD | wrong)]), timeout=PATIENCE_S))
             assert [bool(one.error_message) for one in answers] == [True], (name, answers)
         for tokens, one in zip(found, rest, strict=True):
             tokens += [token for some in one.result() for token in some]
@@ -280,9 +247,14 @@ def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str)
     inputs = GOOD | {"max_tokens": number("INT32", tokens), "ignore_eos": number("BOOL", 1)}
     body = request(**inputs).SerializeToString()
     head = [
-        (":method", "POST"), (":scheme", "http"), (":path", METHOD), (":authority", "localhost"), ("te", "trailers"),
-        ("content-type", "application/grpc"), *headers.items(),
-    ]  # fmt: skip
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", METHOD),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        *headers.items(),
+    ]
     for each in range(1, 2 * count, 2):
         caller.sendall(frame(HEADERS, END_HEADERS, each, encoder.encode(head)))
         caller.sendall(frame(DATA, END_STREAM, each, message(len(body), body)))
@@ -327,13 +299,9 @@ def test_a_caller_that_stops_reading_is_left(repository: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("envoy")
-def test_a_caller_of_the_gateway_that_stops_reading_is_left(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_caller_of_the_gateway_that_stops_reading_is_left(repository: Path, tmp_path: Path) -> None:
     """Here it reads its connection, and gives its streams no more room after the first 64 KiB: both are reset."""
-    stack = Watched(
-        tmp_path, repository, "limits: {idle_s: 2}\n", replicas=1, prometheus=False, redis=False
-    )
+    stack = Watched(tmp_path, repository, "limits: {idle_s: 2}\n", replicas=1, prometheus=False, redis=False)
     try:
         context = ssl.create_default_context(cafile=str(stack.gateway / "tls" / "ca.crt"))
         context.set_alpn_protocols(["h2"])

@@ -29,9 +29,19 @@ def options(digits_server: Any, tmp_path: Path) -> list[str]:
     limits = tmp_path / "limits.yaml"
     limits.write_text(LOOSE)
     return [
-        "--host", digits_server.grpc, "--http-host", digits_server.http, "--users", "6",
-        "--spawn-rate", "6", "--thresholds", str(limits), "--report-json", str(tmp_path / "r.json"),
-    ]  # fmt: skip
+        "--host",
+        digits_server.grpc,
+        "--http-host",
+        digits_server.http,
+        "--users",
+        "6",
+        "--spawn-rate",
+        "6",
+        "--thresholds",
+        str(limits),
+        "--report-json",
+        str(tmp_path / "r.json"),
+    ]
 
 
 def series(tmp_path: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -58,14 +68,23 @@ def test_two_workers_share_a_load(options: list[str], tmp_path: Path) -> None:
     file = str(PROJECT / "loadtest" / "locustfile.py")
     command = [sys.executable, "-m", "locust", "-f", file, "--worker", "--master-port", str(port)]
     workers = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]
     try:
         done = locust(
-            *options, "--master", "--master-bind-host", "127.0.0.1", "--master-bind-port",
-            str(port), "--expect-workers", "2", "--run-time", "20s", "--csv", str(tmp_path / "r"),
-        )  # fmt: skip
+            *options,
+            "--master",
+            "--master-bind-host",
+            "127.0.0.1",
+            "--master-bind-port",
+            str(port),
+            "--expect-workers",
+            "2",
+            "--run-time",
+            "20s",
+            "--csv",
+            str(tmp_path / "r"),
+        )
         said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in workers]
     finally:
         for worker in workers:
@@ -86,9 +105,20 @@ def test_one_command_starts_a_server_loads_it_and_judges(root: Path) -> None:
         (root / name).symlink_to(PROJECT / name)
     build_repository(PROJECT, ("digits",), out=root / "model_repository")
     done = tritonkit(
-        "load", "digits", "--users", "8", "--duration", "2s", "--tier", "batch", "--rest",
-        "--shape", "step", "--root", str(root),
-    )  # fmt: skip
+        "load",
+        "digits",
+        "--users",
+        "8",
+        "--duration",
+        "2s",
+        "--tier",
+        "batch",
+        "--rest",
+        "--shape",
+        "step",
+        "--root",
+        str(root),
+    )
     assert done.returncode == 0, done.stderr
     assert "all limits hold" in done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("digits")]

@@ -22,13 +22,7 @@ from tests.server.test_llm import write_served
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound, UsageError
-from tritonkit.measure.generation import (
-    ClosedLoad,
-    TextGenerator,
-    Traffic,
-    parse_lengths,
-    read_token_trace,
-)
+from tritonkit.measure.generation import ClosedLoad, TextGenerator, Traffic, parse_lengths, read_token_trace
 from tritonkit.measure.generation.target import look_at
 from tritonkit.measure.openloop import OpenLoad, Slo, find_rate, parse_slo
 from tritonkit.pipeline import build_repository
@@ -43,12 +37,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     repository = tmp_path_factory.mktemp("load") / "repository"
     settings: dict[str, Any] = {"threads": "1", "context": str(CONTEXT)}
     write_served(repository / "tiny", cache_mib="4", max_sequences="8", **settings)
-    write_served(
-        repository / "narrow", cache_mib="1", max_sequences="1", max_waiting="0", **settings
-    )
-    write_served(
-        repository / "short", cache_mib="1", threads="1", context="8192", cache_precision="u8"
-    )
+    write_served(repository / "narrow", cache_mib="1", max_sequences="1", max_waiting="0", **settings)
+    write_served(repository / "short", cache_mib="1", threads="1", context="8192", cache_precision="u8")
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
         yield endpoint
 
@@ -119,9 +109,7 @@ def test_a_trace(server: Endpoint, tmp_path: Path) -> None:
     """Its lengths, at its moments."""
     file = tmp_path / "trace.csv"
     rows = [(k / 10, 5 + 3 * k, 1 + k) for k in range(12)]
-    file.write_text(
-        "seconds,prompt_tokens,output_tokens\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows)
-    )
+    file.write_text("seconds,prompt_tokens,output_tokens\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     trace = read_token_trace(file)
     assert trace.seconds is not None
     given = Traffic(parse_lengths("", "5"), parse_lengths("", "5"), 0, trace)
@@ -150,18 +138,28 @@ def test_no_answer_in_time(server: Endpoint) -> None:
     """A failure that says so."""
     with TextGenerator("tiny", (server.grpc,), traffic("5", "5"), timeout_s=1e-6) as generator:
         report = generator.run(OpenLoad(20.0, 1.0, warm_s=0.0))
-    assert dict(report.words) == {
-        "DeadlineExceeded: no end of the answer within 1e-06 s": report.requests
-    }
+    assert dict(report.words) == {"DeadlineExceeded: no end of the answer within 1e-06 s": report.requests}
 
 
 def test_targets_decide_the_exit_code(server: Endpoint, tmp_path: Path) -> None:
     """Table, JSON, page and CSV; a target that nothing meets is exit code 1 with a line."""
     folder = tmp_path / "out"
     command = [
-        "load", "tiny", "--address", server.grpc, "--prompt-tokens", "8-40", "--output-tokens", "2-9", "--duration",
-        "2s", "--warm-up", "0s", "--rate", "8",
-    ]  # fmt: skip
+        "load",
+        "tiny",
+        "--address",
+        server.grpc,
+        "--prompt-tokens",
+        "8-40",
+        "--output-tokens",
+        "2-9",
+        "--duration",
+        "2s",
+        "--warm-up",
+        "0s",
+        "--rate",
+        "8",
+    ]
     done = tritonkit(*command, "--slo", "ttft_p99=0.001ms", "--json", "--report", str(folder))
     assert done.returncode == 1
     assert "missed: tiny: ttft_p99" in done.stderr
@@ -183,9 +181,21 @@ def test_limits_of_the_thresholds_file(server: Endpoint, tmp_path: Path) -> None
     file = tmp_path / "thresholds.yaml"
     file.write_text("models: {tiny: {itl_p50_ms: 0.000001, min_rate: 1000000}}\n")
     done = tritonkit(
-        "load", "tiny", "--address", server.grpc, "--prompt-tokens", "8", "--output-tokens", "40", "--duration", "1s",
-        "--users", "2", "--thresholds", str(file),
-    )  # fmt: skip
+        "load",
+        "tiny",
+        "--address",
+        server.grpc,
+        "--prompt-tokens",
+        "8",
+        "--output-tokens",
+        "40",
+        "--duration",
+        "1s",
+        "--users",
+        "2",
+        "--thresholds",
+        str(file),
+    )
     assert done.returncode == 1
     assert "missed: tiny: itl_p50" in done.stderr
     assert "right answers/s, at least 1e+06" in done.stderr
@@ -195,13 +205,15 @@ def test_limits_of_the_thresholds_file(server: Endpoint, tmp_path: Path) -> None
 def test_the_highest_rate(server: Endpoint) -> None:
     """A target that nothing meets is met at no rate; refusals end another search, which has a report of what held."""
     with TextGenerator("narrow", (server.grpc,), traffic("8", "4")) as generator:
-        nothing = find_rate(
-            generator, parse_slo(["ttft_p50=1us"], language=True), start_per_s=2, trial_s=1, repeats=1
-        )  # fmt: skip
+        nothing = find_rate(generator, parse_slo(["ttft_p50=1us"], language=True), start_per_s=2, trial_s=1, repeats=1)
         easy = find_rate(
-            generator, parse_slo(["ttft_p50=1min,errors=50%"], language=True), start_per_s=4, trial_s=1, repeats=1,
+            generator,
+            parse_slo(["ttft_p50=1min,errors=50%"], language=True),
+            start_per_s=4,
+            trial_s=1,
+            repeats=1,
             precision=3.0,
-        )  # fmt: skip
+        )
     assert nothing.rate_per_s == 0
     assert nothing.trials
     held = [trial.rate_per_s for trial in easy.trials if trial.holds]
@@ -231,10 +243,32 @@ def test_a_server_that_is_not_there() -> None:
 def test_an_interrupt_reports_what_had_ended(server: Endpoint) -> None:
     """Ctrl-C once answers have come: the figures so far, and the exit code of an interrupt."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tritonkit.cli", "load", "tiny", "--users", "2", "--duration", "300s", "--warm-up",
-         "0s", "--address", server.grpc, "--prompt-tokens", "5", "--output-tokens", "5", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT, start_new_session=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "load",
+            "tiny",
+            "--users",
+            "2",
+            "--duration",
+            "300s",
+            "--warm-up",
+            "0s",
+            "--address",
+            server.grpc,
+            "--prompt-tokens",
+            "5",
+            "--output-tokens",
+            "5",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
+        start_new_session=True,
+    )
     with process, Client(server.grpc, timeout_s=PATIENCE_S) as client:
         assert process.stderr
         while "streams at the same time" not in (line := process.stderr.readline()):
@@ -270,9 +304,21 @@ def test_one_command_starts_a_server_for_a_checkpoint(root: Path) -> None:
     )
     build_repository(root, cores=2)
     done = tritonkit(
-        "load", "chat", "--rate", "4", "--duration", "3s", "--prompt-tokens", "30-50", "--output-tokens", "5-30",
-        "--slo", "ttft_p99=1min", "--json", cwd=root,
-    )  # fmt: skip
+        "load",
+        "chat",
+        "--rate",
+        "4",
+        "--duration",
+        "3s",
+        "--prompt-tokens",
+        "30-50",
+        "--output-tokens",
+        "5-30",
+        "--slo",
+        "ttft_p99=1min",
+        "--json",
+        cwd=root,
+    )
     assert "missed" not in done.stderr, done.stderr
     facts = json.loads(done.stdout)
     assert facts["failures"] == 0

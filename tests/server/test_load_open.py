@@ -56,9 +56,7 @@ def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Pa
 
     Callers who wait for their answer would have sent a single request meanwhile, and p90 would show nothing.
     """
-    with serve(
-        shipped_repository, models=("digits",), grpc_port=0, metrics_port=0, root=PROJECT
-    ) as endpoint:
+    with serve(shipped_repository, models=("digits",), grpc_port=0, metrics_port=0, root=PROJECT) as endpoint:
 
         def stall() -> None:
             os.kill(endpoint.pid, signal.SIGSTOP)
@@ -78,9 +76,7 @@ def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Pa
     assert slow >= 20
 
 
-def test_the_highest_rate_lies_between_one_that_holds_and_one_that_does_not(
-    generator: Generator,
-) -> None:
+def test_the_highest_rate_lies_between_one_that_holds_and_one_that_does_not(generator: Generator) -> None:
     """Of a target that any machine holds at a few requests a second, and none at a hundred thousand."""
     slo = parse_slo(["p50=400ms"])
     found = find_rate(generator, slo, start_per_s=32, trial_s=1.0, repeats=1, precision=0.5)
@@ -108,10 +104,7 @@ def test_a_target_that_nothing_meets(generator: Generator) -> None:
 
 def test_a_model_that_is_not_served(digits_server: Endpoint) -> None:
     """Said before a request is sent."""
-    with (
-        pytest.raises(ModelNotFound),
-        Generator(PROJECT, ("resnet50",), (digits_server.grpc,)),
-    ):
+    with pytest.raises(ModelNotFound), Generator(PROJECT, ("resnet50",), (digits_server.grpc,)):
         pass
 
 
@@ -119,9 +112,19 @@ def test_the_command_reports_what_it_saw(digits_server: Endpoint, tmp_path: Path
     """Table, JSON, a page and two CSV files; a target that nothing meets is exit code 1 with a line."""
     folder = tmp_path / "out"
     rate = [
-        "load", "digits", "--rate", "20", "--duration", "2s", "--warm-up", "500ms", "--address",
-        digits_server.grpc, "--report", str(folder),
-    ]  # fmt: skip
+        "load",
+        "digits",
+        "--rate",
+        "20",
+        "--duration",
+        "2s",
+        "--warm-up",
+        "500ms",
+        "--address",
+        digits_server.grpc,
+        "--report",
+        str(folder),
+    ]
     done = tritonkit(*rate, "--slo", "p50=1us", "--json")
     assert done.returncode == 1
     assert "missed: digits: p50" in done.stderr
@@ -158,11 +161,27 @@ def test_a_trace_is_sent_as_it_was_recorded(digits_server: Endpoint, tmp_path: P
 def begun(digits_server: Endpoint, *options: str) -> subprocess.Popen[str]:
     """A load of 300 s whose generator has been told to run, in a process group of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tritonkit.cli", "load", "digits", "--rate", "50", "--duration",
-         "300s", "--address", digits_server.grpc, "--json", *options],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT,
+        [
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "load",
+            "digits",
+            "--rate",
+            "50",
+            "--duration",
+            "300s",
+            "--address",
+            digits_server.grpc,
+            "--json",
+            *options,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stderr
     line = " "
     while line and "for 300 s" not in line:

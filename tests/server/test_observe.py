@@ -84,8 +84,7 @@ class Scene:
     def firing(self) -> set[tuple[str, str]]:
         """Alerts, and the model or the replica that they are about."""
         return {
-            (each.name, each.labels.get("model") or each.labels.get("instance", ""))
-            for each in self.source.firing()
+            (each.name, each.labels.get("model") or each.labels.get("instance", "")) for each in self.source.firing()
         }
 
 
@@ -112,12 +111,7 @@ def load(address: str) -> Iterator[None]:
 def scene(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Under load, with alerts that look sixty times as soon."""
     repository = write_repository(tmp_path_factory.mktemp("observe"), MODELS)
-    free: dict[str, Any] = {
-        "grpc_port": 0,
-        "metrics_port": 0,
-        "root": project,
-        "finalize_timeout_s": 0,
-    }
+    free: dict[str, Any] = {"grpc_port": 0, "metrics_port": 0, "root": project, "finalize_timeout_s": 0}
     with ExitStack() as stack:
         servers = [stack.enter_context(serve(repository, **free))]
         stack.enter_context(suppress(ServerError))  # the second is killed
@@ -205,9 +199,7 @@ def test_a_stub_that_dies_is_counted(scene: Scene) -> None:
     server = scene.servers[0]
     assert metric(server, "tritonkit_max_batch_size", "echo") == 4
     assert metric(server, "tritonkit_stub_up", "broken") == 1
-    (stub,) = [
-        each for each in find_stubs(run_prefix()) if each.model == "broken" and child(server.pid, each.pid)
-    ]  # fmt: skip
+    (stub,) = [each for each in find_stubs(run_prefix()) if each.model == "broken" and child(server.pid, each.pid)]
     os.kill(stub.pid, signal.SIGKILL)
     eventually(lambda: metric(server, "tritonkit_stub_deaths_total", "broken") == 1)
     eventually(lambda: metric(server, "tritonkit_stub_up", "broken") == 1)

@@ -66,17 +66,10 @@ def load(scene: Scene, model: str, callers: int, tokens: int) -> Iterator[None]:
     """Callers who ask, read the whole answer and ask again, until the block ends; then they leave."""
 
     def caller(number: int, ended: threading.Event) -> None:
-        asked: dict[str, Any] = {
-            "text": WORDS[10 + number % 150],
-            "max_tokens": tokens,
-            "ignore_eos": True,
-        }
+        asked: dict[str, Any] = {"text": WORDS[10 + number % 150], "max_tokens": tokens, "ignore_eos": True}
         with Client(scene.server.grpc, retry=None, breaker=None) as client:
             while not ended.wait(0.01):
-                with (
-                    suppress(ClientError),
-                    client.model(model).stream(inputs=asked, timeout_s=600) as replies,
-                ):
+                with suppress(ClientError), client.model(model).stream(inputs=asked, timeout_s=600) as replies:
                     for _ in replies:
                         if ended.is_set():
                             break

@@ -46,9 +46,8 @@ def url(triton: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     (folder / "keys").write_text(KEY)
     (folder / "admin").write_text(str(triton.admin_key))
     with running(
-        folder, "--address", triton.grpc, "--key-file", str(folder / "keys"),
-        "--admin-key-file", str(folder / "admin"),
-    ) as url:  # fmt: skip
+        folder, "--address", triton.grpc, "--key-file", str(folder / "keys"), "--admin-key-file", str(folder / "admin")
+    ) as url:
         yield url
 
 
@@ -79,14 +78,31 @@ def test_a_chat(client: openai.OpenAI) -> None:
 def test_every_setting_reaches_the_model(client: openai.OpenAI) -> None:
     """Also those that the package knows nothing of."""
     made = client.chat.completions.create(
-        model="parrot", messages=user("x"), max_completion_tokens=50, temperature=0.5, top_p=0.25,
-        seed=7, stop=["u", "v"], presence_penalty=1, frequency_penalty=-1.5,
+        model="parrot",
+        messages=user("x"),
+        max_completion_tokens=50,
+        temperature=0.5,
+        top_p=0.25,
+        seed=7,
+        stop=["u", "v"],
+        presence_penalty=1,
+        frequency_penalty=-1.5,
         extra_body={"top_k": 3, "min_tokens": 2, "repetition_penalty": 1.5, "ignore_eos": True},
-    )  # fmt: skip
+    )
     assert sorted(str(made.choices[0].message.content).split()) == [
-        "frequency_penalty=-1.5", "ignore_eos=True", "max_tokens=50", "min_tokens=2", "presence_penalty=1.0",
-        "repetition_penalty=1.5", "seed=7", "stop=u,v", "temperature=0.5", "top_k=3", "top_p=0.25", "user:x",
-    ]  # fmt: skip
+        "frequency_penalty=-1.5",
+        "ignore_eos=True",
+        "max_tokens=50",
+        "min_tokens=2",
+        "presence_penalty=1.0",
+        "repetition_penalty=1.5",
+        "seed=7",
+        "stop=u,v",
+        "temperature=0.5",
+        "top_k=3",
+        "top_p=0.25",
+        "user:x",
+    ]
 
 
 def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
@@ -94,11 +110,7 @@ def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
     for options in ({}, {"stream_options": {"include_usage": True}}):
         chunks = list(
             client.chat.completions.create(
-                model="parrot",
-                messages=user("SAY one zwei drei"),
-                max_tokens=2,
-                stream=True,
-                **options,
+                model="parrot", messages=user("SAY one zwei drei"), max_tokens=2, stream=True, **options
             )  # type: ignore[call-overload]
         )
         usages = [chunk.usage for chunk in chunks if chunk.usage is not None]
@@ -148,8 +160,10 @@ def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
     assert chat.choices[0].logprobs is not None
     content = chat.choices[0].logprobs.content or []
     assert [(each.token, each.logprob) for each in content] == [
-        ("token_id:0", 0.0), ("token_id:1", -0.5), ("token_id:2", -1.0)
-    ]  # fmt: skip
+        ("token_id:0", 0.0),
+        ("token_id:1", -0.5),
+        ("token_id:2", -1.0),
+    ]
     text = client.completions.create(model="parrot", prompt="SAY a b", logprobs=0)
     assert text.choices[0].logprobs is not None
     assert text.choices[0].logprobs.token_logprobs == [0.0, -0.5]
@@ -159,9 +173,7 @@ def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
     """In the order of the texts, more than are sent at once; the package's own choice is base64."""
     texts = [chr(97 + number) * (number + 1) for number in range(20)]
     forms: Any = [{}, {"encoding_format": "float"}]
-    packed, plain = (
-        client.embeddings.create(model="embedder", input=texts, **form) for form in forms
-    )
+    packed, plain = (client.embeddings.create(model="embedder", input=texts, **form) for form in forms)
     vectors = [each.embedding for each in packed.data]
     assert vectors == [each.embedding for each in plain.data]
     assert [vector[:2] for vector in vectors] == [[n + 1, 97 + n] for n in range(20)]
@@ -194,11 +206,7 @@ def test_what_is_refused(client: openai.OpenAI) -> None:
         client.completions.create(model="simple", prompt="x", temperature=1)
     assert (lacking.value.param, lacking.value.code) == ("temperature", "unsupported_parameter")
     with pytest.raises(openai.BadRequestError) as tools:
-        create(
-            model="parrot",
-            messages=user("x"),
-            tools=[{"type": "function", "function": {"name": "f"}}],
-        )
+        create(model="parrot", messages=user("x"), tools=[{"type": "function", "function": {"name": "f"}}])
     assert tools.value.param == "tools"
 
 
@@ -229,23 +237,17 @@ def test_a_model_s_error_after_some_text_is_the_last_event(client: openai.OpenAI
         assert texts == ["", " a", " b"]
 
 
-def test_a_caller_that_leaves_ends_the_work(
-    client: openai.OpenAI, url: str, tmp_path: Path
-) -> None:
+def test_a_caller_that_leaves_ends_the_work(client: openai.OpenAI, url: str, tmp_path: Path) -> None:
     """The model sees it: a stream that is closed, and a call whose task is cancelled before any answer."""
     left, cancelled = tmp_path / "left", tmp_path / "cancelled"
-    with client.completions.create(
-        model="parrot", prompt=f"SAY ENDLESS {left}", stream=True
-    ) as stream:
+    with client.completions.create(model="parrot", prompt=f"SAY ENDLESS {left}", stream=True) as stream:
         next(iter(stream))
     eventually(left.exists, "the model sees that the stream was left")
 
     async def program() -> None:
         async with openai.AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as caller:
             messages = user(f"SAY ENDLESS {cancelled}")
-            task = asyncio.create_task(
-                caller.chat.completions.create(model="parrot", messages=messages)
-            )
+            task = asyncio.create_task(caller.chat.completions.create(model="parrot", messages=messages))
             begun = cancelled.with_suffix(".begun")
             await asyncio.to_thread(eventually, begun.exists, "the model begins")
             task.cancel()
@@ -256,9 +258,7 @@ def test_a_caller_that_leaves_ends_the_work(
 
 
 @pytest.mark.slow
-def test_a_caller_that_stops_reading_ends_the_work(
-    client: openai.OpenAI, url: str, tmp_path: Path
-) -> None:
+def test_a_caller_that_stops_reading_ends_the_work(client: openai.OpenAI, url: str, tmp_path: Path) -> None:
     """Its connection stays open: the model sees that the stream is over, the caller finds its connection reset, and
     others are answered meanwhile."""
     place, stopped = urlsplit(url), tmp_path / "stopped"
@@ -285,9 +285,7 @@ def test_streams_at_once_stay_apart(url: str) -> None:
 
     async def read(caller: openai.AsyncOpenAI, number: int) -> str:
         words = " ".join(f"{number}.{place}" for place in range(number + 2))
-        stream = await caller.chat.completions.create(
-            model="parrot", messages=user(f"SAY {words}"), stream=True
-        )
+        stream = await caller.chat.completions.create(model="parrot", messages=user(f"SAY {words}"), stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
     async def program() -> list[str]:
@@ -326,9 +324,7 @@ def test_a_full_server_refuses(triton: Endpoint, tmp_path: Path) -> None:
         openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client,
     ):
         create: Any = client.completions.create
-        with create(
-            model="parrot", prompt=f"SAY ENDLESS {tmp_path / 'first'}", stream=True
-        ) as stream:
+        with create(model="parrot", prompt=f"SAY ENDLESS {tmp_path / 'first'}", stream=True) as stream:
             next(iter(stream))
             with pytest.raises(openai.RateLimitError):
                 create(model="parrot", prompt="SAY a")

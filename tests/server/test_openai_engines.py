@@ -32,9 +32,7 @@ def write_project(root: Path, name: str) -> None:
     folder = root / "models" / name
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir(parents=True)
-    (folder / "model.yaml").write_text(
-        f"name: {name}\nnetwork: {{llm: {{checkpoint: checkpoint}}}}\n"
-    )
+    (folder / "model.yaml").write_text(f"name: {name}\nnetwork: {{llm: {{checkpoint: checkpoint}}}}\n")
     single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A"}}]
     files: dict[str, Any] = {
         "config.json": {"model_type": "llama"},
@@ -91,14 +89,30 @@ def test_a_chat_is_put_into_the_template(client: openai.OpenAI, model: str) -> N
 def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
     """As JSON, under vLLM's names."""
     made = client.chat.completions.create(
-        model="vllm", messages=user("x"), max_completion_tokens=50, temperature=0.5, top_p=0.25, seed=7,
-        stop=["u", "v"], presence_penalty=1, frequency_penalty=-1.5,
+        model="vllm",
+        messages=user("x"),
+        max_completion_tokens=50,
+        temperature=0.5,
+        top_p=0.25,
+        seed=7,
+        stop=["u", "v"],
+        presence_penalty=1,
+        frequency_penalty=-1.5,
         extra_body={"top_k": 0, "min_tokens": 2, "repetition_penalty": 1.5, "ignore_eos": True},
-    )  # fmt: skip
+    )
     assert echoed(made.choices[0].message.content)[0] == {
-        "frequency_penalty": -1.5, "ignore_eos": True, "max_tokens": 50, "min_tokens": 2, "presence_penalty": 1.0,
-        "repetition_penalty": 1.5, "seed": 7, "stop": ["u", "v"], "temperature": 0.5, "top_k": -1, "top_p": 0.25,
-    }  # fmt: skip
+        "frequency_penalty": -1.5,
+        "ignore_eos": True,
+        "max_tokens": 50,
+        "min_tokens": 2,
+        "presence_penalty": 1.0,
+        "repetition_penalty": 1.5,
+        "seed": 7,
+        "stop": ["u", "v"],
+        "temperature": 0.5,
+        "top_k": -1,
+        "top_p": 0.25,
+    }
     plain = client.completions.create(model="plain", prompt="x")
     assert echoed(plain.choices[0].text) == ({}, "'x'")
 
@@ -107,13 +121,26 @@ def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
     """As tensors; what it has none for is refused."""
     given: Any = {"model": "trt", "prompt": "x"}
     made = client.completions.create(
-        **given, max_tokens=50, temperature=0.5, top_p=0.25, seed=7, stop=["u", "v"], presence_penalty=1,
-        frequency_penalty=-1.5, extra_body={"top_k": 3},
-    )  # fmt: skip
+        **given,
+        max_tokens=50,
+        temperature=0.5,
+        top_p=0.25,
+        seed=7,
+        stop=["u", "v"],
+        presence_penalty=1,
+        frequency_penalty=-1.5,
+        extra_body={"top_k": 3},
+    )
     assert echoed(made.choices[0].text)[0] == {
-        "frequency_penalty": -1.5, "max_tokens": 50, "presence_penalty": 1.0, "seed": 7, "stop": ["u", "v"],
-        "temperature": 0.5, "top_k": 3, "top_p": 0.25,
-    }  # fmt: skip
+        "frequency_penalty": -1.5,
+        "max_tokens": 50,
+        "presence_penalty": 1.0,
+        "seed": 7,
+        "stop": ["u", "v"],
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.25,
+    }
     refused: list[tuple[str, dict[str, Any]]] = [
         ("min_tokens", {"extra_body": {"min_tokens": 1}}),
         ("repetition_penalty", {"extra_body": {"repetition_penalty": 2}}),
@@ -130,9 +157,7 @@ def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("model", ["vllm", "trt"])
 def test_a_stream_has_each_word_once(client: openai.OpenAI, model: str) -> None:
     """TensorRT-LLM says all of it each time."""
-    chunks = list(
-        client.chat.completions.create(model=model, messages=user("SAY a ü 三"), stream=True)
-    )
+    chunks = list(client.chat.completions.create(model=model, messages=user("SAY a ü 三"), stream=True))
     said = [chunk.choices[0].delta.content for chunk in chunks]
     assert said == [" a", " ü", " 三[assistant]"]
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, None, "stop"]
@@ -145,9 +170,7 @@ def test_tokens_are_counted(client: openai.OpenAI) -> None:
     assert (made.choices[0].text, made.choices[0].finish_reason) == (" a b", "length")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (4, 2)
-    *_, last = client.completions.create(
-        **given, stream=True, stream_options={"include_usage": True}
-    )
+    *_, last = client.completions.create(**given, stream=True, stream_options={"include_usage": True})
     assert last.usage == made.usage
     none = client.completions.create(model="trt", prompt="SAY a").usage
     assert none is not None
@@ -169,13 +192,9 @@ def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("model", ["vllm", "trt"])
-def test_a_caller_that_leaves_ends_the_work(
-    client: openai.OpenAI, tmp_path: Path, model: str
-) -> None:
+def test_a_caller_that_leaves_ends_the_work(client: openai.OpenAI, tmp_path: Path, model: str) -> None:
     """The model sees it."""
-    with client.completions.create(
-        model=model, prompt=f"SAY ENDLESS {tmp_path / 'left'}", stream=True
-    ) as stream:
+    with client.completions.create(model=model, prompt=f"SAY ENDLESS {tmp_path / 'left'}", stream=True) as stream:
         next(iter(stream))
     eventually((tmp_path / "left").exists, "the model sees that the stream was left")
 

@@ -79,9 +79,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("keyed")
     repository = write_repository(folder / "repository", {"parrot": PARROT, "embedder": EMBEDDER})
     write_served(repository / "tiny", cache_mib="1", threads="1", max_sequences="8")
-    write_served(
-        repository / "narrow", cache_mib="2", threads="1", max_sequences="1", max_waiting="0", context="8192"
-    )  # fmt: skip
+    write_served(repository / "narrow", cache_mib="2", threads="1", max_sequences="1", max_waiting="0", context="8192")
     root = folder / "project"
     root.mkdir()
     watched = Watched(root, repository, replicas=1, prometheus=False, redis=False, verify=False)
@@ -135,11 +133,7 @@ def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
 def test_a_stranger_s_body_is_not_read(gateway: Gateway) -> None:
     """The answer comes while it is still awaited."""
     connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc, timeout=PATIENCE_S)
-    sent = {
-        "authorization": f"Bearer {WRONG}",
-        "content-type": "application/json",
-        "content-length": "100",
-    }
+    sent = {"authorization": f"Bearer {WRONG}", "content-type": "application/json", "content-length": "100"}
     connection.request("POST", "/v1/completions", None, sent)
     with connection.getresponse() as response:
         assert response.status == 401
@@ -193,8 +187,12 @@ def test_a_key_of_one_request_has_it(gateway: Gateway) -> None:
 def test_a_caller_that_leaves_frees_the_slot(gateway: Gateway) -> None:
     """Of a network with one place and no queue: through the gateway, at the engine."""
     given: Any = {
-        "model": "narrow", "prompt": "w5", "max_tokens": LONG, "stream": True, "extra_body": {"ignore_eos": True},
-    }  # fmt: skip
+        "model": "narrow",
+        "prompt": "w5",
+        "max_tokens": LONG,
+        "stream": True,
+        "extra_body": {"ignore_eos": True},
+    }
     with gateway.client("all") as client:
         with client.completions.create(**given) as stream:
             next(iter(stream))
@@ -224,9 +222,7 @@ def test_models_are_those_of_the_key(gateway: Gateway, tmp_path: Path) -> None:
     named = [option for name in ("tiny", "parrot") for option in ("--model", name)]
     with running(tmp_path, *gateway.options(), *named) as url:
         sent = {"authorization": f"Bearer {key}"}
-        assert [model["id"] for model in asked(f"{url}/models", None, sent)[1]["data"]] == [
-            "parrot"
-        ]
+        assert [model["id"] for model in asked(f"{url}/models", None, sent)[1]["data"]] == ["parrot"]
         sent = {"authorization": f"Bearer {WRONG}"}
         assert asked(f"{url}/models", None, sent)[0] == 401
 
@@ -247,7 +243,7 @@ def test_no_request_has_another_s_key(gateway: Gateway) -> None:
                     openai.AsyncOpenAI(base_url=gateway.url, api_key=gateway.keys[name], max_retries=0)
                 )
                 for name in ("left", "right")
-            ]  # fmt: skip
+            ]
             work = [read(callers[number % 3 != 0], str(number)) for number in range(24)]
             return list(await asyncio.gather(*work))
 
@@ -312,9 +308,7 @@ def test_clients_are_few(gateway: Gateway) -> None:
 def test_a_server_that_asks_for_no_key_is_none_to_hand_keys_to(gateway: Gateway) -> None:
     """It would let in whoever brings anything; this is said at the start."""
     replica = gateway.watched.part("replica-0").address
-    said = failed(
-        tritonkit_here("openai", "--address", replica, "--forward-keys", "--port", "0"), 2
-    )
+    said = failed(tritonkit_here("openai", "--address", replica, "--forward-keys", "--port", "0"), 2)
     assert "it answers without a key" in said
 
     async def program() -> None:

@@ -33,18 +33,11 @@ PADS = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }
 def parameters(**values: str) -> str:
     """`parameters` fields."""
     return "".join(
-        f'parameters {{ key: "{key}" value {{ string_value: "{text}" }} }}\n'
-        for key, text in values.items()
+        f'parameters {{ key: "{key}" value {{ string_value: "{text}" }} }}\n' for key, text in values.items()
     )
 
 
-def network(
-    folder: Path,
-    build: Callable[[Any], Any],
-    shape: list[int],
-    config: str,
-    dtype: Any = np.float32,
-) -> Path:
+def network(folder: Path, build: Callable[[Any], Any], shape: list[int], config: str, dtype: Any = np.float32) -> Path:
     """A published network y = build(x), whose file says nothing of precision; the version's folder."""
     x = op.parameter(shape, dtype, "x")
     x.output(0).set_names({"x"})
@@ -126,17 +119,13 @@ def write_refused(root: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["python", "native"])
-def triton(
-    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with every model of this file, on both kinds of the backend."""
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
     write_refused(root)
     with start_triton(
-        root,
-        tmp_path_factory.mktemp("server"),
-        native if request.param == "native" else None,
+        root, tmp_path_factory.mktemp("server"), native if request.param == "native" else None
     ) as running:
         yield running
 
@@ -246,9 +235,7 @@ def test_batches_that_may_not_be_padded_are_refused(client: Client) -> None:
         (np.zeros((BATCH + 1, 1, 6, 6), np.float32), "batch"),
     ],
 )
-def test_wrong_dtype_shape_and_batch_are_refused(
-    client: Client, array: np.ndarray, message: str
-) -> None:
+def test_wrong_dtype_shape_and_batch_are_refused(client: Client, array: np.ndarray, message: str) -> None:
     """What the configuration rules out gets an error that names it."""
     with pytest.raises(InferenceServerException, match=message):
         ask(client, "convolution", x=array)

@@ -74,9 +74,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(project: Path) -> Iterator[grpc.InferenceServerClient]:
     """A raw client of both."""
     with (
-        serve(
-            project / "model_repository", grpc_port=0, http_port=0, metrics_port=0, root=PROJECT
-        ) as endpoint,
+        serve(project / "model_repository", grpc_port=0, http_port=0, metrics_port=0, root=PROJECT) as endpoint,
         grpc.InferenceServerClient(endpoint.grpc) as client,
     ):
         yield client
@@ -105,9 +103,7 @@ def test_answers_are_near_those_of_fp32(
     """At every batch size, padded or not, by item."""
     found, wanted = ask(client, model, PICTURES[:count]), plain(project, model, PICTURES[:count])
     assert found.shape == wanted.shape
-    cosines = (
-        (found * wanted).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)
-    )
+    cosines = (found * wanted).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)
     assert cosines.min() > 0.99
 
 
@@ -125,15 +121,9 @@ def test_requests_are_batched(client: grpc.InferenceServerClient, model: str) ->
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (np.zeros((1, 3, 16, 15), np.uint8), "shape"),
-        (np.zeros((9, 3, 16, 16), np.uint8), "batch"),
-    ],
+    ("x", "message"), [(np.zeros((1, 3, 16, 15), np.uint8), "shape"), (np.zeros((9, 3, 16, 16), np.uint8), "batch")]
 )
-def test_bad_input_is_refused(
-    client: grpc.InferenceServerClient, x: np.ndarray, message: str
-) -> None:
+def test_bad_input_is_refused(client: grpc.InferenceServerClient, x: np.ndarray, message: str) -> None:
     """A wrong size and a batch above the largest, which for OpenVINO is 8."""
     with pytest.raises(InferenceServerException, match=message):
         ask(client, "int8", x)

@@ -41,9 +41,7 @@ LENGTHS = "[[len(t), t[0]] for t in x.ravel()]"
 
 def doubling() -> bytes:
     """y = x + x."""
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in ("x", "y")
-    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in ("x", "y"))
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "double", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     content: bytes = model.SerializeToString()
@@ -53,10 +51,7 @@ def doubling() -> bytes:
 def pipeline(root: Path, before: str, after: str, serving: str = "{}") -> None:
     """A text's length and first letter, doubled by an ONNX network, and `after` of that."""
     folder = root / "models" / "net"
-    steps = {
-        "measure": ("text", "BYTES", 1, "x", before),
-        "finish": ("y", "FP32", 2, "z", after),
-    }
+    steps = {"measure": ("text", "BYTES", 1, "x", before), "finish": ("y", "FP32", 2, "z", after)}
     for name, (given, dtype, size, made, work) in steps.items():
         (folder / "steps" / name).mkdir(parents=True, exist_ok=True)
         contract = CONTRACT.format(given=given, dtype=dtype, size=size, made=made)
@@ -112,7 +107,7 @@ def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:
     build: Callable[[], Repository] = lambda: build_repository(tmp_path, cores=2, prover=prover)  # noqa: E731
     pipeline(tmp_path, LENGTHS, "x / 2")
     built = build()
-    assert sizes(built) == {"net": "64", "net_finish": "64", "net_measure": "64", "net_network": "64"}  # fmt: skip
+    assert sizes(built) == {"net": "64", "net_finish": "64", "net_measure": "64", "net_network": "64"}
     assert is_proven(built, "net_finish")
     assert is_proven(built, "net_measure")
     assert not any("not proven" in note for note in built.notes)
@@ -120,7 +115,7 @@ def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:
     assert prover.asked == [["net_measure", "net_finish"]]
     pipeline(tmp_path, LENGTHS, "x - x.mean(0)")
     built = build()
-    assert sizes(built) == {"net": "1", "net_finish": "1", "net_measure": "64", "net_network": "64"}  # fmt: skip
+    assert sizes(built) == {"net": "1", "net_finish": "1", "net_measure": "64", "net_network": "64"}
     assert not is_proven(built, "net_finish")
     [note] = [note for note in built.notes if "net_finish: max_batch_size is 1" in note]
     assert "answers differ, most in z" in note

@@ -87,9 +87,7 @@ WRONG = {
 
 
 @pytest.fixture(scope="module", params=["native", "python"])
-def triton(
-    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with the networks of this file."""
     root = tmp_path_factory.mktemp("repository")
     write_lengths(root / "lengths", PAD)
@@ -118,9 +116,7 @@ def check(request: Arrays, answer: Arrays | str) -> int:
 
 def test_different_lengths_share_a_run(client: Client) -> None:
     """Each gets an answer as long as it was, in the batch of the longest."""
-    requests = [
-        of_length(n, rows, 10 * n) for n, rows in ((3, 1), (11, 2), (8, 1), (11, 1), (5, 3))
-    ]
+    requests = [of_length(n, rows, 10 * n) for n, rows in ((3, 1), (11, 2), (8, 1), (11, 1), (5, 3))]
     before = executions(client, "lengths")
     answers = ask_together(client, "lengths", requests)
     widths = [check(*pair) for pair in zip(requests, answers, strict=True)]
@@ -150,9 +146,7 @@ def test_each_gets_the_outputs_that_it_wants(client: Client) -> None:
     requests = [of_length(3), of_length(6), of_length(4), of_length(6, 5)]
     wanted = [["both"], ["width"], ["total", "width"], None]
     with ThreadPoolExecutor(len(requests)) as pool:
-        answers = list(
-            pool.map(lambda r, names: ask(client, "lengths", names, **r), requests, wanted)
-        )
+        answers = list(pool.map(lambda r, names: ask(client, "lengths", names, **r), requests, wanted))
     assert [set(answer) for answer in answers[:3]] == [{"both"}, {"width"}, {"total", "width"}]
     x = requests[0]["x"].astype(np.float32)
     np.testing.assert_array_equal(answers[0]["both"], np.stack([x, 2 * x], axis=1))

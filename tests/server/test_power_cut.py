@@ -154,9 +154,7 @@ def test_long_calls_are_left_in_peace(machines: dict[str, Network], kind: str) -
     assert [reply.attempts for reply in replies] == [1, 1]
 
 
-def ended(
-    machines: dict[str, Network], client: Client, seconds: float, cut_after_s: float
-) -> tuple[Any, str]:
+def ended(machines: dict[str, Network], client: Client, seconds: float, cut_after_s: float) -> tuple[Any, str]:
     """How a call ends that takes so long and whose machine is cut off meanwhile, and that machine's address."""
     model = client.model("echo")
     replicas = client._core.policy.pool.replicas

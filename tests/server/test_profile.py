@@ -34,9 +34,7 @@ def spent(profile: RequestProfile, where: str) -> dict[str, float]:
 @pytest.fixture
 def ensemble_server(write_server_models: WriteServerModels, project: Path) -> Any:
     """An ensemble of a slow and a fast step, one instance each."""
-    repository = write_server_models(
-        slow=sleeping(SLOW), fast=sleeping(FAST), whole=ensemble("slow", "fast")
-    )
+    repository = write_server_models(slow=sleeping(SLOW), fast=sleeping(FAST), whole=ensemble("slow", "fast"))
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
         yield endpoint
 
@@ -49,9 +47,7 @@ def test_time_is_found_in_the_step_that_took_it(ensemble_server: Any) -> None:
         alone = profile_requests(client, "whole", inputs, requests=10)
         four = profile_requests(client, "whole", inputs, requests=24, concurrency=4)
     for profile in (alone, four):
-        assert [*dict.fromkeys(span.where for span in profile.spans)] == [
-            "client", "wire", "slow", "fast", "server",
-        ]  # fmt: skip
+        assert [*dict.fromkeys(span.where for span in profile.spans)] == ["client", "wire", "slow", "fast", "server"]
         assert sum(span.ms for span in profile.spans) == pytest.approx(profile.mean_ms)
         assert spent(profile, "slow")["compute"] >= 1e3 * SLOW
         assert spent(profile, "fast")["compute"] >= 1e3 * FAST
@@ -69,9 +65,7 @@ def test_answers_from_the_response_cache_are_said_to_be_that(
     """Nothing runs and nothing queues: without the note the profile would seem broken."""
     cached = ModelText(f'backend: "python"\n{VECTOR}response_cache {{ enable: true }}\n')
     with (
-        serve(
-            write_server_models(kept=cached), grpc_port=0, http_port=0, metrics_port=0, root=project
-        ) as endpoint,
+        serve(write_server_models(kept=cached), grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint,
         Client(endpoint.grpc) as client,
     ):
         profile = profile_requests(client, "kept", {"x": np.zeros((1, 4), np.float32)}, requests=10)
@@ -92,8 +86,13 @@ def test_one_command_starts_a_server_and_takes_a_request_apart(root: Path) -> No
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert [*dict.fromkeys(span["where"] for span in facts["spans"])] == [
-        "client", "wire", "digits_decode_image", "digits_network", "digits_top_k", "server",
-    ]  # fmt: skip
+        "client",
+        "wire",
+        "digits_decode_image",
+        "digits_network",
+        "digits_top_k",
+        "server",
+    ]
     computed = {s["where"]: s["ms"] for s in facts["spans"] if s["what"] == "compute"}
     assert min(computed.values()) > 0
     assert sum(span["share"] for span in facts["spans"]) == pytest.approx(1)

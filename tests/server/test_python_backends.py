@@ -31,9 +31,7 @@ from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, s
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "python_backends"
 BATCH = 8
-MERGING = (
-    f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"
-)
+MERGING = f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"
 
 
 # A server started by hand ----------------------------------------------------------------------
@@ -96,10 +94,7 @@ def engine_flags(packages: Path) -> list[str]:
         "openvino": "openvino/libs/libopenvino_c.so.*",
         "python": "pytriton/tritonserver/backends/python/libtriton_python.so",
     }
-    return [
-        f"--backend-config={name},library={next(packages.glob(pattern))}"
-        for name, pattern in patterns.items()
-    ]
+    return [f"--backend-config={name},library={next(packages.glob(pattern))}" for name, pattern in patterns.items()]
 
 
 def free_port() -> int:
@@ -163,10 +158,7 @@ def wait_until_ready(running: Running) -> None:
     """Return when the server answers; fail with its log where it does not."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and running.process.poll() is None:
-        with (
-            contextlib.suppress(InferenceServerException),
-            grpc.InferenceServerClient(running.address) as client,
-        ):
+        with contextlib.suppress(InferenceServerException), grpc.InferenceServerClient(running.address) as client:
             if client.is_server_ready(client_timeout=5):
                 return
         time.sleep(0.1)
@@ -188,8 +180,7 @@ def write_model(folder: Path, config: str, *files: Path) -> Path:
 def tensors(side: str, **named: str) -> str:
     """`input` or `output` fields from name="TYPE dims"."""
     return "\n".join(
-        f'{side} {{ name: "{name}" data_type: TYPE_{kind.replace(" ", " dims: ", 1)} }}'
-        for name, kind in named.items()
+        f'{side} {{ name: "{name}" data_type: TYPE_{kind.replace(" ", " dims: ", 1)} }}' for name, kind in named.items()
     )
 
 
@@ -241,9 +232,7 @@ DECODE_IO = tensors("input", image="STRING [1]") + tensors("output", pixels="FP3
 TOKENIZE_IO = tensors("input", text="STRING [1]") + tensors(
     "output", input_ids="INT64 [-1]", attention_mask="INT64 [-1]"
 )
-TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors(
-    "output", label="STRING [2]", score="FP32 [2]"
-)
+TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors("output", label="STRING [2]", score="FP32 [2]")
 POOL_IO = tensors("input", last_hidden_state="FP32 [-1, 4]", attention_mask="INT64 [-1]") + tensors(
     "output", embedding="FP32 [4]"
 )
@@ -276,9 +265,7 @@ def write_steps(root: Path) -> None:
     (version.parent / "labels.txt").write_text("a\nb\nc\n")
     files = {"tokenizer": "tokenizer.json"}
     lengths = {"max_length": "8", "buckets": "4,6"}
-    write_tokenizer(
-        step(root / "tokenize", "tokenize", TOKENIZE_IO, **files, **lengths) / "tokenizer.json"
-    )
+    write_tokenizer(step(root / "tokenize", "tokenize", TOKENIZE_IO, **files, **lengths) / "tokenizer.json")
     step(root / "mean_pool", "mean_pool", POOL_IO, dimension="4")
 
 
@@ -300,9 +287,7 @@ def write_networks(root: Path) -> None:
         [helper.make_node("Neg", ["x"], ["minus"]), helper.make_node("Add", ["x", "x"], ["twice"])],
         [("x", TensorProto.FLOAT, ["n", "t"])],
         [("minus", TensorProto.FLOAT, ["n", "t"]), ("twice", TensorProto.FLOAT, ["n", "t"])],
-        size
-        + tensors("input", x="FP32 [-1]")
-        + tensors("output", minus="FP32 [-1]", twice="FP32 [-1]"),
+        size + tensors("input", x="FP32 [-1]") + tensors("output", minus="FP32 [-1]", twice="FP32 [-1]"),
     )
     strings = size + through("STRING [1]")
     identity(root / "strings", TensorProto.STRING, ["n", 1], strings)
@@ -350,9 +335,7 @@ def write_pipeline(root: Path) -> None:
         maps = [f'input_map {{ key: "{name}" value: "{name}" }}' for name in taken]
         maps += [f'output_map {{ key: "{name}" value: "{name}" }}' for name in given]
         steps += f'step {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }}\n'
-    io_fields = tensors("input", image="STRING [1]") + tensors(
-        "output", label="STRING [2]", score="FP32 [2]"
-    )
+    io_fields = tensors("input", image="STRING [1]") + tensors("output", label="STRING [2]", score="FP32 [2]")
     config = f'platform: "ensemble"\nmax_batch_size: {BATCH}\n{io_fields}\n'
     write_model(root / "pipeline", config + f"ensemble_scheduling {{ {steps} }}")
 
@@ -390,9 +373,7 @@ REFUSALS = {
 
 
 @pytest.fixture(scope="module", params=["python", "native"])
-def triton(
-    request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A Triton with every model of this file, networks served by the stand-in and by the native backend."""
     root = tmp_path_factory.mktemp("repository")
     for write in (write_steps, write_networks, write_pipeline, write_refused):
@@ -413,9 +394,7 @@ def client(triton: Running) -> Iterator[grpc.InferenceServerClient]:
 Client = grpc.InferenceServerClient
 
 
-def ask(
-    client: Client, model: str, wanted: list[str] | None = None, **arrays: np.ndarray
-) -> dict[str, np.ndarray]:
+def ask(client: Client, model: str, wanted: list[str] | None = None, **arrays: np.ndarray) -> dict[str, np.ndarray]:
     """One request; its outputs by name."""
     inputs = []
     for name, array in arrays.items():
@@ -531,9 +510,7 @@ def test_batch_gives_what_its_items_give(client: Client, model: str) -> None:
     """A request of three items answers as three requests of one."""
     good = CASES[model][0]
     alone = ask(client, model, **good)
-    batch = ask(
-        client, model, **{name: np.repeat(array, 3, axis=0) for name, array in good.items()}
-    )
+    batch = ask(client, model, **{name: np.repeat(array, 3, axis=0) for name, array in good.items()})
     for name, array in alone.items():
         assert batch[name].tolist() == array.tolist() * 3
 
@@ -544,9 +521,7 @@ def test_batch_gives_what_its_items_give(client: Client, model: str) -> None:
 def test_models_run_from_their_sources(triton: Running, client: Client) -> None:
     """A stub neither runs a compiled file that lies next to a model's source nor writes one."""
     assert client.is_model_ready("top_k")
-    assert [file.parent.parent.parent.name for file in triton.repository.rglob("*.pyc")] == [
-        "top_k"
-    ]
+    assert [file.parent.parent.parent.name for file in triton.repository.rglob("*.pyc")] == ["top_k"]
 
 
 def test_decode_image_gives_the_pixels(client: Client) -> None:
@@ -622,12 +597,7 @@ def test_tokenize_pads_each_request_to_its_own_bucket(client: Client) -> None:
 def test_mean_pool_refuses_a_mask_of_another_length(client: Client) -> None:
     """Both lengths are free in the configuration; they must agree."""
     with pytest.raises(InferenceServerException, match=r"found shape \[1, 3\], wanted \[1, 2\]"):
-        ask(
-            client,
-            "mean_pool",
-            last_hidden_state=HIDDEN,
-            attention_mask=np.ones((1, 3), np.int64),
-        )
+        ask(client, "mean_pool", last_hidden_state=HIDDEN, attention_mask=np.ones((1, 3), np.int64))
 
 
 # The stand-in for the onnxruntime backend ------------------------------------------------------
@@ -689,9 +659,7 @@ def test_reshape_of_the_configuration(client: Client) -> None:
         (np.zeros((BATCH + 1, 2), np.float32), "batch"),
     ],
 )
-def test_wrong_dtype_shape_and_batch_are_refused(
-    client: Client, array: np.ndarray, message: str
-) -> None:
+def test_wrong_dtype_shape_and_batch_are_refused(client: Client, array: np.ndarray, message: str) -> None:
     """What the configuration rules out gets an error that names it."""
     with pytest.raises(InferenceServerException, match=message):
         ask(client, "fixed", x=array)

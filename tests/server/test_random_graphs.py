@@ -100,8 +100,10 @@ def loss_of(network: Network, found: list[tuple[int, Any]]) -> str:
     wanted = [network.answers[number] for number, _ in found]
     if any(a.shape != b.shape for (_, a), b in zip(found, wanted, strict=True)):
         return f"{network.name}: answers of another shape"
-    a, b = (np.concatenate([np.ravel(each).astype(float) for each in side]) for side in
-            ([answer for _, answer in found], wanted))  # fmt: skip
+    a, b = (
+        np.concatenate([np.ravel(each).astype(float) for each in side])
+        for side in ([answer for _, answer in found], wanted)
+    )
     drop = float(((a - b) ** 2).mean() / (b.var() or 1.0))
     return f"{network.name}: R2 falls by {drop:.4f}" if drop > Quality().max_drop else ""
 

@@ -34,9 +34,7 @@ def _alike(word: str, wanted: str) -> bool:
     return word == wanted
 
 
-def test_the_readmes_python_runs_and_prints_what_it_shows(
-    digits_server: Endpoint, project: Path
-) -> None:
+def test_the_readmes_python_runs_and_prints_what_it_shows(digits_server: Endpoint, project: Path) -> None:
     """Each block runs from the project's folder; its prints say what the comments behind them do."""
     blocks = python_blocks(project / "README.md")
     assert blocks
@@ -45,11 +43,7 @@ def test_the_readmes_python_runs_and_prints_what_it_shows(
         assert ADDRESS in block
         program = block.replace(ADDRESS, digits_server.grpc)
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            timeout=120,
+            [sys.executable, "-W", "error", "-c", program], cwd=project, capture_output=True, text=True, timeout=120
         )
         assert (done.returncode, done.stderr) == (0, ""), block
         printed = done.stdout.splitlines()

@@ -134,10 +134,7 @@ class Shifts(Load):
         """Answers from now on, once there are some."""
         known = self.kinds.copy()
         eventually(
-            lambda: (
-                self.kinds.total() > known.total() + count or (self.failures and not self._may_fail)
-            ),
-            "answers",
+            lambda: self.kinds.total() > known.total() + count or (self.failures and not self._may_fail), "answers"
         )
         assert self._may_fail or self.failures[:3] == []
         return self.kinds - known
@@ -212,9 +209,7 @@ def test_a_slow_candidate_goes_back(place: Project) -> None:
 def test_a_candidate_that_fails_goes_back(place: Project) -> None:
     """Its errors are its callers', and few: it is gone after some requests."""
     # Once it has been checked.
-    place.write(
-        "CALLS.append(0)\nif len(CALLS) > 100: raise RuntimeError('no')\ny = x + 2\n\nCALLS = []\n"
-    )
+    place.write("CALLS.append(0)\nif len(CALLS) > 100: raise RuntimeError('no')\ny = x + 2\n\nCALLS = []\n")
     with Shifts(place, may_fail=True) as load:
         with pytest.raises(ReleaseAborted, match=r"errors>0\.1%|more errors"):
             release(place.root, "shift", terms("errors>0.1%", 20.0, 100.0, requests=10_000))
@@ -256,9 +251,7 @@ def test_copies_are_compared_before_any_caller_is_sent(place: Project) -> None:
         ("y = = x", BuildError),
     ],
 )
-def test_what_is_wrong_from_the_start_gets_no_request(
-    place: Project, body: str, error: type[TritonkitError]
-) -> None:
+def test_what_is_wrong_from_the_start_gets_no_request(place: Project, body: str, error: type[TritonkitError]) -> None:
     """It answers with nonsense, does not load, or is not even built."""
     place.write(body)
     with Shifts(place) as load, pytest.raises(error):
@@ -300,9 +293,22 @@ def test_ctrl_c_while_it_is_loaded_changes_nothing(place: Project) -> None:
     """All of it is done, and can be taken back."""
     place.write("y = x + 2")
     command = [
-        sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "0.5s", "--requests", "20", "--steps",
-        "50,100", "--abort-if", "", "--root", str(place.root),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tritonkit",
+        "release",
+        "shift",
+        "--hold",
+        "0.5s",
+        "--requests",
+        "20",
+        "--steps",
+        "50,100",
+        "--abort-if",
+        "",
+        "--root",
+        str(place.root),
+    ]
     place.said.clear()
     with Shifts(place) as load:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -369,9 +375,7 @@ def test_one_at_a_time(place: Project) -> None:
 def test_a_command_that_is_killed_leaves_nothing(place: Project) -> None:
     """All requests go to the replicas again, and the candidate ends."""
     place.write("y = x + 2")
-    command = [
-        sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "1h", "--root", str(place.root),
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "tritonkit", "release", "shift", "--hold", "1h", "--root", str(place.root)]
     with Shifts(place) as load:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             eventually(lambda: load.kinds[2.0] > 5, "answers of the candidate")
@@ -400,6 +404,4 @@ def test_commands_say_what_they_did(place: Project) -> None:
         assert f"taken back {facts['changes'][0]}" in undone.stdout, undone.stderr
     assert load.failures == []
     assert "no release of it" in failed(tritonkit("rollback", "shift", *root), 2)
-    assert "without --shadow" in failed(
-        tritonkit("release", "shift", "--abort-if", "differ>1%", *root), 2
-    )
+    assert "without --shadow" in failed(tritonkit("release", "shift", "--abort-if", "differ>1%", *root), 2)

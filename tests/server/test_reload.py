@@ -50,13 +50,12 @@ def always(digit: int) -> bytes:
         helper.make_node("Add", ["column", "favor"], ["logits"]),
     ]
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 1, 8, 8])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
-    )  # fmt: skip
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10
-    ).SerializeToString()
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
 
 
 class Project:
@@ -108,9 +107,7 @@ def test_no_request_fails_while_versions_change(published: Project, endpoint: En
             for digit in (1, 2):
                 time.sleep(2)
                 published.publish(digit)
-                done = tritonkit(
-                    "reload", "constant", "--address", endpoint.grpc, "--json", cwd=published.root
-                )
+                done = tritonkit("reload", "constant", "--address", endpoint.grpc, "--json", cwd=published.root)
                 assert done.returncode == 0, done.stderr
                 # The command has returned: from now on the new version answers.
                 assert call() == str(digit)
@@ -132,9 +129,7 @@ def test_an_ensemble_brings_its_parts(published: Project, endpoint: Endpoint) ->
         again = reload_models(client)
         assert {model.changed for model in again} == {False}
         assert len(again) == 4
-        (published.folder / "model.yaml").write_text(
-            MODEL.replace("{max_batch_size: 8}", "{max_batch_size: 4}")
-        )
+        (published.folder / "model.yaml").write_text(MODEL.replace("{max_batch_size: 8}", "{max_batch_size: 4}"))
         build_repository(published.root, ("constant",))
         done = {model.model: model for model in reload_models(client, ["constant"])}
         assert (done["constant_network"].before, done["constant_network"].now) == (("2",), ("2",))
@@ -144,9 +139,7 @@ def test_an_ensemble_brings_its_parts(published: Project, endpoint: Endpoint) ->
         assert "constant_network" in caught.value.wanted
 
 
-def test_a_version_that_does_not_load_leaves_the_old_one(
-    published: Project, endpoint: Endpoint
-) -> None:
+def test_a_version_that_does_not_load_leaves_the_old_one(published: Project, endpoint: Endpoint) -> None:
     """The command ends with Triton's reason and exit code 5, and the former version answers on."""
     repository = published.root / "model_repository"
     (repository / "constant_network" / "2").mkdir()
@@ -166,8 +159,11 @@ def test_json_names_versions_and_seconds(published: Project, endpoint: Endpoint)
     facts = json.loads(done.stdout)
     assert facts["address"] == endpoint.grpc
     assert {entry["model"] for entry in facts["models"]} == {
-        "constant", "constant_decode_image", "constant_network", "constant_top_k",
-    }  # fmt: skip
+        "constant",
+        "constant_decode_image",
+        "constant_network",
+        "constant_top_k",
+    }
     assert all(entry["before"] == entry["now"] == ["1"] for entry in facts["models"])
 
 
@@ -185,18 +181,14 @@ def test_several_servers_are_reloaded(published: Project, endpoint: Endpoint) ->
 
 def test_a_server_in_memory_loads_what_it_has() -> None:
     """Programs that reload can be tested without Triton: a known model loads, another is not found."""
-    double = FakeModel(
-        {"x": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["x"] * 2}
-    )
+    double = FakeModel({"x": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["x"] * 2})
     with Client(transport=MemoryTransport({"double": double})) as client:
         client.load("double", timeout_s=1)
         with pytest.raises(ModelNotFound):
             client.load("triple")
 
 
-def test_a_version_that_fails_its_gate_leaves_the_old_one_answering(
-    published: Project, endpoint: Endpoint
-) -> None:
+def test_a_version_that_fails_its_gate_leaves_the_old_one_answering(published: Project, endpoint: Endpoint) -> None:
     """The build ends with exit code 3 and the figures; a reload finds nothing new, and the old version
     answers on."""
     spec = published.folder / "model.yaml"

@@ -59,9 +59,7 @@ def as_before(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_tritonclient_calls(
-    client: httpclient.InferenceServerClient, binary: bool, compression: str | None
-) -> None:
+def test_tritonclient_calls(client: httpclient.InferenceServerClient, binary: bool, compression: str | None) -> None:
     """Numbers as JSON and as binary data, both ways; Triton may pack its answer."""
     given = httpclient.InferInput("x", VALUES.shape, "FP32")
     given.set_data_from_numpy(VALUES, binary_data=binary)
@@ -98,9 +96,7 @@ def test_tritonclient_asks(client: httpclient.InferenceServerClient) -> None:
     assert len(client.get_inference_statistics()["model_stats"]) == 2
 
 
-def test_tritonclient_changes_nothing(
-    client: httpclient.InferenceServerClient, endpoint: Endpoint
-) -> None:
+def test_tritonclient_changes_nothing(client: httpclient.InferenceServerClient, endpoint: Endpoint) -> None:
     """Not even with the right key: what changes the server has no proxy here."""
     headers = {"admin-key": endpoint.admin_key}
     for call in (
@@ -140,9 +136,7 @@ def test_what_ended_the_server_is_refused(proxy: Proxy, endpoint: Endpoint) -> N
     pid = endpoint.pid
     answer = proxy.infer(b"[" * 150_000, model="wide")
     assert answer.status == 400
-    answer = proxy.send(
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 600_000 + b"0\r\n\r\n"
-    )
+    answer = proxy.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n[\r\n" * 600_000 + b"0\r\n\r\n")
     assert answer.status == 400
     as_before(proxy)
     assert endpoint.pid == pid

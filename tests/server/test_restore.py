@@ -17,12 +17,7 @@ from tests.server.steady import steady
 from tests.server.test_reload import Project
 from tritonkit.client import Client
 from tritonkit.operate.store import back_up, open_store, restore
-from tritonkit.operate.store.keys import (
-    new_encryption_key,
-    new_signing_key,
-    read_encryption_key,
-    read_signing_key,
-)
+from tritonkit.operate.store.keys import new_encryption_key, new_signing_key, read_encryption_key, read_signing_key
 from tritonkit.operate.store.signature import sign
 from tritonkit.serve import serve
 
@@ -47,9 +42,7 @@ def other(tmp_path: Path, project: Path) -> Project:
     return made
 
 
-def test_no_request_fails_while_backups_are_restored(
-    published: Project, other: Project, tmp_path: Path
-) -> None:
+def test_no_request_fails_while_backups_are_restored(published: Project, other: Project, tmp_path: Path) -> None:
     """An earlier version, then another network under a version number that is being served: once `reload` has
     returned, what was restored answers; a signature beside the models is no model."""
     repository, store = published.root / "model_repository", open_store(str(tmp_path / "store"))
@@ -95,32 +88,36 @@ def test_served_from_memory(published: Project, tmp_path: Path) -> None:
         done = tritonkit("restore", store.url, "--repository", str(place), "--memory-only")
         assert done.returncode == 0, done.stderr
         ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
-        with (
-            serve(place, **ports, root=published.root) as endpoint,
-            Client(endpoint.grpc) as client,
-        ):
+        with serve(place, **ports, root=published.root) as endpoint, Client(endpoint.grpc) as client:
             answer = client.model("constant").predict(image=published.image)["label"][0, 0]
             assert answer == b"0"
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGHUP, signal.SIGKILL])
-def test_a_backup_is_served_from_memory(
-    published: Project, tmp_path: Path, ended_by: signal.Signals
-) -> None:
+def test_a_backup_is_served_from_memory(published: Project, tmp_path: Path, ended_by: signal.Signals) -> None:
     """Decrypted there alone, it answers; at the end, whatever ends it, nothing is left there, or not for long."""
     new_encryption_key(tmp_path / "key")
     store = open_store(str(tmp_path / "store"))
     back_up(published.root / "model_repository", store, key=read_encryption_key(tmp_path / "key"))
     with TemporaryDirectory(dir="/dev/shm") as memory, ExitStack() as ended:
         words = (
-            "serve", "--from-backup", store.url, "--encryption-key", str(tmp_path / "key"), "--memory", memory,
-            "--root", str(published.root), "--grpc-port", "0", "--metrics-port", "0",
-        )  # fmt: skip
+            "serve",
+            "--from-backup",
+            store.url,
+            "--encryption-key",
+            str(tmp_path / "key"),
+            "--memory",
+            memory,
+            "--root",
+            str(published.root),
+            "--grpc-port",
+            "0",
+            "--metrics-port",
+            "0",
+        )
 
         def start() -> tuple[subprocess.Popen[str], str]:
-            server = subprocess.Popen(
-                [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True
-            )
+            server = subprocess.Popen([sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True)
             ended.callback(server.kill)
             assert server.stdout is not None
             return server, server.stdout.readline().split()[-1]

@@ -23,14 +23,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.server.models import (
-    VECTOR,
-    ModelText,
-    await_begun,
-    ensemble,
-    noting,
-    write_repository,
-)
+from tests.server.models import VECTOR, ModelText, await_begun, ensemble, noting, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerDied, ServerStartError, UsageError
@@ -94,22 +87,16 @@ TEXT_ENSEMBLE = (
 EVERY_KIND = {
     "cached": ModelText(PYTHON + VECTOR + ZEROS + "response_cache { enable: true }\n"),
     "limited": ModelText(
-        PYTHON + VECTOR + ZEROS + 'instance_group { count: 1 kind: KIND_CPU rate_limiter { resources'
+        PYTHON + VECTOR + ZEROS + "instance_group { count: 1 kind: KIND_CPU rate_limiter { resources"
         ' { name: "R" count: 1 } } }\n'
     ),
-    "hello": ModelText(
-        PYTHON + TEXT + SAMPLE, ONLY_HELLO, {"warmup/text": struct.pack("<I", 5) + b"hello"}
-    ),
+    "hello": ModelText(PYTHON + TEXT + SAMPLE, ONLY_HELLO, {"warmup/text": struct.pack("<I", 5) + b"hello"}),
     "greeting": ModelText(TEXT_ENSEMBLE, None),
     "unknown_text": ModelText(PYTHON + TEXT, ONLY_HELLO),
-    "stream": ModelText(
-        PYTHON + VECTOR + ZEROS + "model_transaction_policy { decoupled: true }\n", STREAM
-    ),
-    "sequence": ModelText(
-        PYTHON + VECTOR.replace("4\n", "1\n", 1) + ZEROS + "sequence_batching { direct { } }\n"
-    ),
+    "stream": ModelText(PYTHON + VECTOR + ZEROS + "model_transaction_policy { decoupled: true }\n", STREAM),
+    "sequence": ModelText(PYTHON + VECTOR.replace("4\n", "1\n", 1) + ZEROS + "sequence_batching { direct { } }\n"),
     "unasked": ModelText(PYTHON + VECTOR, "class TritonPythonModel:\n    pass\n"),
-}  # fmt: skip
+}
 
 
 class Events(list[ServeEvent]):
@@ -195,9 +182,8 @@ def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> N
 def test_a_subset_brings_what_its_ensemble_needs(write_server_models: Any) -> None:
     """Naming an ensemble serves its parts, and nothing else."""
     repository = write_server_models(
-        first=ModelText(), second=ModelText(), other=ModelText(code="broken("),
-        both=ensemble("first", "second"),
-    )  # fmt: skip
+        first=ModelText(), second=ModelText(), other=ModelText(code="broken("), both=ensemble("first", "second")
+    )
     with serve(repository, models=["both"], **FREE, finalize_timeout_s=0) as endpoint:
         assert endpoint.models == ("first", "second", "both")
         assert struct.unpack("<4f", ask(endpoint.grpc, "both")) == (0, 1, 2, 3)
@@ -237,9 +223,7 @@ def test_a_required_model_that_does_not_load_is_named(write_server_models: Any) 
     """The error names the model at fault, its reason and its line; the ensemble is only mentioned, the
     healthy one not at all."""
     repository = write_server_models(
-        good=ModelText(),
-        bad=ModelText(code="import no_such_module\n"),
-        both=ensemble("good", "bad"),
+        good=ModelText(), bad=ModelText(code="import no_such_module\n"), both=ensemble("good", "bad")
     )
     with pytest.raises(ServerStartError) as caught, serve(repository, **FREE, require=["all"]):
         pass
@@ -259,9 +243,7 @@ def test_a_first_request_that_fails_is_named(write_server_models: Any) -> None:
     once = code.replace("    def execute", "    asked = 0\n    def execute").replace(
         '!= b"other"', '!= b"hello" or self.__class__.asked'
     )
-    once = once.replace(
-        "            size =", "            self.__class__.asked = 1\n            size ="
-    )
+    once = once.replace("            size =", "            self.__class__.asked = 1\n            size =")
     repository = write_server_models(once=ModelText(PYTHON + TEXT + SAMPLE, once, sample))
     with pytest.raises(ServerStartError, match=r"model once.*first request") as caught:
         Server(repository, **FREE, require=["once"]).start()
@@ -291,22 +273,24 @@ DYING_MODELS = {
 """Python of models that ends the server, ends its own process, or raises."""
 
 
-def test_one_bad_model_does_not_keep_the_others_from_being_served(
-    write_server_models: Any,
-) -> None:
+def test_one_bad_model_does_not_keep_the_others_from_being_served(write_server_models: Any) -> None:
     """A model that cannot be read, one that raises, one that ends the whole server as it loads, an ensemble of it:
     each is named with its reason, also by `tritonkit models`. One whose warm-up fails is served without it."""
     events = Events()
     begin = "import os\nclass TritonPythonModel:\n"
     several = ZEROS.replace("batch_size: 1", "batch_size: 4")
     repository = write_server_models(
-        good=ModelText(), over=ensemble("good"), unreadable=ModelText("nonsense: 3"),
-        no_file=ModelText(code=None), over_killer=ensemble("killer"),
+        good=ModelText(),
+        over=ensemble("good"),
+        unreadable=ModelText("nonsense: 3"),
+        no_file=ModelText(code=None),
+        over_killer=ensemble("killer"),
         killer=ModelText(code=begin + DYING_MODELS["load"]),
         raises=ModelText(code=begin + DYING_MODELS["raises"]),
         cold=ModelText(PYTHON + VECTOR + several, begin + DYING_MODELS["warm_up"]),
-        zeros=ModelText(PYTHON + VECTOR + ZEROS, ONLY_HELLO), caller=ModelText(code=CALLER),
-    )  # fmt: skip
+        zeros=ModelText(PYTHON + VECTOR + ZEROS, ONLY_HELLO),
+        caller=ModelText(code=CALLER),
+    )
     with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
         assert set(endpoint.models) == {"good", "over", "cold", "zeros", "caller"}
         with Client(endpoint.grpc) as client:
@@ -317,8 +301,9 @@ def test_one_bad_model_does_not_keep_the_others_from_being_served(
         assert caught.value.todo.startswith("name killer in `calls` of the model")
         assert struct.unpack("<4f", ask(endpoint.grpc, "over")) == (0, 1, 2, 3)
         assert list(map(str.strip, endpoint.failed["raises"].split(":", 1))) == [
-            "Internal", "ValueError: no weights here",
-        ]  # fmt: skip
+            "Internal",
+            "ValueError: no weights here",
+        ]
         assert "nonsense" in endpoint.failed["unreadable"]
         assert "has no such file" in endpoint.failed["no_file"]
         assert endpoint.failed["killer"].startswith("it was ended by SIGKILL while it loaded")
@@ -357,8 +342,7 @@ def test_a_dead_stub_is_noticed_and_answers_again(write_server_models: Any) -> N
     through the ensemble."""
     events = Events()
     repository = write_server_models(
-        pair=ModelText(PYTHON + VECTOR + "instance_group { count: 2 kind: KIND_CPU }\n"),
-        over=ensemble("pair"),
+        pair=ModelText(PYTHON + VECTOR + "instance_group { count: 2 kind: KIND_CPU }\n"), over=ensemble("pair")
     )
     with serve(repository, **FREE, on_event=events, finalize_timeout_s=0) as endpoint:
         traces = Traces(endpoint.pid)
@@ -380,8 +364,7 @@ def test_a_model_that_keeps_dying_is_given_up(write_server_models: Any, tmp_path
     may = tmp_path / "may"
     code = (ModelText().code or "") + DYING.replace("MAY", str(may))
     code = code.replace(
-        "        return answers",
-        "        threading.Thread(target=die).start()\n        return answers",
+        "        return answers", "        threading.Thread(target=die).start()\n        return answers"
     )
     events = Events()
     fatal = ModelText(PYTHON + VECTOR + ZEROS, code)
@@ -437,17 +420,12 @@ def test_a_server_that_dies_comes_back(echo: Path) -> None:
         assert server.endpoint.pid != endpoint.pid
         assert server.poll()
         assert traces.left() == 0
-        body = urllib.request.urlopen(
-            f"http://{endpoint.metrics}/metrics", timeout=PATIENCE_S
-        ).read()
+        body = urllib.request.urlopen(f"http://{endpoint.metrics}/metrics", timeout=PATIENCE_S).read()
         assert b"nv_inference_request_success" in body
         # What watches over stubs watches over those of the new process.
         os.kill(Traces(server.endpoint.pid).stubs[0], signal.SIGKILL)
         eventually(lambda: events.of("stub_back"))
-    assert [e.kind for e in events if e.kind.startswith("server_")] == [
-        "server_died",
-        "server_back",
-    ]
+    assert [e.kind for e in events if e.kind.startswith("server_")] == ["server_died", "server_back"]
 
 
 def test_a_server_that_keeps_dying_comes_back_each_time(echo: Path) -> None:
@@ -461,9 +439,7 @@ def test_a_server_that_keeps_dying_comes_back_each_time(echo: Path) -> None:
         assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == (0, 1, 2, 3)
 
 
-def test_a_server_comes_back_with_what_was_loaded_since(
-    write_server_models: Any, tmp_path: Path
-) -> None:
+def test_a_server_comes_back_with_what_was_loaded_since(write_server_models: Any, tmp_path: Path) -> None:
     """A model got other tensors and lost its sample, another one was added: after the death of a stub and after
     kill -9 of tritonserver it is what the repository has now that answers, at the first try."""
     sample = (
@@ -594,10 +570,7 @@ def test_what_is_left_of_a_run_that_was_killed_whole_goes_at_the_next_start(echo
 
 def test_ctrl_c_drains(write_server_models: Any, begun: Path) -> None:
     """SIGINT while a request is in flight: it is answered, the exit code is 0, nothing is left."""
-    with (
-        program(write_server_models(echo=noting(begun))) as (process, address, traces),
-        ThreadPoolExecutor() as pool,
-    ):
+    with program(write_server_models(echo=noting(begun))) as (process, address, traces), ThreadPoolExecutor() as pool:
         answer = pool.submit(ask, address, "echo", 1.5)
         await_begun(begun)
         process.send_signal(signal.SIGINT)
@@ -609,17 +582,16 @@ def test_ctrl_c_drains(write_server_models: Any, begun: Path) -> None:
 def nested(write_server_models: Any, begun: Path) -> Path:
     """Two ensembles, one of which calls the other: `whole` takes its time in both of its parts."""
     return write_server_models(
-        first=noting(begun, instances=6), second=ModelText(), inner=ensemble("first", "second"),
+        first=noting(begun, instances=6),
+        second=ModelText(),
+        inner=ensemble("first", "second"),
         whole=ensemble("inner", "second"),
-    )  # fmt: skip
+    )
 
 
 def test_ctrl_c_lets_ensembles_finish(write_server_models: Any, begun: Path) -> None:
     """SIGINT while requests are at the first steps of ensembles: the later steps still answer them."""
-    with (
-        program(nested(write_server_models, begun)) as (process, address, traces),
-        ThreadPoolExecutor(6) as pool,
-    ):
+    with program(nested(write_server_models, begun)) as (process, address, traces), ThreadPoolExecutor(6) as pool:
         answers = [pool.submit(ask, address, name, 0.5) for name in ("inner", "whole") * 3]
         await_begun(begun, 6)
         process.send_signal(signal.SIGINT)
@@ -643,10 +615,7 @@ def test_stop_lets_ensembles_finish(write_server_models: Any, begun: Path) -> No
 
 def test_a_second_ctrl_c_does_not_wait(write_server_models: Any, begun: Path) -> None:
     """Two SIGINT end a server whose model takes a minute, and nothing is left."""
-    with (
-        program(write_server_models(echo=noting(begun))) as (process, address, traces),
-        ThreadPoolExecutor() as pool,
-    ):
+    with program(write_server_models(echo=noting(begun))) as (process, address, traces), ThreadPoolExecutor() as pool:
         answer = pool.submit(ask, address, "echo", 60)
         await_begun(begun)
         process.send_signal(signal.SIGINT)
@@ -671,9 +640,7 @@ def test_two_servers_do_not_disturb_each_other(echo: Path) -> None:
 def test_models_can_finalize(write_server_models: Any, tmp_path: Path) -> None:
     """Stopping lets each model run its `finalize`."""
     note = tmp_path / "finalized"
-    code = (
-        ModelText().code or ""
-    ) + f"\n    def finalize(self):\n        open({str(note)!r}, 'w')\n"
+    code = (ModelText().code or "") + f"\n    def finalize(self):\n        open({str(note)!r}, 'w')\n"
     with serve(write_server_models(polite=ModelText(code=code)), **FREE):
         pass
     assert note.exists()

@@ -49,19 +49,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`wide` waits as many seconds as its first value says; `text` copies bytes."""
     return write_repository(
         tmp_path_factory.mktemp("shared") / "model_repository",
-        {
-            "wide": ModelText(f'backend: "python"\n{WIDE}'),
-            "text": ModelText(f'backend: "python"\n{TEXT}', code=COPY),
-        },
+        {"wide": ModelText(f'backend: "python"\n{WIDE}'), "text": ModelText(f'backend: "python"\n{TEXT}', code=COPY)},
     )
 
 
 @pytest.fixture(scope="module")
 def server(repository: Path, project: Path) -> Iterator[Endpoint]:
     """Triton, serving both."""
-    with serve(
-        repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True
-    ) as endpoint:
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True) as endpoint:
         yield endpoint
 
 
@@ -91,10 +86,7 @@ def registered(server: Endpoint) -> set[str]:
 
 def test_answers_are_the_same_and_the_server_forgets(server: Endpoint) -> None:
     """Both ways give the same arrays; after closing, Triton has no region and they stay readable."""
-    with (
-        Client(server.grpc) as plain,
-        Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client,
-    ):
+    with Client(server.grpc) as plain, Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client:
         for given in (rows(1), rows(2, 3), np.asfortranarray(rows(4, 5)), rows(6).astype(">f4")):
             reply = client.model("wide").predict(x=given)
             np.testing.assert_array_equal(reply["y"], plain.model("wide").predict(x=given)["y"])
@@ -107,9 +99,7 @@ def test_answers_are_the_same_and_the_server_forgets(server: Endpoint) -> None:
 
 def test_a_call_given_up_harms_no_other(server: Endpoint) -> None:
     """The model writes its answer long after the caller left, and into nobody's arrays."""
-    with Client(
-        server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS, retry=None
-    ) as client:
+    with Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS, retry=None) as client:
         wide = client.model("wide")
         wide.predict(x=rows(1))
         slow = rows(1000)
@@ -138,9 +128,7 @@ def test_tasks_share_regions(server: Endpoint) -> None:
     """Tasks of one client get their own answers, and closing it makes Triton forget."""
 
     async def run() -> list[float]:
-        async with AsyncClient(
-            server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS
-        ) as client:
+        async with AsyncClient(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client:
             wide = await client.model("wide")
             calls = [wide.predict(x=rows(number)) for number in range(40)]
             return [float(reply["y"][0, 1]) for reply in await asyncio.gather(*calls)]
@@ -163,9 +151,7 @@ time.sleep(60)
 def test_a_killed_client_leaves_nothing(server: Endpoint) -> None:
     """`kill -9` leaves no file; the next client on the machine lets Triton forget its regions."""
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, server.grpc, server.admin_key],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", KILLED, server.grpc, server.admin_key], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -180,9 +166,7 @@ def test_a_killed_client_leaves_nothing(server: Endpoint) -> None:
 
 def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) -> None:
     """A call after Triton died and was started again succeeds; answers from before stay right."""
-    with serve(
-        repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True
-    ) as endpoint:
+    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project, shared_memory_api=True) as endpoint:
         client = Client(endpoint.grpc, admin_key=endpoint.admin_key, shared_memory=ALWAYS)
         held = client.model("wide").predict(x=rows(7))["y"]
         os.kill(endpoint.pid, signal.SIGKILL)
@@ -199,9 +183,7 @@ def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) ->
 
 
 @pytest.mark.parametrize("key", ["", "the run's"])
-def test_shared_memory_is_off_unless_it_was_asked_for(
-    repository: Path, project: Path, key: str
-) -> None:
+def test_shared_memory_is_off_unless_it_was_asked_for(repository: Path, project: Path, key: str) -> None:
     """A server by default registers nobody's memory, with its key or without: the client says what to do
     once, and its calls are answered all the same."""
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:

@@ -62,11 +62,7 @@ def test_digits_through_tls_and_key(watched: Watched) -> None:
     with watched.client() as client:
         assert client.model("digits").predict(image=IMAGE)["label"][0, 0] == b"7"
         assert client.is_ready("digits")
-    pixels = {
-        "inputs": [
-            {"name": "pixels", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.0] * 64}
-        ]
-    }
+    pixels = {"inputs": [{"name": "pixels", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": [0.0] * 64}]}
     answer, headers = watched.get("/v2/models/digits_network/infer", json.dumps(pixels).encode())
     assert len(answer["outputs"][0]["data"]) == 10
     assert headers["server-timing"].startswith("upstream;dur=")
@@ -140,10 +136,7 @@ def test_no_call_fails_when_a_replica_is_killed(watched: Watched) -> None:
     with Load(watched) as load:
         os.kill(before, signal.SIGKILL)
         eventually(
-            lambda: (
-                watched.part("replica-0").pid != before
-                and watched.part("replica-0").state == "ready"
-            ),
+            lambda: watched.part("replica-0").pid != before and watched.part("replica-0").state == "ready",
             "another process",
         )
     assert load.failures == []
@@ -172,10 +165,7 @@ def test_the_gateway_is_started_again(watched: Watched) -> None:
     before = watched.part("gateway").pid
     os.kill(before, signal.SIGKILL)
     eventually(
-        lambda: (
-            watched.part("gateway").pid not in (0, before)
-            and watched.part("gateway").state == "ready"
-        ),
+        lambda: watched.part("gateway").pid not in (0, before) and watched.part("gateway").state == "ready",
         "another gateway",
     )
     with watched.client() as client:
@@ -207,10 +197,7 @@ def test_rates_are_shared_where_redis_is(watched: Shared, tmp_path: Path) -> Non
     try:
         eventually(lambda: answers() and redis.client.dbsize(), "a bucket in Redis")
         os.kill(before.pid, signal.SIGKILL)
-        eventually(
-            lambda: watched.part("limiter").pid not in (0, before.pid) and answers(),
-            "another limiter",
-        )
+        eventually(lambda: watched.part("limiter").pid not in (0, before.pid) and answers(), "another limiter")
         redis.client.flushall()
         eventually(lambda: answers() and redis.client.dbsize(), "another bucket in Redis")
     finally:
@@ -229,9 +216,7 @@ def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
             return found
 
     eventually(lambda: len(asked("sum by (instance) (nv_inference_count) > 0")) >= 2, "replicas")
-    eventually(
-        lambda: asked('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway"
-    )
+    eventually(lambda: asked('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway")
     assert asked('envoy_gateway_requests{model="digits",grpc_status="OK"} > 0')
 
 
@@ -244,9 +229,7 @@ def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
     found: dict[str, Any] = {}
 
     def all_there() -> bool:
-        facts = json.loads(
-            tritonkit("dash", "--prometheus", url, "--range", "2min", "--json").stdout
-        )
+        facts = json.loads(tritonkit("dash", "--prometheus", url, "--range", "2min", "--json").stdout)
         found.update(facts["panels"])
         return all(found[name]["lines"] for name in wanted)
 
@@ -255,67 +238,51 @@ def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
     assert found["latency-p99"]["lines"]
 
 
-def test_up_and_down_by_command(
-    shipped_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the background until it is ended, from a backup; a second one is refused; nothing is left."""
     root = tmp_path / "project"
     (root / "models").mkdir(parents=True)
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
     shutil.copytree(shipped_repository, root / "model_repository")
-    up = (
-        "up",
-        "--replicas",
-        "1",
-        "--model",
-        "digits",
-        "--no-prometheus",
-        "--no-redis",
-        "--root",
-        str(root),
-    )
+    up = ("up", "--replicas", "1", "--model", "digits", "--no-prometheus", "--no-redis", "--root", str(root))
     assert "tritonkit certs" in failed(tritonkit(*up), 2)
     assert tritonkit("certs", "--root", str(root)).returncode == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        (root / "deploy" / "gateway" / "gateway.yaml").write_text(
-            f"port: {taken.getsockname()[1]}\n"
-        )
+        (root / "deploy" / "gateway" / "gateway.yaml").write_text(f"port: {taken.getsockname()[1]}\n")
         said = failed(tritonkit(*up), 4)
         assert "it is in use by" in said
         assert "gateway.yaml" in said
     (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
     key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
     store = open_store(str(tmp_path / "store"))
-    back_up(
-        shipped_repository,
-        store,
-        [each.name for each in read_models(shipped_repository, ["digits"])],
-    )
+    back_up(shipped_repository, store, [each.name for each in read_models(shipped_repository, ["digits"])])
     with TemporaryDirectory(dir="/dev/shm") as memory:
         from_backup = ("--from-backup", store.url, "--memory", memory)
         _run_by_command(root, (*up, *from_backup), key, monkeypatch)
         assert list(Path(memory).iterdir()) == []
 
 
-def _run_by_command(
-    root: Path, up: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _run_by_command(root: Path, up: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up, called, and down; no model lies in the project meanwhile, so none is released."""
     done = tritonkit(*up, "--detach", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert {part["name"]: part["state"] for part in facts["parts"]} == {
-        "replica-0": "ready",
-        "gateway": "ready",
-    }
+    assert {part["name"]: part["state"] for part in facts["parts"]} == {"replica-0": "ready", "gateway": "ready"}
     try:
         assert "it runs already" in failed(tritonkit(*up), 4)
         assert not list((root / ".tritonkit").rglob("config.pbtxt"))
         assert "from memory" in failed(tritonkit("release", "digits", "--root", str(root)), 2)
         call = (
-            "call", "digits", "--input", f"image=@{PROJECT / 'models/digits/examples/seven.png'}", "--json",
-            "--address", f"grpcs://{facts['gateway']}", "--ca", str(root / "deploy/gateway/tls/ca.crt"),
-        )  # fmt: skip
+            "call",
+            "digits",
+            "--input",
+            f"image=@{PROJECT / 'models/digits/examples/seven.png'}",
+            "--json",
+            "--address",
+            f"grpcs://{facts['gateway']}",
+            "--ca",
+            str(root / "deploy/gateway/tls/ca.crt"),
+        )
         (root / "me.key").write_text(key)
         called = tritonkit(*call, "--api-key-file", str(root / "me.key"))
         assert json.loads(called.stdout)["outputs"]["label"][0][0] == "7", called.stderr

@@ -83,8 +83,7 @@ def answered(address: str) -> int:
 def again(watched: Watched, name: str, before: int) -> None:
     """Wait until a part runs as another process."""
     eventually(
-        lambda: watched.part(name).pid not in (0, before) and watched.part(name).state == "ready",
-        f"another {name}",
+        lambda: watched.part(name).pid not in (0, before) and watched.part(name).state == "ready", f"another {name}"
     )
 
 
@@ -94,9 +93,7 @@ def test_no_call_fails_when_a_python_process_is_killed(watched: Watched) -> None
     stub = next(each for each in find_stubs(run_prefix()) if each.pid in children(server))
     with Load(watched, echo) as load:
         os.kill(stub.pid, signal.SIGKILL)
-        eventually(
-            lambda: any("stub back" in said for said in watched.said), "the model loaded again"
-        )
+        eventually(lambda: any("stub back" in said for said in watched.said), "the model loaded again")
     assert load.failures == []
     assert watched.part("replica-0").pid == server
 
@@ -149,9 +146,7 @@ def test_a_replica_that_hangs_is_left_out_and_taken_back(watched: Watched) -> No
             os.kill(pid, signal.SIGCONT)
         eventually(lambda: healthy(watched) == 3, "it is taken back")
         known = answered(watched.part("replica-1").address)
-        eventually(
-            lambda: answered(watched.part("replica-1").address) > known + 10, "requests again"
-        )
+        eventually(lambda: answered(watched.part("replica-1").address) > known + 10, "requests again")
     assert load.failures == []
 
 
@@ -243,9 +238,17 @@ def test_three_times_the_capacity(watched: Watched) -> None:
             ended[f"{type(error).__name__}: {error.found}"] += 1
 
     async def story() -> None:
-        async with AsyncClient(
-            f"grpcs://{watched.stack.address}", tls=tls, api_key=watched.key, retry=None, breaker=None, timeout_s=60.0
-        ) as client, asyncio.TaskGroup() as group:  # fmt: skip
+        async with (
+            AsyncClient(
+                f"grpcs://{watched.stack.address}",
+                tls=tls,
+                api_key=watched.key,
+                retry=None,
+                breaker=None,
+                timeout_s=60.0,
+            ) as client,
+            asyncio.TaskGroup() as group,
+        ):
             model = await client.model("echo")
             for number in range(round(3 * per_s * seconds)):
                 group.create_task(call(model))
@@ -304,9 +307,7 @@ def test_connections_whose_callers_vanish(watched: Watched) -> None:
         for _ in range(20):
             plain = socket.create_connection((host, int(port)), 60)
             with context.wrap_socket(plain, server_hostname=host) as caller:
-                caller.sendall(
-                    b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-"
-                )
+                caller.sendall(b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-")
                 gone.append(str(caller.getsockname()[1]))
                 for end in ("--sport", "--dport"):
                     rules.append(["-o", "lo", "-p", "tcp", end, gone[-1], "-j", "DROP"])

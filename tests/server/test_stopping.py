@@ -54,9 +54,7 @@ KINDS = {
 
 @pytest.mark.parametrize("what", KINDS)
 @pytest.mark.parametrize("model", ["one", "both"])
-def test_a_server_that_ends_is_unavailable(
-    stopping: Path, begun: Path, what: str, model: str
-) -> None:
+def test_a_server_that_ends_is_unavailable(stopping: Path, begun: Path, what: str, model: str) -> None:
     """200 calls a second on one connection all the while: each is answered or UNAVAILABLE, in the words that say that
     the server has not begun, and what was in flight is answered."""
     server = Server(stopping, **FREE)

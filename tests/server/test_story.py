@@ -22,18 +22,13 @@ NEW = 40
 @pytest.fixture(scope="module")
 def built(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """The model as `tritonkit build story` makes it."""
-    return build_repository(
-        project, ("story",), out=tmp_path_factory.mktemp("story") / "repository"
-    )
+    return build_repository(project, ("story",), out=tmp_path_factory.mktemp("story") / "repository")
 
 
 @pytest.fixture(scope="module")
 def model(built: Repository) -> Iterator[Any]:
     """The model, served."""
-    with (
-        serve(built.path, grpc_port=0, metrics_port=0) as endpoint,
-        Client(endpoint.grpc) as client,
-    ):
+    with serve(built.path, grpc_port=0, metrics_port=0) as endpoint, Client(endpoint.grpc) as client:
         yield client.model("story")
 
 

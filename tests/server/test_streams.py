@@ -305,10 +305,7 @@ def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
     assert json.loads(reply["seen"].item()) == [asked, "mine"]
     assert reply.request_id == "mine"
     reply = model.predict(x=[[0.25, 2.0, 1.0], [3.0, 0.0, 1.0]], classification={"score": 2})
-    assert reply["score"].tolist() == [
-        [b"2.000000:1:bee", b"1.000000:2:cat"],
-        [b"3.000000:0:ant", b"1.000000:2:cat"],
-    ]
+    assert reply["score"].tolist() == [[b"2.000000:1:bee", b"1.000000:2:cat"], [b"3.000000:0:ant", b"1.000000:2:cat"]]
     assert reply["seen"].shape == (2, 1)
     done = tritonkit_here(
         *("call", "shows", "--address", client.address, "--input", "x=[0.25, 2.0, 1.0]", "--json"),
@@ -326,9 +323,7 @@ def test_an_output_under_another_name_than_the_configuration_s(client: Client) -
     """Triton drops it without a word; the command and the reply name the output that is missing, and why."""
     asked = ("call", "misnamed", "--address", client.address, "--input", "x=[0, 1, 2, 3]")
     done = tritonkit_here(*asked)
-    assert "misnamed gave no output y, though its configuration has it" in " ".join(
-        done.stderr.split()
-    )
+    assert "misnamed gave no output y, though its configuration has it" in " ".join(done.stderr.split())
     with pytest.raises(KeyError, match="no output 'y'; it gave none: Triton leaves out"):
         client.model("misnamed").predict(x=[0, 1, 2, 3])["y"]
 
@@ -344,11 +339,10 @@ def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tritonkit.cli", "load", "--address", server.grpc, *closed]
     loads = {
         model: subprocess.Popen(
-            [*command, model, *inputs], text=True, cwd=tmp_path,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*command, model, *inputs], text=True, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         for model, inputs in given.items()
-    }  # fmt: skip
+    }
     for model, load in loads.items():
         out, err = load.communicate(timeout=PATIENCE_S)
         assert load.returncode == 0, err
@@ -435,9 +429,24 @@ def test_streams_at_a_rate(server: Endpoint, tmp_path: Path) -> None:
 def test_the_command_at_a_rate_of_sequences(server: Endpoint, tmp_path: Path) -> None:
     """Table, JSON and page say that the rate counts sequences."""
     done = tritonkit_here(
-        "load", "adding", "--address", server.grpc, "--rate", "10", "--duration", "1s", "--warm-up", "0s",
-        "--sequence-calls", "2", "--slo", "p50=1min", "--report", "out", cwd=tmp_path,
-    )  # fmt: skip
+        "load",
+        "adding",
+        "--address",
+        server.grpc,
+        "--rate",
+        "10",
+        "--duration",
+        "1s",
+        "--warm-up",
+        "0s",
+        "--sequence-calls",
+        "2",
+        "--slo",
+        "p50=1min",
+        "--report",
+        "out",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "10 sequences/s for 1 s" in done.stderr
     assert "due/s, right/s and failed are sequences. A sequence has 2 calls" in done.stdout

@@ -37,9 +37,19 @@ def project(root: Path) -> Path:
 def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Path) -> None:
     """JSON, a page, and model.yaml with the choice; a second search knows what the first found."""
     command = [
-        "tune", "digits", "--slo", "p50=100ms", "--budget", "120s", "--trial", "1s", "--json",
-        "--client-batching", "--root", str(project),
-    ]  # fmt: skip
+        "tune",
+        "digits",
+        "--slo",
+        "p50=100ms",
+        "--budget",
+        "120s",
+        "--trial",
+        "1s",
+        "--json",
+        "--client-batching",
+        "--root",
+        str(project),
+    ]
     done = tritonkit(*command, "--report", str(tmp_path / "out"), "--apply")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
@@ -67,9 +77,24 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
 def test_the_best_way_at_a_rate(project: Path, tmp_path: Path) -> None:
     """Its latency and the server's processor time are measured; the page has both."""
     done = tritonkit(
-        "tune", "digits", "--slo", "p50=200ms", "--objective", "cost", "--rate", "50", "--budget", "60s",
-        "--trial", "1s", "--json", "--root", str(project), "--report", str(tmp_path / "out"),
-    )  # fmt: skip
+        "tune",
+        "digits",
+        "--slo",
+        "p50=200ms",
+        "--objective",
+        "cost",
+        "--rate",
+        "50",
+        "--budget",
+        "60s",
+        "--trial",
+        "1s",
+        "--json",
+        "--root",
+        str(project),
+        "--report",
+        str(tmp_path / "out"),
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["objective"] == {"name": "cost", "rate_per_s": 50.0}
@@ -102,10 +127,23 @@ def test_texts_are_served_with_other_lengths(root: Path) -> None:
 def test_an_interrupt_gives_what_there_is(project: Path) -> None:
     """Ctrl-C amid a run: exit code 130, JSON, no traceback, and no server left."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tritonkit.cli", "tune", "digits", "--slo", "p50=500ms", "--json",
-         "--root", str(project)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    ) as process:  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "tritonkit.cli",
+            "tune",
+            "digits",
+            "--slo",
+            "p50=500ms",
+            "--json",
+            "--root",
+            str(project),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         assert process.stderr
         while "/s: " not in process.stderr.readline():
             assert process.poll() is None
@@ -118,9 +156,7 @@ def test_an_interrupt_gives_what_there_is(project: Path) -> None:
         os.killpg(process.pid, 0)
 
 
-def test_a_server_that_dies_costs_a_point_and_not_the_search(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_costs_a_point_and_not_the_search(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is killed after the first run under load."""
     servers: list[Embedded] = []
     entered = Embedded.__enter__
@@ -157,8 +193,6 @@ def test_what_cannot_be_tuned(project: Path) -> None:
     options = ("--slo", "p99=5ms", "--budget", "1ms")
     assert "at least 1s" in failed(tritonkit("tune", "digits", *options, *where), 2)
     target = ("--slo", "p99=5ms")
-    assert "latency or cost" in failed(
-        tritonkit("tune", "digits", *target, "--rate", "5", *where), 2
-    )
+    assert "latency or cost" in failed(tritonkit("tune", "digits", *target, "--rate", "5", *where), 2)
     wrong = ("--objective", "speed")
     assert "--objective: speed" in failed(tritonkit("tune", "digits", *target, *wrong, *where), 2)

@@ -75,9 +75,7 @@ def configurations(server: Endpoint) -> dict[str, Any]:
         return {name: client.config(name) for name in MODELS}
 
 
-def test_a_model_is_loaded_with_another_configuration(
-    write_server_models: WriteServerModels, tmp_path: Path
-) -> None:
+def test_a_model_is_loaded_with_another_configuration(write_server_models: WriteServerModels, tmp_path: Path) -> None:
     """As a message or as JSON, and back; what Triton refuses leaves what was served, and so does a load without
     one, unless the repository's is newer."""
     repository = write_server_models(echo=ModelText())
@@ -112,9 +110,18 @@ def test_a_search_at_an_address_leaves_the_server_as_it_was(
 ) -> None:
     """It finds a way that holds the target, having tried others; JSON, a page and what is known are written."""
     done = tritonkit(
-        *TUNE, "--budget", "150s", "--trial", "1s", "--json", "--address", server.grpc,
-        "--report", str(tmp_path / "out"), cwd=served,
-    )  # fmt: skip
+        *TUNE,
+        "--budget",
+        "150s",
+        "--trial",
+        "1s",
+        "--json",
+        "--address",
+        server.grpc,
+        "--report",
+        str(tmp_path / "out"),
+        cwd=served,
+    )
     assert done.returncode == 0, done.stderr
     assert as_before()
     facts = json.loads(done.stdout)
@@ -133,8 +140,12 @@ def test_an_interrupt_restores_too(
     """While another way is served: exit code 130, JSON, and the server as before."""
     with subprocess.Popen(
         [sys.executable, "-m", "tritonkit.cli", *TUNE, "--fresh", "--json", "--address", server.grpc],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, cwd=served,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        cwd=served,
+    ) as process:
         eventually(lambda: not as_before() or process.poll() is not None, "another way")
         # A terminal interrupts all processes, whoever ends a job the one.
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
@@ -144,9 +155,7 @@ def test_an_interrupt_restores_too(
     assert as_before()
 
 
-def test_a_server_that_comes_back_is_tuned_on(
-    served: Path, server: Endpoint, as_before: Callable[[], bool]
-) -> None:
+def test_a_server_that_comes_back_is_tuned_on(served: Path, server: Endpoint, as_before: Callable[[], bool]) -> None:
     """It is killed after the first run under load, and `serve` starts it again; a run later the search is ended."""
 
     class Killing(Listener):
@@ -169,14 +178,10 @@ def test_a_server_that_comes_back_is_tuned_on(
     assert as_before()
 
 
-def test_a_server_that_is_lost_ends_the_search(
-    served: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_lost_ends_the_search(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found until then is given, and why there is no more."""
     monkeypatch.setattr(remote, "_BACK_S", 1.0)
-    lost = Server(
-        served / "model_repository", **FREE, root=served, finalize_timeout_s=0, restarts=0
-    )
+    lost = Server(served / "model_repository", **FREE, root=served, finalize_timeout_s=0, restarts=0)
     endpoint = lost.start()
     bests: list[object] = []
 
@@ -219,9 +224,15 @@ def test_a_server_that_cannot_serve_as_before_is_named(served: Path, tmp_path: P
 def plan(root: Path, server: Endpoint) -> TunePlan:
     """A short search at an address."""
     return TunePlan(
-        root, "digits", parse_slo(["p50=100ms"]), budget_s=180.0, trial_s=1.0, fresh=True,
-        address=server.grpc, admin_key=server.admin_key,
-    )  # fmt: skip
+        root,
+        "digits",
+        parse_slo(["p50=100ms"]),
+        budget_s=180.0,
+        trial_s=1.0,
+        fresh=True,
+        address=server.grpc,
+        admin_key=server.admin_key,
+    )
 
 
 def test_a_server_that_cannot_be_tuned_is_left_alone(
@@ -242,9 +253,7 @@ def test_a_server_that_cannot_be_tuned_is_left_alone(
     assert "on a machine with 61 cores" in said
 
 
-def test_a_server_without_the_model(
-    served: Path, write_server_models: WriteServerModels, tmp_path: Path
-) -> None:
+def test_a_server_without_the_model(served: Path, write_server_models: WriteServerModels, tmp_path: Path) -> None:
     """It says what is served there."""
     repository = write_server_models(echo=ModelText())
     with serve(repository, **FREE, root=tmp_path) as endpoint:
@@ -262,15 +271,17 @@ def test_a_server_without_explicit_model_control(served: Path, tmp_path: Path) -
     with serve(served / "model_repository", **FREE, root=served, finalize_timeout_s=0) as endpoint:
         command, environment = _by_hand(endpoint, port)
         with subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        ) as process:  # fmt: skip
+            command,
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
             try:
                 address = f"127.0.0.1:{port}"
                 with Client(address) as client:
-                    eventually(
-                        lambda: client.is_ready("digits") or process.poll() is not None, "a server"
-                    )
+                    eventually(lambda: client.is_ready("digits") or process.poll() is not None, "a server")
                 said = failed(tritonkit_here(*TUNE, "--address", address, cwd=served), 5)
             finally:
                 process.terminate()
@@ -291,9 +302,7 @@ def _by_hand(endpoint: Endpoint, port: int) -> tuple[list[str], dict[str, str]]:
         for argument in (about / "cmdline").read_text().split("\0")
         if argument and "restricted" not in argument and "--load-model" not in argument
     ]
-    environment = dict(
-        each.split("=", 1) for each in (about / "environ").read_text().split("\0") if "=" in each
-    )
+    environment = dict(each.split("=", 1) for each in (about / "environ").read_text().split("\0") if "=" in each)
     environment.pop("LD_PRELOAD", None)  # the guard
     return command, environment
 

@@ -17,16 +17,7 @@ import pytest
 from hpack import Encoder
 from tritonclient.grpc import service_pb2
 
-from tests.native.guarded import (
-    DATA,
-    END_STREAM,
-    HEADERS,
-    PREFACE,
-    SETTINGS,
-    WINDOW_UPDATE,
-    frame,
-    message,
-)
+from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame, message
 from tests.server.guarded import Guarded, start_guarded
 from tests.server.models import ModelText
 from tests.waiting import eventually
@@ -127,10 +118,13 @@ class Hoarder:
     def ask(self, count: int, body: bytes) -> None:
         """Open calls; the connection may be ended meanwhile."""
         fields = [
-            (":method", "POST"), (":scheme", "http"), (":authority", "x"), ("te", "trailers"),
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "x"),
+            ("te", "trailers"),
             (":path", f"/inference.GRPCInferenceService/{self.method}"),
             ("content-type", "application/grpc"),
-        ]  # fmt: skip
+        ]
         for _ in range(count):
             self.last += 2
             head = frame(HEADERS, 4, self.last, self.encoder.encode(fields))
@@ -195,9 +189,7 @@ def test_unread_answers_end_their_connections(
             stack.enter_context(hoarder.peer)
             hoarder.ask(calls, body)
         eventually(hoarders[0].is_ended, "the first connection is ended")
-        eventually(
-            lambda: server.memory_mib("VmRSS") < watch.before + 2 * LIMIT_MIB, "memory comes back"
-        )
+        eventually(lambda: server.memory_mib("VmRSS") < watch.before + 2 * LIMIT_MIB, "memory comes back")
     assert watch.most - watch.before < MOST_MIB
     assert not watch.failures
     assert watch.answers

@@ -53,9 +53,6 @@ def copied(digits_folder: Path, tmp_path: Path) -> Path:
 def sealed(folder: Path) -> Path:
     """A function's folder after a change, with a manifest that agrees."""
     files = [f for f in folder.rglob("*") if f.is_file() and f.name != "manifest.json"]
-    digests = {
-        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    }
+    digests = {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     (folder / "manifest.json").write_text(json.dumps({"files": digests}))
     return folder

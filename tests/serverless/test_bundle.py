@@ -71,9 +71,7 @@ def test_a_network_alone_is_a_function(relu: Path, tmp_path: Path) -> None:
     assert y["shape"] == [2, 4]
 
 
-def test_a_step_of_one_s_own_runs_as_in_triton(
-    root: Path, write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_step_of_one_s_own_runs_as_in_triton(root: Path, write_model: WriteModel, tmp_path: Path) -> None:
     """The same model.py, with the names that Triton's module has."""
     with_step(root, write_model, DOUBLE)
     write_bundle(tmp_path / "out", bundle(root, "net"))
@@ -112,27 +110,27 @@ def test_an_int8_function_is_right_on_every_cpu(digits_folder: Path) -> None:
     artifact = json.loads((source.parent / "artifact.json").read_text())
     assert "=7" in artifact["tools"]["cpu"]
     assert artifact["quality"]["value"] >= 0.975
-    other = {
-        path for path in made.files if made.files[path] != bundle(PROJECT, "digits").files[path]
-    }
+    other = {path for path in made.files if made.files[path] != bundle(PROJECT, "digits").files[path]}
     assert other == {weights, "function/function.json", "function/manifest.json"}
 
 
 @pytest.mark.parametrize(
     ("asked", "serving", "chosen"),
     [
-        (None, "onnx-fp32", "onnx-fp32"), (None, "openvino-int8", "onnx-fp32"),
-        (None, "auto", "onnx-fp32"), (None, "onnx-fp16", "onnx-fp16"), ("fp32", "auto", "onnx-fp32"),
-        ("int8", "auto", "onnx-int8-dynamic"), ("onnx-int8-qat", "auto", "onnx-int8-qat"),
+        (None, "onnx-fp32", "onnx-fp32"),
+        (None, "openvino-int8", "onnx-fp32"),
+        (None, "auto", "onnx-fp32"),
+        (None, "onnx-fp16", "onnx-fp16"),
+        ("fp32", "auto", "onnx-fp32"),
+        ("int8", "auto", "onnx-int8-dynamic"),
+        ("onnx-int8-qat", "auto", "onnx-int8-qat"),
     ],
-)  # fmt: skip
+)
 def test_the_variant_is_one_for_onnx_runtime(
     write_model: WriteModel, asked: str | None, serving: str, chosen: str
 ) -> None:
     """What is served where it can be, else FP32."""
-    spec = write_model(
-        FILE + f"serving: {{variant: {serving}}}\n", m__onnx=onnx_file(RELU, ["batch", 4])
-    )
+    spec = write_model(FILE + f"serving: {{variant: {serving}}}\n", m__onnx=onnx_file(RELU, ["batch", 4]))
     assert chosen_variant(spec, asked) == chosen
 
 
@@ -155,9 +153,7 @@ def test_what_needs_triton_is_refused(root: Path, write_model: WriteModel) -> No
         chosen_variant(write_model(python, model__py=DOUBLE), None)
 
 
-def test_a_network_that_is_not_good_enough_is_no_function(
-    root: Path, write_model: WriteModel
-) -> None:
+def test_a_network_that_is_not_good_enough_is_no_function(root: Path, write_model: WriteModel) -> None:
     """The gate of a build holds here."""
     quality = "quality: {samples: 'data:samples', metric: 'data:metric', at_least: 0.9}\n"
     data = (
@@ -173,7 +169,7 @@ def test_a_network_that_is_not_good_enough_is_no_function(
 @pytest.mark.parametrize(
     ("text", "module"),
     [("scipy==1.17.0", "scipy"), ("ruamel-yaml==0.18", "ruamel_yaml"), ("cv2=opencv-python==4.12", "cv2")],
-)  # fmt: skip
+)
 def test_a_requirement_names_a_version(text: str, module: str) -> None:
     """A distribution and the module it brings."""
     assert parse_requirement(text).module == module

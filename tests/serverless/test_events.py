@@ -123,7 +123,7 @@ TENSOR = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["abc"]
         ({"parameters": []}, "inputs[0], parameters: wanted an object"),
         ({"parameters": {"binary_data_size": 5}}, "binary_data_size: found 5, wanted a whole number up to 0"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_input_is_named(digits: Function, changed: Any, said: str) -> None:
     """Where, what was found, what was wanted: as an error of the protocol, and as a 400 over HTTP."""
     request = {"inputs": [TENSOR | changed]}
@@ -149,7 +149,7 @@ def test_a_wrong_input_is_named(digits: Function, changed: Any, said: str) -> No
         ({"inputs": [TENSOR], "outputs": [{"name": "x"}]}, "outputs[0].name: found 'x', wanted one of label, score"),
         ({"inputs": [TENSOR], "parameters": {"binary_data_output": True}}, "binary_data: bytes behind the JSON"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None:
     """Whatever is handed in."""
     outcome = digits.invoke(event)
@@ -176,7 +176,7 @@ def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None
         (http_event(INFER) | {"body": "%%%"}, 400, "it is no base64"),
         (http_event(INFER) | {"body": True}, 400, "the body: wanted a text"),
     ],
-)  # fmt: skip
+)
 def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, said: str) -> None:
     """One status and one message for each, as JSON."""
     outcome = digits.invoke(event)
@@ -188,15 +188,27 @@ def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, sa
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
 FIELDS = (
-    "inputs", "outputs", "parameters", "id", "name", "shape", "datatype", "data", "requestContext", "http", "headers",
-    "body", "isBase64Encoded", "rawPath", "method", "stage",
-)  # fmt: skip
+    "inputs",
+    "outputs",
+    "parameters",
+    "id",
+    "name",
+    "shape",
+    "datatype",
+    "data",
+    "requestContext",
+    "http",
+    "headers",
+    "body",
+    "isBase64Encoded",
+    "rawPath",
+    "method",
+    "stage",
+)
 
 
 def spoilt(value: Any, field: str, other: Any) -> Any:
@@ -216,11 +228,7 @@ def test_no_event_is_a_fault_of_the_function(
     """One field of a good event is something else: an answer or a refusal, and no failure."""
     request = example | {"id": "", "outputs": [{"name": "score", "parameters": {}}]}
     text = json.dumps(spoilt(request, field, other)).encode()
-    event = (
-        spoilt(http_event(INFER, text), field, other)
-        if over_http
-        else spoilt(request, field, other)
-    )
+    event = spoilt(http_event(INFER, text), field, other) if over_http else spoilt(request, field, other)
     outcome = digits.invoke(event)
     assert not outcome.failed, outcome.body
     if "statusCode" in outcome.body:

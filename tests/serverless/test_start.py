@@ -51,9 +51,7 @@ def damaged(folder: Path) -> None:
         (lambda folder: (folder / TOP_K).write_text(FAILING), "model.py: "),
     ],
 )
-def test_a_file_that_is_not_as_packaged_stops_the_start(
-    copied: Path, spoil: Callable[[Path], Any], said: str
-) -> None:
+def test_a_file_that_is_not_as_packaged_stops_the_start(copied: Path, spoil: Callable[[Path], Any], said: str) -> None:
     """Each file is compared with the manifest before a model's Python runs."""
     spoil(copied)
     message = start_error(copied)
@@ -92,7 +90,6 @@ def test_threads_are_the_memory_s(digits_folder: Path) -> None:
         "    print(vcpus())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=digits_folder / "function", capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code], cwd=digits_folder / "function", capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1", "1", "2", "6", "6"]

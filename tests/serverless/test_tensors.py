@@ -23,9 +23,7 @@ def test_numbers_survive_both_ways(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NUMBERS))
     kind = np.dtype(TYPES[name])
     elements = arrays.from_dtype(kind, allow_nan=False, allow_infinity=False)
-    array = data.draw(
-        arrays.arrays(kind, arrays.array_shapes(max_dims=3, min_side=0), elements=elements)
-    )
+    array = data.draw(arrays.arrays(kind, arrays.array_shapes(max_dims=3, min_side=0), elements=elements))
     shape = list(array.shape)
     back = from_binary(to_binary(array), name, shape, "x")
     assert back.dtype == kind
@@ -35,9 +33,7 @@ def test_numbers_survive_both_ways(data: st.DataObject) -> None:
         np.testing.assert_array_equal(from_json(written, name, shape, "x", in_base64=False), array)
         nested = json.loads(json.dumps(array.tolist()))
         if array.size:
-            np.testing.assert_array_equal(
-                from_json(nested, name, shape, "x", in_base64=False), array
-            )
+            np.testing.assert_array_equal(from_json(nested, name, shape, "x", in_base64=False), array)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5))
@@ -51,11 +47,21 @@ def test_bytes_survive_as_bytes(items: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("UINT8", [256]), ("UINT8", [-1]), ("INT64", [2**63]), ("INT32", [1.0]), ("INT32", [True]),
-        ("BOOL", [1]), ("FP32", ["1"]), ("FP32", [None]), ("FP32", [1e39]), ("FP32", [float("nan")]),
-        ("FP64", [10**400]), ("FP16", [1.0]), ("BYTES", ["\ud800"]),
+        ("UINT8", [256]),
+        ("UINT8", [-1]),
+        ("INT64", [2**63]),
+        ("INT32", [1.0]),
+        ("INT32", [True]),
+        ("BOOL", [1]),
+        ("FP32", ["1"]),
+        ("FP32", [None]),
+        ("FP32", [1e39]),
+        ("FP32", [float("nan")]),
+        ("FP64", [10**400]),
+        ("FP16", [1.0]),
+        ("BYTES", ["\ud800"]),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_its_type_is_refused(name: str, data: list[Any]) -> None:
     """Nothing wraps around, and nothing is taken for what it is not."""
     with pytest.raises(Refused):
@@ -76,9 +82,7 @@ def test_what_json_cannot_carry_is_said(array: np.ndarray) -> None:
         to_json("y", array)
 
 
-@pytest.mark.parametrize(
-    "sizes", [[0, 2**70], [2**63, 0], [10**4000, 10**4000], [0, 2**31, 2**31, 2**31]]
-)
+@pytest.mark.parametrize("sizes", [[0, 2**70], [2**63, 0], [10**4000, 10**4000], [0, 2**31, 2**31, 2**31]])
 def test_a_shape_beyond_all_bounds_is_refused(sizes: list[int]) -> None:
     """For a model with several free axes; numpy and Python's own text of numbers have bounds of their own."""
     signature = Signature("m", "1", 0, {"x": ("FP32", (-1,) * len(sizes))}, {"y": ("FP32", (-1,))})

@@ -23,15 +23,18 @@ def seen(costs: Costs, batcher: Batcher, share: float, seed: int) -> Observation
 
 
 @pytest.mark.parametrize(
-    ("batcher", "true"),
-    [(Batcher(1, 8), TRUE), (Batcher(2, 4, (2,), 0.002), replace(TRUE, contention=1.7))],
+    ("batcher", "true"), [(Batcher(1, 8), TRUE), (Batcher(2, 4, (2,), 0.002), replace(TRUE, contention=1.7))]
 )
 def test_what_was_measured_wrong_is_put_right(batcher: Batcher, true: Costs) -> None:
     """At rates that were not seen, too: the simulation is far closer to other runs than before."""
     wrong = replace(
-        true, fixed_s=0.6 * true.fixed_s, item_s=0.6 * true.item_s, around_s=2 * true.around_s,
-        spread=0.2, contention=1.0,
-    )  # fmt: skip
+        true,
+        fixed_s=0.6 * true.fixed_s,
+        item_s=0.6 * true.item_s,
+        around_s=2 * true.around_s,
+        spread=0.2,
+        contention=1.0,
+    )
     runs = [seen(true, batcher, share, k) for k, share in enumerate((0.4, 0.6, 0.8, 0.95))]
     found = calibrated(wrong, batcher, runs)
     assert misfit(found, batcher, runs) < 0.2 * misfit(wrong, batcher, runs)
@@ -56,9 +59,7 @@ def test_a_part_is_from_all_over_each_turn() -> None:
     moments = np.arange(60.0)
     run = Observation(moments, moments / 10, np.arange(60), np.repeat([0, 1, 2], 20))
     part = run.part(24)
-    assert part.moments.tolist() == [
-        at + k for at in (0, 6, 12, 18, 20, 26, 32, 38, 40, 46, 52, 58) for k in (0, 1)
-    ]
+    assert part.moments.tolist() == [at + k for at in (0, 6, 12, 18, 20, 26, 32, 38, 40, 46, 52, 58) for k in (0, 1)]
     assert part.choice is not None
     assert part.choice.tolist() == part.moments.tolist()
     assert part.latency_s.tolist() == pytest.approx(part.moments / 10)

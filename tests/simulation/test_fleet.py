@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from tritonkit.measure.openloop import Arrivals, draw
-from tritonkit.simulation import (
-    BALANCING,
-    Balancing,
-    Batcher,
-    Costs,
-    Outage,
-    simulate,
-    simulate_fleet,
-)
+from tritonkit.simulation import BALANCING, Balancing, Batcher, Costs, Outage, simulate, simulate_fleet
 
 COSTS = Costs(0.008, 0.002, spread=0.3)
 ONE = Batcher(1, 1)

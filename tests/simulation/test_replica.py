@@ -54,9 +54,12 @@ def test_of_several_preferred_sizes_the_largest_that_can_be_filled_leaves() -> N
 
 @settings(deadline=None)
 @given(
-    st.integers(1, 4), st.integers(1, 16), st.sets(st.integers(1, 16), max_size=3),
-    st.floats(0, 0.01), st.integers(0, 100),
-)  # fmt: skip
+    st.integers(1, 4),
+    st.integers(1, 16),
+    st.sets(st.integers(1, 16), max_size=3),
+    st.floats(0, 0.01),
+    st.integers(0, 100),
+)
 def test_every_request_is_served_once_and_not_before_it_came(
     instances: int, most: int, preferred: set[int], delay_s: float, seed: int
 ) -> None:
@@ -97,9 +100,6 @@ def test_costs_are_never_below_zero() -> None:
 def test_the_highest_rate_grows_with_the_target_and_stays_below_capacity() -> None:
     """For a batcher whose batches pay."""
     batcher, costs = Batcher(2, 8), Costs(0.004, 0.001)
-    rates = [
-        highest_rate(batcher, costs, 99.0, ms, lambda rate, s: draw(Arrivals(), rate, s))
-        for ms in (1, 8, 20, 50)
-    ]
+    rates = [highest_rate(batcher, costs, 99.0, ms, lambda rate, s: draw(Arrivals(), rate, s)) for ms in (1, 8, 20, 50)]
     assert rates[0] == 0
     assert 0 < rates[1] < rates[2] <= rates[3] <= costs.capacity(batcher)

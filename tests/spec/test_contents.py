@@ -34,9 +34,14 @@ def test_links_and_other_oddities_are_remarked(write_model: WriteModel, tmp_path
 def test_imports_are_followed_and_the_rest_is_said_too(write_model: WriteModel) -> None:
     """A hook's imports run with it, also in a circle; code that nothing imports by name is listed."""
     spec = write_model(
-        ONNX, m__onnx=b"", data__py="import first, numpy", first__py="from second import x",
-        second__py="import data", other__py="", native__so=b"",
-    )  # fmt: skip
+        ONNX,
+        m__onnx=b"",
+        data__py="import first, numpy",
+        first__py="from second import x",
+        second__py="import data",
+        other__py="",
+        native__so=b"",
+    )
     assert build_python(spec) == ("data.py", "first.py", "second.py")
     uses = {use.file: (use.when, use.what) for use in python_uses(spec)}
     assert uses["data.py"] == ("build", "quality.samples: samples()")
@@ -61,8 +66,10 @@ def test_a_python_model_runs_at_build_where_several_items_are_known(
     spec = write_model(
         "name: net\nnetwork:\n  python: server.py\n  files: [more.py]\n"
         "  inputs: {x: {dtype: BYTES, shape: [1]}}\n  outputs: {y: {dtype: FP32, shape: [1]}}\n" + given,
-        server__py="", more__py="", data__py="",
-    )  # fmt: skip
+        server__py="",
+        more__py="",
+        data__py="",
+    )
     samples = ("data.py",) if runs and "samples" in given else ()
     assert build_python(spec) == ((*samples, "server.py", "more.py") if runs else ())
     when = {use.file: use.when for use in python_uses(spec)}

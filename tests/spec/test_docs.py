@@ -13,9 +13,7 @@ PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, block in enumerate(
-        re.findall(r"```ya?ml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    )
+    for number, block in enumerate(re.findall(r"```ya?ml\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
 ]
 
 

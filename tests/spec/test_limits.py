@@ -33,10 +33,8 @@ def bomb(first: str, link: str) -> str:
         ("name: !!timestamp never", "not YAML"),
         ("name: \0", "not YAML"),
     ],
-    ids=[
-        "aliases", "merged", "itself", "deep", "long", "many", "python", "int", "bool", "time", "nul",
-    ],
-)  # fmt: skip
+    ids=["aliases", "merged", "itself", "deep", "long", "many", "python", "int", "bool", "time", "nul"],
+)
 def test_a_hostile_document_is_refused(root: Path, text: str, said: str) -> None:
     """Aliases of aliases, depth, length and tags end in one SpecError that names the file."""
     folder = root / "models" / "net"

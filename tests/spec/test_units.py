@@ -6,8 +6,7 @@ from tritonkit.spec.units import format_bytes, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
-    ("text", "microseconds"),
-    [("500us", 500), ("2ms", 2_000), ("1.5s", 1_500_000), ("1 min", 60_000_000), ("0us", 0)],
+    ("text", "microseconds"), [("500us", 500), ("2ms", 2_000), ("1.5s", 1_500_000), ("1 min", 60_000_000), ("0us", 0)]
 )
 def test_durations_become_microseconds(text: str, microseconds: int) -> None:
     """A number and a unit of time is a whole number of microseconds."""
@@ -27,9 +26,7 @@ def test_a_duration_without_a_clear_unit_is_refused(value: object) -> None:
         parse_duration(value)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(512, "512 B"), (90_868_376, "86.7 MiB"), (3 * 2**30, "3.0 GiB")]
-)
+@pytest.mark.parametrize(("size", "text"), [(512, "512 B"), (90_868_376, "86.7 MiB"), (3 * 2**30, "3.0 GiB")])
 def test_sizes_for_people(size: int, text: str) -> None:
     """Sizes are shown in the largest binary unit that fits."""
     assert format_bytes(size) == text

@@ -31,9 +31,7 @@ FINAL = "triton_final_response"
 
 def model(function: Any, datatype: str = "FP32") -> FakeModel:
     """One input, one output, both two numbers."""
-    return FakeModel(
-        inputs={"x": (datatype, [2])}, outputs={"y": (datatype, [2])}, function=function
-    )
+    return FakeModel(inputs={"x": (datatype, [2])}, outputs={"y": (datatype, [2])}, function=function)
 
 
 def double(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -74,9 +72,7 @@ def test_functions_see_the_declared_type(datatype: str) -> None:
     answer = call(model(remember, datatype), request([1, 2], datatype))
     assert answer.outputs["y"].tolist() == [[1, 2]]
     assert seen[0].shape == (1, 2)
-    assert seen[0].dtype == np.dtype(
-        {"FP16": "f2", "INT8": "i1", "UINT64": "u8"}.get(datatype, "f4")
-    )
+    assert seen[0].dtype == np.dtype({"FP16": "f2", "INT8": "i1", "UINT64": "u8"}.get(datatype, "f4"))
 
 
 def test_an_answer_says_who_made_it() -> None:
@@ -108,11 +104,7 @@ def test_other_errors_are_the_models() -> None:
 
 @pytest.mark.parametrize(
     ("gives", "error"),
-    [
-        ({}, InferenceError),
-        ({"y": [1.0, 2.0, 3.0]}, InvalidInput),
-        ({"y": ["a", "b"]}, InvalidInput),
-    ],
+    [({}, InferenceError), ({"y": [1.0, 2.0, 3.0]}, InvalidInput), ({"y": ["a", "b"]}, InvalidInput)],
 )
 def test_a_function_that_breaks_its_own_promise(gives: Any, error: type[Exception]) -> None:
     """An output that is missing or does not fit what the fake declares is told, not passed on."""
@@ -154,9 +146,7 @@ def test_questions_are_answered() -> None:
         ask("SystemSharedMemoryRegister", name="r")
 
 
-@pytest.mark.parametrize(
-    "body", [b"\xff", message("ModelInfer", model_name="m", raw_input_contents=[b"1"])]
-)
+@pytest.mark.parametrize("body", [b"\xff", message("ModelInfer", model_name="m", raw_input_contents=[b"1"])])
 def test_a_request_that_cannot_be_read_is_an_error(body: bytes) -> None:
     """Bytes that are no message, or tensors that contradict themselves, as a server would say."""
     transport = MemoryTransport({"m": model(double)})
@@ -343,9 +333,7 @@ def test_tasks_call_at_the_same_time() -> None:
         transport = AsyncMemoryTransport({"m": model(meet)})
         assert transport.address == "memory"
         try:
-            return await asyncio.gather(
-                *(transport.send("ModelInfer", request(), 60) for _ in range(2))
-            )
+            return await asyncio.gather(*(transport.send("ModelInfer", request(), 60) for _ in range(2)))
         finally:
             await transport.close()
 

@@ -32,16 +32,18 @@ NOW = Point(Group("onnx-fp32", 2, 1), 64, (8,), 1000)
         (Point(Group("onnx-int8", 2, 1), 64, (8,), 1000), ["+  variant: onnx-int8"]),
         (
             Point(Group("onnx-fp32", 1, 2), 16, (), 0),
-            ["-  threads: 1                         # a comment",
-             "+  threads: 2                         # a comment",
-             "+  instance_group:", "+    - count: 1", "+  max_batch_size: 16"],
+            [
+                "-  threads: 1                         # a comment",
+                "+  threads: 2                         # a comment",
+                "+  instance_group:",
+                "+    - count: 1",
+                "+  max_batch_size: 16",
+            ],
         ),
         (Point(Group("onnx-fp32", 2, 1), 1), ["+  dynamic_batching: false", "+  max_batch_size: 1"]),
     ],
-)  # fmt: skip
-def test_only_what_differs_is_written(
-    root: Path, write_model: WriteModel, point: Point, lines: list[str]
-) -> None:
+)
+def test_only_what_differs_is_written(root: Path, write_model: WriteModel, point: Point, lines: list[str]) -> None:
     """And the text says what the point says."""
     write_model(TEXT, model__onnx="")
     spec = load(root / "models" / "net", root)

@@ -21,9 +21,7 @@ POINTS = [point for group in TRUE for point in SPACE.points(group)]
 def search(machine: Machine, objective: Objective, slo: Slo = SLO, **options: Any) -> Outcome:
     """Search on it."""
     options = {"budget_s": 600.0, "trial_s": 5.0} | options
-    made = SearchAtRate(
-        machine, cast("Generator", machine), slo, SPACE, NOW, (), objective=objective, **options
-    )
+    made = SearchAtRate(machine, cast("Generator", machine), slo, SPACE, NOW, (), objective=objective, **options)
     return made.run()
 
 

@@ -77,9 +77,7 @@ def test_a_client_waits_for_a_fifth_of_the_target_at_most() -> None:
     said: list[str] = []
     machine = cast("Generator", Machine(0.0004, 0.0))
     best_client_batching(machine, parse_slo(["p99=2ms"]), 1500.0, 600.0, said.append)
-    assert {line.partition(":")[0] for line in said} == {
-        "up to 16 items, 0.4 ms", "up to 4 items, 0.4 ms",
-    }  # fmt: skip
+    assert {line.partition(":")[0] for line in said} == {"up to 16 items, 0.4 ms", "up to 4 items, 0.4 ms"}
 
 
 def test_groups_are_no_larger_than_the_model_takes() -> None:

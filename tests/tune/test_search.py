@@ -86,9 +86,7 @@ class Machine:
         lag = times_of(np.zeros(max(1, count)))
         assert lag
         ended = INTERRUPTED if self.runs > self.interrupt_after else ""
-        return OpenReport(
-            load.duration_s, (series,), lag, (0.1,), (), tuple(judge_slo(series, slo)), ended
-        )
+        return OpenReport(load.duration_s, (series,), lag, (0.1,), (), tuple(judge_slo(series, slo)), ended)
 
 
 def search(machine: Machine, **options: Any) -> Outcome:
@@ -102,9 +100,14 @@ def search(machine: Machine, **options: Any) -> Outcome:
 def truth(point: Point) -> float:
     """The rate that a point holds."""
     return highest_rate(
-        point.batcher, TRUE[point.group], 99.0, 50.0,
-        lambda rate, seconds: draw(Arrivals(seed=99), rate, seconds), requests=4000, precision=0.02,
-    )  # fmt: skip
+        point.batcher,
+        TRUE[point.group],
+        99.0,
+        50.0,
+        lambda rate, seconds: draw(Arrivals(seed=99), rate, seconds),
+        requests=4000,
+        precision=0.02,
+    )
 
 
 @pytest.mark.parametrize("off", [1.0, 0.6, 1.7])
@@ -194,9 +197,7 @@ def test_the_better_one_of_the_validation_wins() -> None:
     assert outcome.best.rate_per_s >= outcome.current.rate_per_s
 
 
-def test_a_server_that_is_lost_in_the_validation_gets_a_second_chance(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_is_lost_in_the_validation_gets_a_second_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for each of the two."""
     machine = Machine()
     honest, lost = machine.run, []

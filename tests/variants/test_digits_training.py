@@ -78,9 +78,7 @@ def test_the_student_is_a_tenth_and_nearly_as_good(job: Job) -> None:
 
 
 @pytest.mark.usefixtures("each_cpu")
-def test_training_brings_int8_closer_to_the_network(
-    job: Job, weights: Path, tmp_path: Path
-) -> None:
+def test_training_brings_int8_closer_to_the_network(job: Job, weights: Path, tmp_path: Path) -> None:
     """At most 0.01 is lost, in three tenths of the FP32 weights' bytes; without steps it lies farther away."""
     still = job.spec.model.optimize.model_copy(update={"learning_rate": 1e-9})
     spec = replace(job.spec, model=job.spec.model.model_copy(update={"optimize": still}))

@@ -139,13 +139,9 @@ def test_a_network_without_layers_is_refused(write_model: WriteModel, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_network_that_cannot_be_traced_is_refused(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_network_that_cannot_be_traced_is_refused(write_model: WriteModel, tmp_path: Path) -> None:
     """Control flow on values is told as it is for the plain export."""
-    network = RESIDUAL.replace(
-        "return torch.relu(x +", "return x if x.sum() > 0 else torch.relu(x +"
-    )
+    network = RESIDUAL.replace("return torch.relu(x +", "return x if x.sum() > 0 else torch.relu(x +")
     with pytest.raises(BuildError) as caught:
         make(job_of(write_model, tmp_path, network), tmp_path)
     assert caught.value.where.endswith("network.torch")

@@ -38,11 +38,14 @@ def jobs(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
 @pytest.mark.parametrize(
     ("variant", "most", "bits"),
     [
-        ("onnx-fp16", 0.51, ""), ("onnx-bf16", 0.51, ""),
-        ("onnx-int8-dynamic", 0.27, ""), ("onnx-int8-static", 0.27, ""),
-        ("onnx-int8-dynamic", 0.27, "7"), ("onnx-int8-static", 0.27, "7"),
+        ("onnx-fp16", 0.51, ""),
+        ("onnx-bf16", 0.51, ""),
+        ("onnx-int8-dynamic", 0.27, ""),
+        ("onnx-int8-static", 0.27, ""),
+        ("onnx-int8-dynamic", 0.27, "7"),
+        ("onnx-int8-static", 0.27, "7"),
     ],
-)  # fmt: skip
+)
 def test_a_form_is_small_and_passes_its_gate(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, model: str, variant: str, most: float, bits: str
 ) -> None:

@@ -19,11 +19,7 @@ from tritonkit.optimize.make import build, job_of, plan
 from tritonkit.optimize.runtimes.openvino_cpu import open_runner
 from tritonkit.optimize.variants import openvino_int8
 from tritonkit.optimize.variants.openvino_ir import make_bf16, make_fp32, make_int8
-from tritonkit.optimize.variants.openvino_layers import (
-    has_attention,
-    layers_in_float,
-    split_constants,
-)
+from tritonkit.optimize.variants.openvino_layers import has_attention, layers_in_float, split_constants
 
 SPEC = """
 name: net
@@ -56,13 +52,9 @@ def build():
 """
 
 
-def make_job(
-    write_model: WriteModel, folder: Path, network: str = CONVOLUTIONS, **texts: str
-) -> Job:
+def make_job(write_model: WriteModel, folder: Path, network: str = CONVOLUTIONS, **texts: str) -> Job:
     """A job whose FP32 file is exported when it is asked for."""
-    spec = write_model(
-        texts.get("spec", SPEC), network__py=network, data__py=texts.get("data", DATA)
-    )
+    spec = write_model(texts.get("spec", SPEC), network__py=network, data__py=texts.get("data", DATA))
     return job_of(spec, BuildCache(folder / "cache"), threads=2)
 
 
@@ -144,16 +136,9 @@ def test_bytes_in_and_out_keep_their_dtypes(write_model: WriteModel, tmp_path: P
         + "class Scaled(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x.float() / 255)\n"
     )
     data = DATA.replace(
-        "random.standard_normal((8, 3, 16, 16)).astype(np.float32)",
-        "random.integers(0, 256, (8, 3, 16, 16), np.uint8)",
+        "random.standard_normal((8, 3, 16, 16)).astype(np.float32)", "random.integers(0, 256, (8, 3, 16, 16), np.uint8)"
     )
-    job = make_job(
-        write_model,
-        tmp_path,
-        network,
-        spec=SPEC.replace("x: {dtype: FP32", "x: {dtype: UINT8"),
-        data=data,
-    )
+    job = make_job(write_model, tmp_path, network, spec=SPEC.replace("x: {dtype: FP32", "x: {dtype: UINT8"), data=data)
     for name, make in (("bf16", make_bf16), ("int8", make_int8)):
         folder, _ = made(make, job, tmp_path / name)
         assert job.closeness(open_runner(folder, 2, "test").run) > 0.99
@@ -238,12 +223,7 @@ def build():
 
 def test_layers_that_lose_too_much_stay_fp32(write_model: WriteModel, tmp_path: Path) -> None:
     """A network that no range fits is brought back by accuracy control, and the notes name the layer."""
-    job = make_job(
-        write_model,
-        tmp_path,
-        FRAGILE,
-        spec=SPEC.replace("quality: {", "quality: {max_drop: 0.001, "),
-    )
+    job = make_job(write_model, tmp_path, FRAGILE, spec=SPEC.replace("quality: {", "quality: {max_drop: 0.001, "))
     folder, notes = made(make_int8, job, tmp_path / "int8")
     assert job.closeness(open_runner(folder, 2, "test").run) >= 0.999
     assert "accuracy control" in notes[0]
@@ -264,9 +244,7 @@ def test_network_without_anything_to_quantize(write_model: WriteModel, tmp_path:
 
 def test_calibration_is_asked_for(write_model: WriteModel, tmp_path: Path) -> None:
     """Without optimize.calibration INT8 is refused, and the others are made."""
-    job = make_job(
-        write_model, tmp_path, spec=SPEC.replace("optimize: {calibration: data:calibration}", "")
-    )
+    job = make_job(write_model, tmp_path, spec=SPEC.replace("optimize: {calibration: data:calibration}", ""))
     made(make_bf16, job, tmp_path / "bf16")
     with pytest.raises(BuildError) as caught:
         made(make_int8, job, tmp_path / "int8")
@@ -279,9 +257,7 @@ def test_dtype_that_the_backend_does_not_carry(write_model: WriteModel, tmp_path
     spec = SPEC.replace("FP32", "FP64").replace("[3, 16, 16]", "[4]").replace("[5]", "[2]")
     data = DATA.replace("(8, 3, 16, 16)).astype(np.float32)", "(8, 4))")
     job = make_job(write_model, tmp_path, network, spec=spec, data=data)
-    with pytest.raises(
-        BuildError, match="x is FP64, which Triton's openvino backend does not carry"
-    ):
+    with pytest.raises(BuildError, match="x is FP64, which Triton's openvino backend does not carry"):
         made(make_fp32, job, tmp_path / "fp32")
 
 

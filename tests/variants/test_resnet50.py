@@ -82,31 +82,23 @@ def test_the_same_seed_gives_the_same_weights(network: Any) -> None:
         torch.testing.assert_close(again[name], tensor, msg=name)
 
 
-def test_a_checkpoint_replaces_the_random_weights(
-    network: Any, write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_checkpoint_replaces_the_random_weights(network: Any, write_model: WriteModel, tmp_path: Path) -> None:
     """With `weights` in the spec the build loads them as they are, and calibrates nothing."""
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     state["fc.bias"] += 1
     torch.save({"state_dict": state}, tmp_path / "checkpoint.pth")
     text = (FOLDER / "model.yaml").read_text().replace("name: resnet50", "name: net")
     network_part = text[text.index("network:") : text.index("quality:")]
-    text = "name: net\n" + network_part.replace(
-        "train: calibrate:calibrate", "weights: resnet50.pth"
-    )
+    text = "name: net\n" + network_part.replace("train: calibrate:calibrate", "weights: resnet50.pth")
     spec = write_model(
-        text,
-        network__py=(FOLDER / "network.py").read_text(),
-        resnet50__pth=(tmp_path / "checkpoint.pth").read_bytes(),
+        text, network__py=(FOLDER / "network.py").read_text(), resnet50__pth=(tmp_path / "checkpoint.pth").read_bytes()
     )
     loaded = load_trained(spec, WeightCache(tmp_path, spec), lambda _: None)
     assert not loaded.training
     torch.testing.assert_close(loaded.state_dict(), state)
 
 
-def test_the_exported_file_agrees_and_starts_with_a_cheap_prologue(
-    network: Any, tmp_path: Path
-) -> None:
+def test_the_exported_file_agrees_and_starts_with_a_cheap_prologue(network: Any, tmp_path: Path) -> None:
     """Bytes go through Cast, Sub and Div into the first convolution; logits are PyTorch's."""
     pixels, logits = logits_of(network, 4)
     file = tmp_path / "model.onnx"

@@ -16,9 +16,7 @@ from tritonkit.optimize.runtimes import RUNTIMES
 from tritonkit.render import plan_models
 from tritonkit.spec import Spec
 
-pytestmark = pytest.mark.skipif(
-    find_spec("litert_torch") is None, reason="the extra `tflite` is not installed"
-)
+pytestmark = pytest.mark.skipif(find_spec("litert_torch") is None, reason="the extra `tflite` is not installed")
 
 TEXT = """
 name: net
@@ -109,8 +107,9 @@ def test_a_free_axis_is_refused(write_model: WriteModel, root: Path) -> None:
     """An edge file has one shape; the message names the input."""
     spec = write_model(
         TEXT.replace("SHAPE", "[3, 8, width]").replace("quality: {samples: data:calibration}\n", ""),
-        network__py=CONVOLUTION, data__py=DATA,
-    )  # fmt: skip
+        network__py=CONVOLUTION,
+        data__py=DATA,
+    )
     problem = built(spec, root, "tflite").problem
     assert problem is not None
     assert problem.where.endswith("network.inputs.x")

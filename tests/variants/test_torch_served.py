@@ -72,9 +72,7 @@ def published(write_model: WriteModel, root: Path, variant: str) -> Path:
     return build_repository(root, ("net",), out=root / "repository").path
 
 
-def test_a_compiled_package_gives_what_the_module_gives(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_a_compiled_package_gives_what_the_module_gives(write_model: WriteModel, root: Path) -> None:
     """At batch sizes and lengths other than those it was compiled with; its fused kernels are profiled."""
     spec = write_model(TEXT.replace("VARIANT", "torch-compile"), network__py=NETWORK)
     (result,) = evaluate(spec, ["torch-compile"], BuildCache(root / "cache"))
@@ -90,9 +88,7 @@ def test_a_compiled_package_gives_what_the_module_gives(
 
 
 @pytest.mark.needs("triton")
-@pytest.mark.skipif(
-    not HAS_TORCH, reason="torch is not in the server's environment (requirements-torch.txt)"
-)
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not in the server's environment (requirements-torch.txt)")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_answers_through_triton(write_model: WriteModel, root: Path, variant: str) -> None:
     """Alone, in batches, and merged from callers whose lengths differ."""
@@ -113,9 +109,7 @@ def test_answers_through_triton(write_model: WriteModel, root: Path, variant: st
 
 @pytest.mark.needs("triton")
 @pytest.mark.skipif(HAS_TORCH, reason="torch is in the server's environment")
-def test_without_torch_the_load_error_says_what_to_install(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_without_torch_the_load_error_says_what_to_install(write_model: WriteModel, root: Path) -> None:
     """The server does not start with a traceback but with a command."""
     repository = published(write_model, root, "torchscript")
     with (

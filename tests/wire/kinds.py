@@ -62,14 +62,8 @@ def _tasks(kind: Callable[..., Any]) -> Connect:
     return lambda *args, **kwargs: Tasks(kind, *args, **kwargs)
 
 
-HTTP2: dict[str, Connect] = {
-    "http2-threads": Http2Transport,
-    "http2-tasks": _tasks(AsyncHttp2Transport),
-}
-GRPCIO: dict[str, Connect] = {
-    "grpcio-threads": GrpcioTransport,
-    "grpcio-tasks": _tasks(AsyncGrpcioTransport),
-}
+HTTP2: dict[str, Connect] = {"http2-threads": Http2Transport, "http2-tasks": _tasks(AsyncHttp2Transport)}
+GRPCIO: dict[str, Connect] = {"grpcio-threads": GrpcioTransport, "grpcio-tasks": _tasks(AsyncGrpcioTransport)}
 KINDS: dict[str, Connect] = {**HTTP2, **GRPCIO}
 """Every kind that must pass `test_transports.py`."""
 

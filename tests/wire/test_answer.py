@@ -37,10 +37,7 @@ def outputs(draw: st.DrawFn) -> dict[str, tuple[str, Any]]:
     """Datatype and array of a few outputs by name."""
     names = draw(st.lists(st.text(max_size=6), unique=True, max_size=4))
     datatypes = [draw(st.sampled_from(list(DATATYPES))) for _ in names]
-    return {
-        name: (datatype, draw(arrays_of(datatype)))
-        for name, datatype in zip(names, datatypes, strict=True)
-    }
+    return {name: (datatype, draw(arrays_of(datatype))) for name, datatype in zip(names, datatypes, strict=True)}
 
 
 def message(tensors: dict[str, tuple[str, Any]], **fields: Any) -> Any:
@@ -88,8 +85,7 @@ def test_an_answer_is_read_the_same_after_others_of_its_length(
 ) -> None:
     """What was kept of an answer before serves only one that differs in its values."""
     if same_names:  # other values of the same outputs
-        others = {name: (kind, array.copy()[::-1]) for name, (kind, array) in tensors.items()
-                  if array.ndim}  # fmt: skip
+        others = {name: (kind, array.copy()[::-1]) for name, (kind, array) in tensors.items() if array.ndim}
     for each in (tensors, others, tensors, others):
         body = written(each, model_name="m", model_version="1")
         answer = decode(body)
@@ -213,9 +209,7 @@ def test_typed_contents_that_are_not_packed_are_read() -> None:
         ("BYTES", {}),
     ],
 )
-def test_typed_contents_that_do_not_fit_are_refused(
-    datatype: str, contents: dict[str, Any]
-) -> None:
+def test_typed_contents_that_do_not_fit_are_refused(datatype: str, contents: dict[str, Any]) -> None:
     """Numbers out of range, too many, too few, or in the wrong field."""
     response = service_pb2.ModelInferResponse()
     response.outputs.add(name="y", datatype=datatype, shape=[1], contents=contents)
@@ -329,9 +323,7 @@ def test_a_huge_shape_without_elements_is_no_crash() -> None:
 @given(tensors=outputs(), error=st.text(max_size=20))
 def test_messages_of_a_stream_are_read(tensors: dict[str, tuple[str, Any]], error: str) -> None:
     """The error and the answer, either of which may be missing."""
-    response = service_pb2.ModelStreamInferResponse(
-        error_message=error, infer_response=message(tensors, id="7")
-    )
+    response = service_pb2.ModelStreamInferResponse(error_message=error, infer_response=message(tensors, id="7"))
     said, answer = stream_response(response.SerializeToString())
     assert said == error
     assert answer is not None
@@ -382,11 +374,7 @@ def test_broken_answers_are_answers_or_errors_of_ours(body: bytes) -> None:
     if answer is None:
         return
     theirs = service_pb2.ModelInferResponse.FromString(body)
-    assert (answer.model, answer.version, answer.id) == (
-        theirs.model_name,
-        theirs.model_version,
-        theirs.id,
-    )
+    assert (answer.model, answer.version, answer.id) == (theirs.model_name, theirs.model_version, theirs.id)
     shapes = {output.name: tuple(output.shape) for output in theirs.outputs}
     if len(shapes) == len(theirs.outputs):
         placed = {name: shape for name, (_, shape, _) in answer.in_region.items()}

@@ -103,18 +103,12 @@ def test_the_certificate_is_the_servers(connect: Connect, folder: Path) -> None:
     """One of an unknown authority or for another name is refused; the name that is meant may be given."""
     with secured(folder) as port:
         with pytest.raises(ServerUnavailable, match="cannot connect"):
-            connect(f"localhost:{port}", tls=TLS(ca=folder / "stranger.pem")).send(
-                "ServerLive", [b""], 20.0
-            )
+            connect(f"localhost:{port}", tls=TLS(ca=folder / "stranger.pem")).send("ServerLive", [b""], 20.0)
         tls = TLS(ca=folder / "ca.pem")
-        connect(f"127.0.0.1:{port}", tls=tls, server_name="localhost").send(
-            "ServerLive", [b""], 20.0
-        )
+        connect(f"127.0.0.1:{port}", tls=tls, server_name="localhost").send("ServerLive", [b""], 20.0)
 
 
-def test_a_proxy_of_the_environment_is_used(
-    connect: Connect, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_of_the_environment_is_used(connect: Connect, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`http_proxy` says through whom: what gRPC's library is chosen for."""
     with proxy() as (through, asked):
         monkeypatch.setenv("http_proxy", f"http://{through}")
@@ -147,9 +141,7 @@ def test_what_a_model_declares_is_allowed(connect: Connect, address: str) -> Non
     large = 65 * 2**20
     with pytest.raises(InferenceError, match="an answer of"):
         transport.send("ModelInfer", body(data=bytes(large)), 60.0)
-    limit.learn(
-        ModelSignature("m", (), 0, {}, {"y": TensorSpec("y", "UINT8", (large,), batched=False)})
-    )
+    limit.learn(ModelSignature("m", (), 0, {}, {"y": TensorSpec("y", "UINT8", (large,), batched=False)}))
     assert len(data_of(transport.send("ModelInfer", body(data=bytes(large)), 60.0))) == large
 
 

@@ -24,10 +24,7 @@ MIB = 2**20
 
 def model(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelSignature:
     """A model with these outputs."""
-    specs = {
-        name: TensorSpec(name, datatype, dims, batched=batch > 0)
-        for name, (datatype, dims) in outputs.items()
-    }
+    specs = {name: TensorSpec(name, datatype, dims, batched=batch > 0) for name, (datatype, dims) in outputs.items()}
     return ModelSignature("m", ("1",), batch, MappingProxyType({}), MappingProxyType(specs))
 
 

@@ -15,9 +15,7 @@ from tritonkit.wire.messages import message, parse
 
 def test_requests_are_protobuf_messages() -> None:
     """Fields arrive as they were given."""
-    request = service_pb2.ModelMetadataRequest.FromString(
-        message("ModelMetadata", name="m", version="2")
-    )
+    request = service_pb2.ModelMetadataRequest.FromString(message("ModelMetadata", name="m", version="2"))
     assert (request.name, request.version) == ("m", "2")
     request = service_pb2.SystemSharedMemoryRegisterRequest.FromString(
         message("SystemSharedMemoryRegister", name="r", key="/k", offset=0, byte_size=64)

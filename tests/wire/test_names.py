@@ -178,7 +178,5 @@ def test_a_fork_does_not_wait_for_its_parent_s_threads() -> None:
             os._exit(7 if look_up("localhost", 1).result(10) else 8)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "7", done.stderr

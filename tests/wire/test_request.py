@@ -22,14 +22,9 @@ NAMES = st.text(max_size=20)
 LARGE = 20_000
 
 
-def prepared(
-    *datatypes: str, version: str = "", outputs: tuple[str, ...] | None = None
-) -> Prepared:
+def prepared(*datatypes: str, version: str = "", outputs: tuple[str, ...] | None = None) -> Prepared:
     """Requests for a model with inputs a, b, ... of these types, and outputs y and z."""
-    inputs = {
-        name: TensorSpec(name, datatype, (-1,))
-        for name, datatype in zip("abcdef", datatypes, strict=False)
-    }
+    inputs = {name: TensorSpec(name, datatype, (-1,)) for name, datatype in zip("abcdef", datatypes, strict=False)}
     results = {name: TensorSpec(name, "FP32", (-1,)) for name in "yz"}
     return Prepared(ModelSignature("m", ("1",), 0, inputs, results), version, outputs)
 
@@ -57,17 +52,12 @@ def arrays_of(datatype: str) -> st.SearchStrategy[Any]:
 @given(data=st.data(), datatypes=st.lists(st.sampled_from(list(DATATYPES)), max_size=4))
 def test_the_server_reads_what_was_given(data: st.DataObject, datatypes: list[str]) -> None:
     """Names, types, shapes and bytes of any number of inputs of any types arrive, in order."""
-    arrays = {
-        name: data.draw(arrays_of(datatype))
-        for name, datatype in zip("abcdef", datatypes, strict=False)
-    }
+    arrays = {name: data.draw(arrays_of(datatype)) for name, datatype in zip("abcdef", datatypes, strict=False)}
     request = read(prepared(*datatypes).encode(arrays))
     assert (request.model_name, request.model_version, request.id) == ("m", "", "")
     assert not request.outputs
     assert not request.parameters
-    assert [(tensor.name, tensor.datatype) for tensor in request.inputs] == list(
-        zip(arrays, datatypes, strict=True)
-    )
+    assert [(tensor.name, tensor.datatype) for tensor in request.inputs] == list(zip(arrays, datatypes, strict=True))
     assert [tuple(tensor.shape) for tensor in request.inputs] == [a.shape for a in arrays.values()]
     assert list(request.raw_input_contents) == [
         to_raw(array, datatype) for array, datatype in zip(arrays.values(), datatypes, strict=True)
@@ -82,28 +72,17 @@ def test_the_server_reads_what_was_given(data: st.DataObject, datatypes: list[st
     priority=st.integers(0, 2**64 - 1),
     given_parameters=st.dictionaries(
         st.text(max_size=8).filter(lambda name: name not in ("timeout", "priority")),
-        st.booleans()
-        | st.integers(-(2**63), 2**63 - 1)
-        | st.floats(allow_nan=False)
-        | st.text(max_size=300),
+        st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=300),
         max_size=4,
     ),
 )
 def test_everything_said_of_a_call_arrives(
-    version: str,
-    request_id: str,
-    timeout_s: float | None,
-    priority: int,
-    given_parameters: dict[str, Any],
+    version: str, request_id: str, timeout_s: float | None, priority: int, given_parameters: dict[str, Any]
 ) -> None:
     """Version, id, timeout in microseconds, priority and any parameters, each in its own field."""
     request = read(
         prepared(version=version).encode(
-            {},
-            timeout_s=timeout_s,
-            priority=priority,
-            request_id=request_id,
-            parameters=given_parameters,
+            {}, timeout_s=timeout_s, priority=priority, request_id=request_id, parameters=given_parameters
         )
     )
     assert (request.model_version, request.id) == (version, request_id)
@@ -133,9 +112,7 @@ def test_outputs_asked_for_are_named() -> None:
 def test_inputs_in_shared_memory_send_no_bytes() -> None:
     """Their shape and place are told; the bytes of the others stay in the order of the inputs."""
     arrays = {name: np.arange(3, dtype=np.uint8) + at for at, name in enumerate("abc")}
-    request = read(
-        prepared("UINT8", "UINT8", "UINT8").encode(arrays, regions={"b": Region("r", 3, 64)})
-    )
+    request = read(prepared("UINT8", "UINT8", "UINT8").encode(arrays, regions={"b": Region("r", 3, 64)}))
     described = {tensor.name: tensor for tensor in request.inputs}
     assert parameters(described["b"].parameters) == {
         "shared_memory_region": ("string_param", "r"),

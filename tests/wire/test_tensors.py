@@ -18,9 +18,7 @@ SHAPES = npst.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
 
 @settings(deadline=None)
 @given(data=st.data(), datatype=st.sampled_from(sorted(FIXED)), shape=SHAPES)
-def test_fixed_types_come_back_bit_for_bit(
-    data: st.DataObject, datatype: str, shape: tuple[int, ...]
-) -> None:
+def test_fixed_types_come_back_bit_for_bit(data: st.DataObject, datatype: str, shape: tuple[int, ...]) -> None:
     """Every type numpy has survives the wire with every bit, NaNs included."""
     array = data.draw(npst.arrays(FIXED[datatype], shape))
     back = from_raw(to_raw(array, datatype), datatype, shape)
@@ -67,12 +65,9 @@ def test_cut_bytes_are_refused(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "datatype", "shape"),
-    [(b"\x00" * 7, "FP32", (2,)), (b"\x00" * 12, "FP32", (2,)), (b"", "FP128", (0,))],
+    ("raw", "datatype", "shape"), [(b"\x00" * 7, "FP32", (2,)), (b"\x00" * 12, "FP32", (2,)), (b"", "FP128", (0,))]
 )
-def test_bytes_that_do_not_fill_the_shape_are_refused(
-    raw: bytes, datatype: str, shape: tuple[int, ...]
-) -> None:
+def test_bytes_that_do_not_fill_the_shape_are_refused(raw: bytes, datatype: str, shape: tuple[int, ...]) -> None:
     """Too few bytes, too many, or an unknown type: never a guess."""
     with pytest.raises(ValueError, match=r"size|shape|unknown"):
         from_raw(raw, datatype, shape)
@@ -88,9 +83,7 @@ def test_outputs_share_the_bytes_they_came_in() -> None:
 
 @settings(deadline=None)
 @given(data=st.data(), datatype=st.sampled_from(sorted(FIXED)))
-def test_arrays_that_lie_as_the_wire_wants_are_not_copied(
-    data: st.DataObject, datatype: str
-) -> None:
+def test_arrays_that_lie_as_the_wire_wants_are_not_copied(data: st.DataObject, datatype: str) -> None:
     """Any shape, also without axes or elements: the memory sent is the caller's own."""
     shape = data.draw(npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
     array = data.draw(npst.arrays(FIXED[datatype], shape))

@@ -45,24 +45,15 @@ def test_a_message_in_pieces_is_one_message(connect: Connect, address: str) -> N
     """The pieces follow each other; empty ones and views of several axes are no matter."""
     (whole,) = body(data=b"0123456789" * 10_000)
     view = memoryview(whole)
-    pieces = [
-        bytes(view[:10]),
-        view[10:10],
-        memoryview(bytes(view[10:50_010])).cast("B", (10, 5000)),
-    ]
+    pieces = [bytes(view[:10]), view[10:10], memoryview(bytes(view[10:50_010])).cast("B", (10, 5000))]
     transport = connect(address)
-    assert (
-        data_of(transport.send("ModelInfer", [*pieces, view[50_010:]], 20.0))
-        == b"0123456789" * 10_000
-    )
+    assert data_of(transport.send("ModelInfer", [*pieces, view[50_010:]], 20.0)) == b"0123456789" * 10_000
     small = [whole[:3], b"", memoryview(whole)[3:]]
     assert data_of(transport.send("ModelInfer", small, 20.0)) == b"0123456789" * 10_000
 
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c is not grpc.StatusCode.OK])
-def test_every_status_has_an_error_of_ours(
-    connect: Connect, address: str, code: grpc.StatusCode
-) -> None:
+def test_every_status_has_an_error_of_ours(connect: Connect, address: str, code: grpc.StatusCode) -> None:
     """Whatever a server or a model answers, with its own words, and where; the code by itself, too."""
     with pytest.raises(SPECIAL.get(code, InferenceError)) as caught:
         connect(address).send("ModelInfer", body(code.name), 5.0)
@@ -73,9 +64,7 @@ def test_every_status_has_an_error_of_ours(
         assert caught.value.code == code.name
 
 
-def test_the_deadline_is_kept_and_the_server_told(
-    connect: Connect, address: str, answers: Answers
-) -> None:
+def test_the_deadline_is_kept_and_the_server_told(connect: Connect, address: str, answers: Answers) -> None:
     """The call ends on time, says how long it was allowed, and is soon cancelled at the server."""
     started = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"no answer within 0\.2 s"):
@@ -100,9 +89,7 @@ def test_many_callers_share_one_connection(connect: Connect, address: str) -> No
 
     def caller(number: int) -> bool:
         data = str(number).encode() * (1 if number % 3 else 30_000)
-        return all(
-            data_of(transport.send("ModelInfer", body(data=data), 30.0)) == data for _ in range(10)
-        )
+        return all(data_of(transport.send("ModelInfer", body(data=data), 30.0)) == data for _ in range(10))
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(caller, range(32)))
@@ -120,13 +107,9 @@ def test_a_slow_call_does_not_hold_up_a_fast_one(connect: Connect, address: str)
         assert data_of(slow.result(20)) == b"s"
 
 
-def test_own_metadata_and_the_key_go_where_they_should(
-    connect: Connect, address: str, answers: Answers
-) -> None:
+def test_own_metadata_and_the_key_go_where_they_should(connect: Connect, address: str, answers: Answers) -> None:
     """Metadata with every call; the key with calls that a server may restrict, only."""
-    transport = connect(
-        address, headers=(("x-own", "a b"), ("x-api-key", Secret("hidden"))), admin_key="k"
-    )
+    transport = connect(address, headers=(("x-own", "a b"), ("x-api-key", Secret("hidden"))), admin_key="k")
     for _ in range(3):
         transport.send("ModelInfer", body(), 5.0, (("traceparent", "00-1"),))
     transport.send("RepositoryIndex", [b""], 5.0)
@@ -182,9 +165,7 @@ def test_closing_ends_calls_under_way(connect: Connect, address: str, answers: A
     """One that waits when another closes the client gets an error, and does not hang."""
     transport = connect(address)
     with ThreadPoolExecutor(3) as pool:
-        waiting = [
-            pool.submit(transport.send, "ModelInfer", body("slow", id="1"), 20.0) for _ in range(3)
-        ]
+        waiting = [pool.submit(transport.send, "ModelInfer", body("slow", id="1"), 20.0) for _ in range(3)]
         while len(answers.metadata) < 3:
             time.sleep(0.01)
         closing = transport.transport.close if hasattr(transport, "transport") else transport.close
@@ -232,9 +213,7 @@ def test_a_stream_that_the_server_ends_with_an_error(connect: Connect, address: 
         stream.write(body())
 
 
-def test_cancelling_a_stream_reaches_the_server(
-    connect: Connect, address: str, answers: Answers
-) -> None:
+def test_cancelling_a_stream_reaches_the_server(connect: Connect, address: str, answers: Answers) -> None:
     """Reading on says so; cancelling again is nothing."""
     stream = connect(address).stream()
     stream.write(body(data=b"one"))

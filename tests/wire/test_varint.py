@@ -52,16 +52,13 @@ def test_a_number_of_eleven_bytes_is_an_error() -> None:
 
 def test_fields_are_found_one_after_the_other() -> None:
     """All four kinds of values are stepped over, in fields with small numbers and large ones."""
-    message = (
-        sized(1, "é".encode()) + number(500, 1) + b"\x1d1234" + b"\x2112345678" + sized(6, b"")
-    )
+    message = sized(1, "é".encode()) + number(500, 1) + b"\x1d1234" + b"\x2112345678" + sized(6, b"")
     found = [(tag >> 3, message[start:end]) for tag, start, end in fields(message)]
     assert found == [(1, "é".encode()), (500, b"\x01"), (3, b"1234"), (4, b"12345678"), (6, b"")]
 
 
 @pytest.mark.parametrize(
-    "message",
-    [b"\x0a\x05abc", b"\x09123", b"\x0d1", b"\x0b", b"\x0f", b"\x02\x00", b"\x0a\xff\xff\xff\x7f"],
+    "message", [b"\x0a\x05abc", b"\x09123", b"\x0d1", b"\x0b", b"\x0f", b"\x02\x00", b"\x0a\xff\xff\xff\x7f"]
 )
 def test_fields_that_make_no_sense_are_errors(message: bytes) -> None:
     """A value that ends too early, a wire type nobody uses, a field without a number."""

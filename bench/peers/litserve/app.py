@@ -37,11 +37,6 @@ class Inference(litserve.LitAPI):
 
 
 if __name__ == "__main__":
-    api = Inference(
-        max_batch_size=int(os.environ["MAX_BATCH"]),
-        batch_timeout=int(os.environ["MAX_DELAY_MS"]) / 1000,
-    )
-    server = litserve.LitServer(
-        api, accelerator="cpu", workers_per_device=int(os.environ["WORKERS"]), fast_queue=True
-    )
+    api = Inference(max_batch_size=int(os.environ["MAX_BATCH"]), batch_timeout=int(os.environ["MAX_DELAY_MS"]) / 1000)
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=int(os.environ["WORKERS"]), fast_queue=True)
     server.run(host="127.0.0.1", port=int(os.environ["PORT"]), generate_client_file=False)

@@ -21,10 +21,7 @@ ENDS = {
     ),
     "resnet50": (
         Tensor(name="image", dtype=bytes, shape=(1,)),
-        [
-            Tensor(name="label", dtype=bytes, shape=(5,)),
-            Tensor(name="score", dtype=np.float32, shape=(5,)),
-        ],
+        [Tensor(name="label", dtype=bytes, shape=(5,)), Tensor(name="score", dtype=np.float32, shape=(5,))],
     ),
 }
 
@@ -68,8 +65,6 @@ if __name__ == "__main__":
             infer_func=[Inference() for _ in range(int(os.environ["WORKERS"]))],
             inputs=[model_input],
             outputs=outputs,
-            config=ModelConfig(
-                max_batch_size=BATCH, batcher=DynamicBatcher(max_queue_delay_microseconds=delay_us)
-            ),
+            config=ModelConfig(max_batch_size=BATCH, batcher=DynamicBatcher(max_queue_delay_microseconds=delay_us)),
         )
         triton.serve()

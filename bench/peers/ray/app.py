@@ -12,9 +12,7 @@ BATCH, WAIT_S = int(os.environ["MAX_BATCH"]), int(os.environ["MAX_DELAY_MS"]) / 
 
 
 @serve.deployment(
-    num_replicas=int(os.environ["WORKERS"]),
-    max_ongoing_requests=4 * BATCH,
-    ray_actor_options={"num_cpus": 0.5},
+    num_replicas=int(os.environ["WORKERS"]), max_ongoing_requests=4 * BATCH, ray_actor_options={"num_cpus": 0.5}
 )
 class Inference:
     """A replica."""

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from tritonkit_lambda.start import Function
 
 JSON_LENGTH = "inference-header-content-length"
-_MODEL = re.compile(
-    r"/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/(?P<what>infer|ready))?"
-)
+_MODEL = re.compile(r"/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?(/(?P<what>infer|ready))?")
 _LONGEST_NUMBER = 20
 _HEALTH = ("/v2/health/live", "/v2/health/ready")
 
@@ -41,9 +39,7 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
             raise Refused(_unknown(event))
         request = read_request(event, b"", function.signature)
         if any(request.outputs.values()):
-            raise Refused(
-                "binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON"
-            )
+            raise Refused("binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON")
         return write_response(request, function.run(request), function.signature)[0]
     except Refused as refused:
         return {"error": str(refused)}
@@ -81,11 +77,7 @@ def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
         return _json(200, {"live" if path.endswith("live") else "ready": True})
     if path == "/v2":
         _need(method, "GET")
-        about = {
-            "name": "tritonkit",
-            "version": function.about,
-            "extensions": ["binary_tensor_data"],
-        }
+        about = {"name": "tritonkit", "version": function.about, "extensions": ["binary_tensor_data"]}
         return _json(200, about)
     match = _MODEL.fullmatch(path)
     if not match:
@@ -93,9 +85,7 @@ def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
     name, version = unquote(match["name"]), match["version"]
     if name != signature.name or version not in (None, signature.version):
         found = name if version is None else f"{name}, version {version}"
-        raise Refused(
-            f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404
-        )
+        raise Refused(f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404)
     if match["what"] == "infer":
         _need(method, "POST")
         return _infer(function, event)
@@ -164,8 +154,4 @@ def _need(method: str, wanted: str) -> None:
 
 
 def _json(status: int, message: Any) -> dict[str, Any]:
-    return {
-        "statusCode": status,
-        "headers": {"content-type": "application/json"},
-        "body": json.dumps(message),
-    }
+    return {"statusCode": status, "headers": {"content-type": "application/json"}, "body": json.dumps(message)}

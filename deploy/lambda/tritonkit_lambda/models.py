@@ -90,9 +90,7 @@ class Model:
         raise Failed(f"model '{self.name}' failed: the function's log says why")
 
 
-def run(
-    steps: Sequence[Step], inputs: Mapping[str, np.ndarray], wanted: Sequence[str]
-) -> dict[str, np.ndarray]:
+def run(steps: Sequence[Step], inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> dict[str, np.ndarray]:
     """The pipeline's outputs for one request."""
     tensors = dict(inputs)
     for step in steps:

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritonkit_lambda.errors import Refused
-from tritonkit_lambda.tensors import (
-    TYPES,
-    datatype_of,
-    from_binary,
-    from_json,
-    read_shape,
-    to_binary,
-    to_json,
-)
+from tritonkit_lambda.tensors import TYPES, datatype_of, from_binary, from_json, read_shape, to_binary, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,11 +101,7 @@ def write_response(
     behind = []
     for name, as_bytes in request.outputs.items():
         array = outputs[name]
-        entry: dict[str, Any] = {
-            "name": name,
-            "datatype": datatype_of(array),
-            "shape": list(array.shape),
-        }
+        entry: dict[str, Any] = {"name": name, "datatype": datatype_of(array), "shape": list(array.shape)}
         if as_bytes:
             behind.append(to_binary(array))
             entry["parameters"] = {BINARY_SIZE: len(behind[-1])}
@@ -144,25 +132,17 @@ def parse(text: bytes) -> Any:
         raise Refused(f"the body: not JSON: {error}") from None
 
 
-def _read_input(
-    tensor: dict[str, Any], where: str, binary: bytes, signature: Signature
-) -> tuple[str, np.ndarray, int]:
+def _read_input(tensor: dict[str, Any], where: str, binary: bytes, signature: Signature) -> tuple[str, np.ndarray, int]:
     """Name, array, and how many of the bytes were its own."""
     name, datatype = tensor.get("name"), tensor.get("datatype")
     if not isinstance(name, str) or name not in signature.inputs:
-        raise Refused(
-            f"{where}.name: found {name!r:.80}, wanted {' or '.join(map(repr, signature.inputs))}"
-        )
+        raise Refused(f"{where}.name: found {name!r:.80}, wanted {' or '.join(map(repr, signature.inputs))}")
     wanted, dims = signature.inputs[name]
     if not isinstance(datatype, str) or datatype != wanted or datatype not in TYPES:
-        raise Refused(
-            f"{where}.datatype: found {datatype!r:.80}, wanted {wanted!r}, that of {name!r}"
-        )
+        raise Refused(f"{where}.datatype: found {datatype!r:.80}, wanted {wanted!r}, that of {name!r}")
     shape = read_shape(tensor.get("shape"), where)
     full = [-1, *dims] if signature.max_batch_size else list(dims)
-    fits = len(shape) == len(full) and all(
-        want in (-1, have) for want, have in zip(full, shape, strict=True)
-    )
+    fits = len(shape) == len(full) and all(want in (-1, have) for want, have in zip(full, shape, strict=True))
     if not fits:
         raise Refused(f"{where}.shape: found {shape}, wanted {full} (-1 is any size)")
     parameters = _parameters(tensor, where)
@@ -184,9 +164,7 @@ def _check_batch(arrays: Mapping[str, np.ndarray], signature: Signature) -> None
         raise Refused(f"inputs: they differ in their first axis, the batch: {sizes}")
     for size in sizes.values():
         if not 1 <= size <= signature.max_batch_size:
-            raise Refused(
-                f"inputs: found {size} items, wanted 1 to {signature.max_batch_size} (max_batch_size)"
-            )
+            raise Refused(f"inputs: found {size} items, wanted 1 to {signature.max_batch_size} (max_batch_size)")
 
 
 def _wanted(message: dict[str, Any], all_binary: bool, signature: Signature) -> dict[str, bool]:
@@ -196,9 +174,7 @@ def _wanted(message: dict[str, Any], all_binary: bool, signature: Signature) -> 
     for index, output in enumerate(_objects(message["outputs"], "outputs")):
         name, where = output.get("name"), f"outputs[{index}]"
         if not isinstance(name, str) or name not in signature.outputs:
-            raise Refused(
-                f"{where}.name: found {name!r:.80}, wanted one of {', '.join(signature.outputs)}"
-            )
+            raise Refused(f"{where}.name: found {name!r:.80}, wanted one of {', '.join(signature.outputs)}")
         parameters = _parameters(output, where)
         if parameters.get("classification"):
             raise Refused(f"{where}.parameters.classification: it is not answered here")

@@ -119,17 +119,14 @@ def _read(folder: Path) -> tuple[Signature, list[Step], str]:
         own = folder / "models" / name
         file = folder / "backend" / "model.py" if part["backend"] else own / VERSION / "model.py"
         models[name] = Model(own, file, part["config"])
-    steps = [
-        Step(models[each["model"]], each["inputs"], each["outputs"]) for each in facts["steps"]
-    ]
+    steps = [Step(models[each["model"]], each["inputs"], each["outputs"]) for each in facts["steps"]]
 
     def tensors(given: list[dict[str, Any]]) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {each["name"]: (each["datatype"], tuple(each["dims"])) for each in given}
 
     signature = Signature(
-        facts["name"], VERSION, facts["max_batch_size"], tensors(facts["inputs"]),
-        tensors(facts["outputs"]),
-    )  # fmt: skip
+        facts["name"], VERSION, facts["max_batch_size"], tensors(facts["inputs"]), tensors(facts["outputs"])
+    )
     return signature, steps, f"{facts['variant']}, tritonkit {facts['tritonkit']}"
 
 

@@ -26,28 +26,20 @@ def read_shape(found: Any, where: str) -> list[int]:
         raise Refused(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
     for index, size in enumerate(found):
         if type(size) is not int or size < 0:
-            raise Refused(
-                f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0"
-            )
+            raise Refused(f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0")
     # numpy multiplies past an axis of 0, too.
     if math.prod(max(size, 1) for size in found) > MOST_ELEMENTS:
-        raise Refused(
-            f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most"
-        )
+        raise Refused(f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most")
     return found
 
 
-def from_json(
-    data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool
-) -> np.ndarray:
+def from_json(data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool) -> np.ndarray:
     """A tensor whose elements stand in the JSON, in one list or in nested ones."""
     if not isinstance(data, list):
         raise Refused(f"{where}.data: found {_short(data)}, wanted a list of {datatype}")
     flat = _flat(data, where)
     if len(flat) != math.prod(shape):
-        raise Refused(
-            f"{where}.data: found {len(flat)} elements, wanted {math.prod(shape)}: its shape is {shape}"
-        )
+        raise Refused(f"{where}.data: found {len(flat)} elements, wanted {math.prod(shape)}: its shape is {shape}")
     if datatype == "BYTES":
         made = np.empty(len(flat), dtype=object)
         for index, value in enumerate(flat):
@@ -64,9 +56,7 @@ def from_binary(raw: bytes, datatype: str, shape: list[int], where: str) -> np.n
         return _split(raw, count, where).reshape(shape)
     kind = np.dtype(TYPES[datatype])
     if len(raw) != count * kind.itemsize:
-        raise Refused(
-            f"{where}: found {len(raw)} bytes, wanted {count * kind.itemsize}: {shape} of {datatype}"
-        )
+        raise Refused(f"{where}: found {len(raw)} bytes, wanted {count * kind.itemsize}: {shape} of {datatype}")
     return np.frombuffer(raw, dtype=kind.newbyteorder("<")).astype(kind).reshape(shape)
 
 
@@ -147,9 +137,7 @@ def _split(raw: bytes, count: int, where: str) -> np.ndarray:
         start = at + _LENGTH
         stop = start + int.from_bytes(raw[at:start], "little")
         if start > len(raw) or stop > len(raw):
-            raise Refused(
-                f"{where}: element {len(parts)} ends after the {len(raw)} bytes there are"
-            )
+            raise Refused(f"{where}: element {len(parts)} ends after the {len(raw)} bytes there are")
         parts.append(raw[start:stop])
         at = stop
     if len(parts) != count:

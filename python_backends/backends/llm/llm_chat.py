@@ -50,9 +50,7 @@ def read_chat(folder: Path) -> Chat | None:
     told = read_json(folder / "tokenizer_config.json")
     file = folder / "chat_template.jinja"
     if file.exists() and (not file.is_file() or file.stat().st_size > _MOST_BYTES):
-        raise ModelError(
-            f"{file}: found no file, or more than {_MOST_BYTES} bytes, wanted a chat template"
-        )
+        raise ModelError(f"{file}: found no file, or more than {_MOST_BYTES} bytes, wanted a chat template")
     source = file.read_text("utf-8") if file.exists() else template_of(told)
     if source is None:
         return None

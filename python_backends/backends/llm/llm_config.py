@@ -78,9 +78,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     knows = number_of(network, "max_position_embeddings")
     context = _number(config, "context", knows)
     if context > knows:
-        raise _unfit(
-            "context", context, f"at most the {knows} of config.json's max_position_embeddings"
-        )
+        raise _unfit("context", context, f"at most the {knows} of config.json's max_position_embeddings")
     precision = _choice(config, "cache_precision", ("f16", "u8"))
     sequences = _number(config, "max_sequences", 32)
     batched = _number(config, "max_batched_tokens", 256)
@@ -131,9 +129,7 @@ def number_of(network: Mapping[str, Any], key: str) -> int:
 def block_bytes(network: Mapping[str, Any], precision: str) -> int:
     """Bytes of one block of the cache: keys and values of 32 tokens in every layer."""
     heads = number_of(network, "num_attention_heads")
-    shared = (
-        number_of(network, "num_key_value_heads") if "num_key_value_heads" in network else heads
-    )
+    shared = number_of(network, "num_key_value_heads") if "num_key_value_heads" in network else heads
     size = network.get("head_dim") or number_of(network, "hidden_size") // heads
     values = 2 * BLOCK * size
     # In bytes, a scale for each channel of the keys, and one for each token of the values.
@@ -157,9 +153,7 @@ def _check_shape(config: Mapping[str, Any]) -> None:
         raise ModelError("model_transaction_policy: found not decoupled, wanted decoupled: true")
     count = sum(int(group.get("count", 1)) for group in config.get("instance_group", []))
     if count > 1:
-        raise ModelError(
-            f"instance_group: found {count} instances, wanted one: it runs all sequences"
-        )
+        raise ModelError(f"instance_group: found {count} instances, wanted one: it runs all sequences")
 
 
 def _stop_tokens(folder: Path, network: Mapping[str, Any]) -> frozenset[int]:

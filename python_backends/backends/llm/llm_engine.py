@@ -88,7 +88,7 @@ class Engine:
 
     def __init__(
         self, settings: Settings, make: Callable[[], Any], deliver: Callable[[list[Step]], None], counts: Counts
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._settings = settings
         self._make = make
         self._deliver = deliver
@@ -116,9 +116,7 @@ class Engine:
         """
         if len(self.open) >= self._most_open:
             limit = self._settings.max_waiting
-            raise Overloaded(
-                f"{limit} requests wait already, the most of max_waiting; send it later"
-            )
+            raise Overloaded(f"{limit} requests wait already, the most of max_waiting; send it later")
         self.open.add(sequence)
         self._commands.put((sequence, None))
 
@@ -189,11 +187,7 @@ class Engine:
 
     def _free(self) -> None:
         """Let the engine take back the blocks of stopped sequences; where others run, their next step does."""
-        if (
-            not self._running
-            and self._pipeline is not None
-            and self._pipeline.has_non_finished_requests()
-        ):
+        if not self._running and self._pipeline is not None and self._pipeline.has_non_finished_requests():
             self._pipeline.step()
 
     def _admit(self) -> None:
@@ -207,13 +201,9 @@ class Engine:
                     self._pipeline = self._make()
                 self._number += 1
                 tokens = self._tensor([sequence.asked.prompt])
-                sequence.handle = self._pipeline.add_request(
-                    self._number, tokens, self._config(sequence.asked)
-                )
+                sequence.handle = self._pipeline.add_request(self._number, tokens, self._config(sequence.asked))
             except Exception as error:  # of this sequence alone
-                self._end_all(
-                    [sequence], Failure("INTERNAL", f"the engine refuses this request: {error}")
-                )
+                self._end_all([sequence], Failure("INTERNAL", f"the engine refuses this request: {error}"))
                 continue
             self._running[sequence] = None
 

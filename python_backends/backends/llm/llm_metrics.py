@@ -119,20 +119,18 @@ class Metrics:
         self._written: dict[Any, float] = {}
         self._gauges = {key: self._one(key, text, gauge=True) for key, text in _GAUGES.items()}
         self._counters = {key: self._one(key, text) for key, text in _COUNTERS.items()}
-        self._labelled = {
-            key: self._by_label(key, *described) for key, described in _LABELLED.items()
-        }
+        self._labelled = {key: self._by_label(key, *described) for key, described in _LABELLED.items()}
         bounds = {"first_token_seconds": _FIRST_S, "between_tokens_seconds": _BETWEEN_S}
-        self._histograms = {
-            key: self._histogram(key, text, bounds[key]) for key, text in _HISTOGRAMS.items()
-        }
+        self._histograms = {key: self._histogram(key, text, bounds[key]) for key, text in _HISTOGRAMS.items()}
 
     def write(self, counts: Counts) -> None:
         """Bring Triton's values to these; a message for each that has changed."""
         gauges = {
-            "running": counts.running, "waiting": counts.waiting, "stalled": counts.stalled,
+            "running": counts.running,
+            "waiting": counts.waiting,
+            "stalled": counts.stalled,
             "cache_usage": counts.cache,
-        }  # fmt: skip
+        }
         for key, value in gauges.items():
             self._set(self._gauges[key], value)
         self._raise(self._counters["tokens_total"], counts.tokens)
@@ -145,15 +143,10 @@ class Metrics:
         ):
             for label, value in values.items():
                 self._raise(self._labelled[key][label], value)
-        for key, histogram in (
-            ("first_token_seconds", counts.first),
-            ("between_tokens_seconds", counts.between),
-        ):
+        for key, histogram in (("first_token_seconds", counts.first), ("between_tokens_seconds", counts.between)):
             totals = histogram.totals()
-            for metric, value in zip(
-                self._histograms[key], (*totals, totals[-1], histogram.sum), strict=True
-            ):
-                self._raise(metric, value)  # fmt: skip
+            for metric, value in zip(self._histograms[key], (*totals, totals[-1], histogram.sum), strict=True):
+                self._raise(metric, value)
 
     def close(self) -> None:
         """Let go of the metrics, then of their families, as Triton demands."""
@@ -180,9 +173,7 @@ class Metrics:
     def _one(self, name: str, text: str, gauge: bool = False) -> Any:
         return self._family(name, text, gauge).Metric(labels=self._labels)
 
-    def _by_label(
-        self, name: str, text: str, label: str, values: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _by_label(self, name: str, text: str, label: str, values: tuple[str, ...]) -> dict[str, Any]:
         family = self._family(name, text)
         return {value: family.Metric(labels=self._labels | {label: value}) for value in values}
 

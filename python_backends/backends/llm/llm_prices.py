@@ -86,9 +86,7 @@ def _indented(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[st
     width = args[0] if args else named.get("width", 4)
     budget.read(value)
     lines = 1 + _count(_LINE, value)
-    budget.take(
-        lines * (_PIECE_BYTES + 4 * (len(width) if isinstance(width, str) else _whole(width)))
-    )
+    budget.take(lines * (_PIECE_BYTES + 4 * (len(width) if isinstance(width, str) else _whole(width))))
     return value
 
 
@@ -172,16 +170,55 @@ _FILTERS: dict[str, Price] = {
     ),
     **dict.fromkeys(("list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), items),
     **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), ordered),
-    "center": _wide, "format": _printed, "indent": _indented, "int": _parsed, "join": _joined, "replace": _replaced,
-    "round": _rounded, "sum": _numbers, "trim": _stripped,
-}  # fmt: skip
+    "center": _wide,
+    "format": _printed,
+    "indent": _indented,
+    "int": _parsed,
+    "join": _joined,
+    "replace": _replaced,
+    "round": _rounded,
+    "sum": _numbers,
+    "trim": _stripped,
+}
 _COMPARING = (
-    "!=", "<", "<=", "==", ">", ">=", "eq", "equalto", "ge", "greaterthan", "gt", "le", "lessthan", "lt", "ne",
-)  # fmt: skip
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "eq",
+    "equalto",
+    "ge",
+    "greaterthan",
+    "gt",
+    "le",
+    "lessthan",
+    "lt",
+    "ne",
+)
 _LINEAR = (
-    "capitalize", "casefold", "count", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit",
-    "islower", "isnumeric", "isspace", "istitle", "isupper", "lower", "partition", "swapcase", "title", "upper",
-)  # fmt: skip
+    "capitalize",
+    "casefold",
+    "count",
+    "find",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "istitle",
+    "isupper",
+    "lower",
+    "partition",
+    "swapcase",
+    "title",
+    "upper",
+)
 _AT_ENDS = ("endswith", "removeprefix", "removesuffix", "startswith")
 
 
@@ -228,7 +265,7 @@ METHODS: dict[tuple[type, str], Price] = {
     **{(kind, "copy"): text for kind in (list, dict)},
     (int, "bit_length"): free,
     (float, "is_integer"): free,
-}  # fmt: skip
+}
 """By type and name. The values that `str.join` takes are paid where it is called; `str.format` pays by itself."""
 
 
@@ -294,9 +331,15 @@ def compared(budget: Budget, left: Any, name: str, right: Any) -> Any:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "gteq": operator.ge, "lt": operator.lt,
-    "lteq": operator.le, "in": lambda left, right: left in right, "notin": lambda left, right: left not in right,
-}  # fmt: skip
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "gt": operator.gt,
+    "gteq": operator.ge,
+    "lt": operator.lt,
+    "lteq": operator.le,
+    "in": lambda left, right: left in right,
+    "notin": lambda left, right: left not in right,
+}
 
 
 def pay_operator(budget: Budget, sign: str, left: Any, right: Any) -> None:

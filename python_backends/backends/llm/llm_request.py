@@ -101,7 +101,7 @@ class Reader:
             stop=given.stops(),
             ignore_eos=given.switch("ignore_eos"),
             logprobs=given.switch("logprobs"),
-        )  # fmt: skip
+        )
 
     def _prompt(self, given: _Inputs) -> list[int]:
         if ("text" in given) == ("messages" in given):
@@ -182,9 +182,7 @@ class _Inputs:
             raise _unfit(name, value, f"{least} to {most}{why}")
         return value
 
-    def number(
-        self, name: str, default: float, fits: Callable[[float], bool], wanted: str
-    ) -> float:
+    def number(self, name: str, default: float, fits: Callable[[float], bool], wanted: str) -> float:
         if name not in self._inputs:
             return default
         value = float(self._one(name))
@@ -204,9 +202,7 @@ class _Inputs:
         strings = tuple(_utf8("stop", value, 4 * _LONGEST_STOP) for value in values)
         for string in strings:
             if not 1 <= len(string) <= _LONGEST_STOP:
-                raise _unfit(
-                    "stop", f"a string of {len(string)} characters", f"1 to {_LONGEST_STOP}"
-                )
+                raise _unfit("stop", f"a string of {len(string)} characters", f"1 to {_LONGEST_STOP}")
         return strings
 
 
@@ -221,9 +217,7 @@ def _messages(text: str) -> list[Any]:
     for number, message in enumerate(messages):
         known = isinstance(message, dict)
         if not known or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise _unfit(
-                f"messages[{number}]", "another value", "an object whose role and content are texts"
-            )
+            raise _unfit(f"messages[{number}]", "another value", "an object whose role and content are texts")
     return messages
 
 

@@ -53,13 +53,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self) -> None:
-        super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], optimized=False
-        )  # fmt: skip
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation], optimized=False)
         self.globals = {
-            "cycler": Cycler, "dict": dict, "joiner": Joiner, "namespace": _Namespace, "range": safe_range,
-            "raise_exception": _raise_exception, "strftime_now": _strftime_now,
-        }  # fmt: skip
+            "cycler": Cycler,
+            "dict": dict,
+            "joiner": Joiner,
+            "namespace": _Namespace,
+            "range": safe_range,
+            "raise_exception": _raise_exception,
+            "strftime_now": _strftime_now,
+        }
         escaped = (text, lambda value: str(escape(value)))
         own = {"e": escaped, "escape": escaped, "safe": (text, str), "tojson": (written, _tojson)}
         self.filters = offered_filters(own) | _TREE
@@ -176,9 +179,7 @@ class _Paying(NodeTransformer):
         self._environment = environment
 
     def _filter(self, name: str, value: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
-        return nodes.Filter(
-            value, name, list(args), [], None, None, lineno=value.lineno, environment=self._environment
-        )  # fmt: skip
+        return nodes.Filter(value, name, list(args), [], None, None, lineno=value.lineno, environment=self._environment)
 
     def _const(self, value: Any, line: int) -> nodes.Const:
         return nodes.Const(value, lineno=line, environment=self._environment)
@@ -206,8 +207,7 @@ class _Paying(NodeTransformer):
         """Written values become text."""
         self.generic_visit(node)
         node.nodes = [
-            each if isinstance(each, nodes.TemplateData) else self._filter(_TEXT, each)
-            for each in node.nodes
+            each if isinstance(each, nodes.TemplateData) else self._filter(_TEXT, each) for each in node.nodes
         ]
         return node
 
@@ -251,9 +251,7 @@ class _Paying(NodeTransformer):
 
     def visit_ScopedEvalContextModifier(self, node: nodes.Node) -> nodes.Node:
         """`{% autoescape %}`."""
-        raise TemplateSyntaxError(
-            "chat templates have no autoescape: a prompt is no HTML", node.lineno
-        )
+        raise TemplateSyntaxError("chat templates have no autoescape: a prompt is no HTML", node.lineno)
 
 
 def _size(node: nodes.Node) -> int:
@@ -298,8 +296,13 @@ def _slice(_context: Context, value: Any, start: Any, stop: Any, step: Any) -> A
 
 
 _TREE: dict[str, Any] = {
-    _BODY: _begin_body, _COMPARE: _compare, _CONCAT: _concat_values, _HASHED: _read, _SLICE: _slice, _TEXT: _read,
-}  # fmt: skip
+    _BODY: _begin_body,
+    _COMPARE: _compare,
+    _CONCAT: _concat_values,
+    _HASHED: _read,
+    _SLICE: _slice,
+    _TEXT: _read,
+}
 
 
 def _pay_call(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -317,9 +320,7 @@ def _pay_call(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> N
         price(budget, owner, args, named)
         if function.__name__ == "join":
             _pay_join(owner, args)
-    elif not isinstance(
-        function, Macro | LoopContext | BlockReference | Joiner | _Format | Undefined
-    ):
+    elif not isinstance(function, Macro | LoopContext | BlockReference | Joiner | _Format | Undefined):
         known = function in _FUNCTIONS if isinstance(function, type | FunctionType) else False
         if not known and not isinstance(owner, LoopContext | Cycler):
             raise _refused(function)
@@ -341,11 +342,9 @@ def _refused(function: Any) -> SecurityError:
 
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:  # fmt: skip
+) -> str:
     """Jinja's own would write `<` as for HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: Any) -> NoReturn:

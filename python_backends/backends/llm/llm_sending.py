@@ -56,8 +56,7 @@ class Sending:
         self._parts: SimpleQueue[list[Step] | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
         self._threads = [
-            Thread(target=self._run, name=f"llm-sending-{number}", daemon=True)
-            for number in range(1, THREADS)
+            Thread(target=self._run, name=f"llm-sending-{number}", daemon=True) for number in range(1, THREADS)
         ]
 
     def start(self, engine: Engine) -> None:

@@ -53,9 +53,7 @@ class ChatTemplate:
             Exhausted: it takes more steps or memory than it may.
             RenderError: the template refuses the messages, or fails over them.
         """
-        given = {
-            "messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **special,
-        }  # fmt: skip
+        given = {"messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **special}
         try:
             with spending(Budget(given)) as budget:
                 return "".join(_paid_for(self._template.generate(given), budget))
@@ -95,11 +93,7 @@ def _paid_for(pieces: Iterable[str], budget: Budget) -> Iterator[str]:
 
 def _line_of(error: Exception) -> str:
     """Place in the template where it happened, as far as Python knows."""
-    lines = [
-        line
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename == _FILE
-    ]
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == _FILE]
     return f" (line {lines[-1]})" if lines else ""
 
 
@@ -112,9 +106,7 @@ def _compiled(source: str) -> Any:
         code = sandbox.compile(sandbox.tree_of(source), filename=_FILE)
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         said = str(error) or type(error).__name__
-        raise TemplateSyntaxError(
-            f"Python cannot compile it: {said[:_LONGEST_MESSAGE]}", 1
-        ) from None
+        raise TemplateSyntaxError(f"Python cannot compile it: {said[:_LONGEST_MESSAGE]}", 1) from None
     return sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))
 
 

@@ -111,9 +111,7 @@ class AnswerText:
         stop: strings before the first of which the text ends.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, silent: Collection[int] = (), stop: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, silent: Collection[int] = (), stop: Sequence[str] = ()) -> None:
         self._characters = Characters(tokenizer, silent)
         self._stop = StopStrings(stop)
 

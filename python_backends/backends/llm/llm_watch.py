@@ -30,9 +30,7 @@ class Watch:
         log: takes a line about what failed.
     """
 
-    def __init__(
-        self, engine: Engine, write_metrics: Callable[[], bool], log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, engine: Engine, write_metrics: Callable[[], bool], log: Callable[[str], None]) -> None:
         self._engine = engine
         self._write_metrics = write_metrics
         self._log = log
@@ -73,15 +71,9 @@ class Watch:
         for sequence in list(self._engine.open):
             reply: Reply = sequence.reply
             if reply.deadline is not None and now >= reply.deadline:
-                self._engine.drop(
-                    sequence,
-                    Failure("UNAVAILABLE", "the request's timeout has expired", "deadline"),
-                )
+                self._engine.drop(sequence, Failure("UNAVAILABLE", "the request's timeout has expired", "deadline"))
             elif self._is_cancelled(reply):
-                self._engine.drop(
-                    sequence,
-                    Failure("CANCELLED", "the caller has cancelled the request", "cancelled"),
-                )
+                self._engine.drop(sequence, Failure("CANCELLED", "the caller has cancelled the request", "cancelled"))
 
     def _is_cancelled(self, reply: Reply) -> bool:
         try:

@@ -87,9 +87,7 @@ class TritonPythonModel:
     def _begin(self, request: Any, sender: Any) -> None:
         now = time.monotonic()
         asked = self._reader.read({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
-        text = AnswerText(
-            self._tokenizer, () if asked.ignore_eos else self._settings.stop_tokens, asked.stop
-        )
+        text = AnswerText(self._tokenizer, () if asked.ignore_eos else self._settings.stop_tokens, asked.stop)
         timeout_us = request.timeout()
         deadline = now + timeout_us / 1e6 if timeout_us else None
         wanted = frozenset(request.requested_output_names())
@@ -124,9 +122,14 @@ class Responses:
     """
 
     def __init__(
-        self, sender: Any, asked: Asked, text: AnswerText, deadline: float | None, wanted: frozenset[str],
+        self,
+        sender: Any,
+        asked: Asked,
+        text: AnswerText,
+        deadline: float | None,
+        wanted: frozenset[str],
         count_end: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._sender = sender
         self._asked = asked
         self._wanted = wanted
@@ -147,9 +150,7 @@ class Responses:
         if end is not None:
             values["finish_reason"] = np.array([end.encode()], np.object_)
             values["prompt_tokens"] = np.array([len(self._asked.prompt)], np.int32)
-        tensors = [
-            pb_utils.Tensor(name, value) for name, value in values.items() if name in self._wanted
-        ]
+        tensors = [pb_utils.Tensor(name, value) for name, value in values.items() if name in self._wanted]
         response = pb_utils.InferenceResponse(tensors)
         if end is None:
             self._sender.send(response)

@@ -160,27 +160,19 @@ def check_signature(
     batched = is_batched(config)
     for entry in config["input"]:
         if batched and entry.get("optional"):
-            raise ModelError(
-                f"input '{entry['name']}': optional is for models with max_batch_size 0 only"
-            )
+            raise ModelError(f"input '{entry['name']}': optional is for models with max_batch_size 0 only")
         _check_tensor("input", entry, {**inputs, **optional}, batched, exact=False)
     for entry in config["output"]:
         _check_tensor("output", entry, outputs, batched, exact=True)
 
 
 def _check_tensor(
-    side: str,
-    entry: Mapping[str, Any],
-    specs: Mapping[str, TensorSpec],
-    batched: bool,
-    exact: bool,
+    side: str, entry: Mapping[str, Any], specs: Mapping[str, TensorSpec], batched: bool, exact: bool
 ) -> None:
     where = f"{side} '{entry['name']}'"
     spec = specs.get(entry["name"])
     if spec is None:
-        raise ModelError(
-            f"{where} is in config.pbtxt and not in the ONNX file, which has {sorted(specs)}"
-        )
+        raise ModelError(f"{where} is in config.pbtxt and not in the ONNX file, which has {sorted(specs)}")
     dtype = triton_dtype(entry)
     if dtype != spec.dtype:
         raise ModelError(f"{where}: config.pbtxt says {dtype}, the ONNX file has {spec.dtype}")
@@ -193,9 +185,7 @@ def _check_tensor(
     full = (-1, *dims) if batched else dims
     if not _dims_fit(full, spec.dims, exact):
         said = "the batch axis and dims" if batched else "dims"
-        raise ModelError(
-            f"{where}: config.pbtxt says {list(full)} ({said}), the ONNX file has {list(spec.dims)}"
-        )
+        raise ModelError(f"{where}: config.pbtxt says {list(full)} ({said}), the ONNX file has {list(spec.dims)}")
 
 
 def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool) -> bool:
@@ -203,10 +193,7 @@ def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool)
         return all(dim == 1 for dim in configured)
     if len(configured) != len(actual):
         return False
-    return all(
-        want == have or (have == -1 and not exact)
-        for want, have in zip(configured, actual, strict=True)
-    )
+    return all(want == have or (have == -1 and not exact) for want, have in zip(configured, actual, strict=True))
 
 
 def _control_names(config: Mapping[str, Any]) -> set[str]:

@@ -27,11 +27,7 @@ def network_of(name: str, path: Path, config: Mapping[str, Any]) -> Network:
     outputs = tensor_specs(session.get_outputs())
     optional = tensor_specs(session.get_overridable_initializers())
     check_signature(config, inputs, outputs, optional)
-    scalars = {
-        entry["name"]: configured_dims(entry)
-        for entry in config["output"]
-        if not outputs[entry["name"]].dims
-    }
+    scalars = {entry["name"]: configured_dims(entry) for entry in config["output"] if not outputs[entry["name"]].dims}
     engine = Session(session, run_options(config))
     padding = read_padding(config, inputs, outputs)
     return Network(name, engine, inputs, is_batched(config), optional, scalars, padding)

@@ -33,9 +33,7 @@ class Choice:
     fixed: Mapping[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        gains = (
-            f"{size} ({self.free[size] / s:.1f} times as fast)" for size, s in self.fixed.items()
-        )
+        gains = (f"{size} ({self.free[size] / s:.1f} times as fast)" for size, s in self.fixed.items())
         return f"compiled for batches of {', '.join(gains) or 'any size alone'}"
 
     def size_for(self, count: int) -> int | None:
@@ -56,9 +54,7 @@ class Choice:
         return self.free[low] + slope * (count - low)
 
 
-def measure(
-    sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[int], None]
-) -> Choice:
+def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[int], None]) -> Choice:
     """What a form of its own is worth for each size: `free` and `fixed` run a batch of a size."""
     free_s: dict[int, float] = {}
     fixed_s: dict[int, float] = {}

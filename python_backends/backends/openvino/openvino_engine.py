@@ -113,9 +113,7 @@ class Engine:
 class Forms:
     """The compiled forms of one network, each made when it is first asked for."""
 
-    def __init__(
-        self, core: Core, model: Model, config: Mapping[str, Any], properties: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, core: Core, model: Model, config: Mapping[str, Any], properties: Mapping[str, Any]) -> None:
         self._core = core
         self.model = model
         self._config = config
@@ -141,9 +139,7 @@ class Forms:
         """Run a batch of zeros."""
         specs = input_specs(self.model, self._config)
         batch = {
-            entry["name"]: np.zeros(
-                (size, *configured_dims(entry)), TRITON_TO_NUMPY[specs[entry["name"]].dtype]
-            )
+            entry["name"]: np.zeros((size, *configured_dims(entry)), TRITON_TO_NUMPY[specs[entry["name"]].dtype])
             for entry in self._config["input"]
         }
         form.begin()

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from backend_config import (
-    ModelError,
-    TensorSpec,
-    configured_dims,
-    is_batched,
-    text_parameter,
-    triton_dtype,
-)
+from backend_config import ModelError, TensorSpec, configured_dims, is_batched, text_parameter, triton_dtype
 from openvino import Core, Model, PartialShape, Type
 from openvino.preprocess import PrePostProcessor
 from openvino_config import DEFAULT_PRECISION, PRECISION, is_yes
@@ -80,9 +73,7 @@ def output_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpe
 def scalars(model: Model, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Outputs without axes, each with the shape in which the configuration shows it."""
     return {
-        entry["name"]: configured_dims(entry)
-        for entry in config["output"]
-        if not _dims(model.output(entry["name"]))
+        entry["name"]: configured_dims(entry) for entry in config["output"] if not _dims(model.output(entry["name"]))
     }
 
 
@@ -126,13 +117,10 @@ def _check_names(model: Model, config: Mapping[str, Any]) -> None:
         for entry in config[side]:
             if entry["name"] not in known:
                 raise ModelError(
-                    f"{side} '{entry['name']}' is in config.pbtxt and not in the model, which has"
-                    f" {sorted(known)}"
+                    f"{side} '{entry['name']}' is in config.pbtxt and not in the model, which has {sorted(known)}"
                 )
             if triton_dtype(entry) not in TYPES:
-                raise ModelError(
-                    f"{side} '{entry['name']}': unsupported datatype {entry['data_type']}"
-                )
+                raise ModelError(f"{side} '{entry['name']}': unsupported datatype {entry['data_type']}")
     if len(model.inputs) != len(config["input"]):
         raise ModelError(
             f"config.pbtxt has {len(config['input'])} inputs, the model has {len(model.inputs)}:"
@@ -160,11 +148,7 @@ def _check_outputs(model: Model, config: Mapping[str, Any]) -> None:
 
 
 def _check_dims(
-    side: str,
-    entry: Mapping[str, Any],
-    dims: tuple[int, ...],
-    config: Mapping[str, Any],
-    batch: int | None,
+    side: str, entry: Mapping[str, Any], dims: tuple[int, ...], config: Mapping[str, Any], batch: int | None
 ) -> None:
     """A free axis of the network fits any size; -1 in the configuration fits any input axis of a
     batched model, and else a free one only. `batch` is what the first axis must be."""
@@ -180,8 +164,7 @@ def _check_dims(
     if not fits:
         said = "the batch axis and dims" if lead else "dims"
         raise ModelError(
-            f"{side} '{entry['name']}': config.pbtxt says {list(full)} ({said}), the model has"
-            f" {list(dims)}"
+            f"{side} '{entry['name']}': config.pbtxt says {list(full)} ({said}), the model has {list(dims)}"
         )
 
 
@@ -198,17 +181,12 @@ def _reshape(model: Model, shapes: Mapping[str, list[int]]) -> None:
     try:
         model.reshape({name: PartialShape(shape) for name, shape in shapes.items()})
     except RuntimeError as error:
-        raise ModelError(
-            f"the model cannot take inputs of {shapes}: {first_reason(error)}"
-        ) from error
+        raise ModelError(f"the model cannot take inputs of {shapes}: {first_reason(error)}") from error
 
 
-def _specs(
-    entries: Sequence[Mapping[str, Any]], node: Callable[[str], Any]
-) -> dict[str, TensorSpec]:
+def _specs(entries: Sequence[Mapping[str, Any]], node: Callable[[str], Any]) -> dict[str, TensorSpec]:
     return {
-        entry["name"]: TensorSpec(entry["name"], triton_dtype(entry), _dims(node(entry["name"])))
-        for entry in entries
+        entry["name"]: TensorSpec(entry["name"], triton_dtype(entry), _dims(node(entry["name"]))) for entry in entries
     }
 
 

@@ -39,6 +39,4 @@ def network_of(
     say(f"model '{name}': {said}; {engine.choice}")
     inputs = input_specs(model, config)
     padding = read_padding(config, inputs, output_specs(model, config))
-    return Network(
-        name, engine, inputs, is_batched(config), scalars=scalars(model, config), padding=padding
-    )
+    return Network(name, engine, inputs, is_batched(config), scalars=scalars(model, config), padding=padding)

@@ -43,19 +43,11 @@ def open_network(args: dict[str, str]) -> Network:
         raise ModelError(f"PyTorch cannot load {path}: {str(error).splitlines()[0]}") from error
     arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
     engine = Function(
-        torch,
-        module,
-        positions(list(inputs), arguments),
-        positions(list(outputs), ()),
-        options.inference_mode,
+        torch, module, positions(list(inputs), arguments), positions(list(outputs), ()), options.inference_mode
     )
-    scalars = (
-        {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
-    )
+    scalars = {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
     padding = read_padding(config, inputs, outputs)
-    return Network(
-        args["model_name"], engine, inputs, batched, scalars=_of_one(scalars), padding=padding
-    )
+    return Network(args["model_name"], engine, inputs, batched, scalars=_of_one(scalars), padding=padding)
 
 
 def _of_one(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

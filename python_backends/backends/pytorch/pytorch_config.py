@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # UINT16, UINT32, UINT64 and BF16 have no tensor there, and strings are lists of text.
-DTYPES = frozenset(
-    {"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"}
-)  # fmt: skip
+DTYPES = frozenset({"BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"})
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 NO_TORCH = (
     "torch is not installed in the server's environment: run tritonkit server install --torch; in a clone,"
@@ -100,8 +98,7 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
         found = {name: place for place, name in enumerate(names)}
     if arguments and sorted(found.values()) != list(range(len(arguments))):
         raise ModelError(
-            f"config.pbtxt has the inputs {list(names)}, and the model takes {len(arguments)}:"
-            f" {list(arguments)}"
+            f"config.pbtxt has the inputs {list(names)}, and the model takes {len(arguments)}: {list(arguments)}"
         )
     return found
 

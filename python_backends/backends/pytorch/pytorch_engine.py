@@ -59,9 +59,7 @@ class Function:
                 found = self.call(*(self.torch.from_numpy(feed[name]) for name in names))
         except Exception as error:  # RuntimeError mostly, and whatever an operator raises
             lines = str(error).strip().splitlines()
-            raise RequestError(
-                f"PyTorch: {lines[-1] if lines else type(error).__name__}"
-            ) from error
+            raise RequestError(f"PyTorch: {lines[-1] if lines else type(error).__name__}") from error
         results = list(found) if isinstance(found, tuple | list) else [found]
         return {name: self._result(results, name) for name in wanted}
 

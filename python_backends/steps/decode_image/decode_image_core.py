@@ -269,16 +269,13 @@ def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, 
     ratios = [side / have for side, have in zip(size, scaled, strict=True)]
     left, top = (start * ratio for start, ratio in zip(starts, ratios, strict=True))
     right, bottom = (
-        min((start + want) * ratio, side)
-        for start, want, ratio, side in zip(starts, wanted, ratios, size, strict=True)
+        min((start + want) * ratio, side) for start, want, ratio, side in zip(starts, wanted, ratios, size, strict=True)
     )
     return left, top, right, bottom
 
 
 def _pixels(image: Image.Image, settings: Settings) -> np.ndarray:
-    values = np.asarray(image, dtype=DTYPES[settings.dtype]).reshape(
-        settings.height, settings.width, settings.channels
-    )
+    values = np.asarray(image, dtype=DTYPES[settings.dtype]).reshape(settings.height, settings.width, settings.channels)
     planes = np.ascontiguousarray(values.transpose(2, 0, 1))  # [channels, height, width]
     if settings.dtype == "UINT8":
         return planes

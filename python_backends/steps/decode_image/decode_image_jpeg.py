@@ -8,13 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from decode_image_header import (
-    MOST_METADATA,
-    MOST_PARTS,
-    Header,
-    exif_orientation,
-    xmp_orientation,
-)
+from decode_image_header import MOST_METADATA, MOST_PARTS, Header, exif_orientation, xmp_orientation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -40,9 +40,7 @@ class TritonPythonModel:
     def _decode(self, batches: list[Batch]) -> list[Arrays | Exception]:
         fits = fitting([count for _, count in batches], self.limit)
         return [
-            self._pixels(images)
-            if fit
-            else Busy(f"no room for {count} bytes of images beside others")
+            self._pixels(images) if fit else Busy(f"no room for {count} bytes of images beside others")
             for (images, count), fit in zip(batches, fits, strict=True)
         ]
 

@@ -53,15 +53,12 @@ def decode_texts(items: Iterable[bytes], max_bytes: int) -> list[str]:
     for index, data in enumerate(items):
         if len(data) > max_bytes:
             raise ValueError(
-                f"item {index}: the text has {len(data)} bytes; at most {max_bytes} are taken"
-                " (parameter max_bytes)"
+                f"item {index}: the text has {len(data)} bytes; at most {max_bytes} are taken (parameter max_bytes)"
             )
         try:
             texts.append(data.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"item {index}: not valid UTF-8 at byte {error.start} ({error.reason})"
-            ) from None
+            raise ValueError(f"item {index}: not valid UTF-8 at byte {error.start} ({error.reason})") from None
     return texts
 
 
@@ -87,11 +84,7 @@ class TextTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, special tokens included, at most `max_length` of them."""
-        return [
-            encoding.ids
-            for group in _groups(texts)
-            for encoding in self._tokenizer.encode_batch_fast(group)
-        ]
+        return [encoding.ids for group in _groups(texts) for encoding in self._tokenizer.encode_batch_fast(group)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
         """Ids and attention mask, int64 [batch, length]: the smallest bucket that holds all."""

@@ -59,9 +59,7 @@ def check_logits(logits: np.ndarray, classes: int, softmax: bool) -> None:
         raise ValueError(f"item {item}: the largest logit is {best[item]}, wanted a finite number")
 
 
-def top_k(
-    logits: np.ndarray, labels: np.ndarray, settings: Settings
-) -> tuple[np.ndarray, np.ndarray]:
+def top_k(logits: np.ndarray, labels: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """The k best labels and their scores, best first, ties by lower index.
 
     Args:

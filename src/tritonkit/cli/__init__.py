@@ -111,10 +111,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
-        ),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """From a model spec to a served prediction on NVIDIA Triton."""
@@ -162,9 +159,7 @@ def _open_closed_streams() -> None:
     """Let standard streams that a caller has closed (`>&-`) lead nowhere; else their numbers go to other files."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            opened = os.open(
-                os.devnull, os.O_RDWR
-            )  # the lowest number that is free, which is its own
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is its own
             os.set_inheritable(opened, True)
             setattr(sys, name, os.fdopen(opened, "w" if number else "r", closefd=False))
             setattr(sys, f"__{name}__", getattr(sys, name))

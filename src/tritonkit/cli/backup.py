@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EncryptionKeyFile", "command", "read_encryption"]
 
 EncryptionKeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="File with the key of encrypted backups; --new-key makes one."
-    ),
+    Path | None, typer.Option(metavar="FILE", help="File with the key of encrypted backups; --new-key makes one.")
 ]
 
 
@@ -30,28 +27,20 @@ def command(
         str | None,
         typer.Argument(help="The store: a folder, or s3://, gs://, abfs://, sftp:// ...", show_default=False),
     ] = None,
-    names: Annotated[
-        list[str] | None, models_argument("Models of the repository; all by default.")
-    ] = None,
+    names: Annotated[list[str] | None, models_argument("Models of the repository; all by default.")] = None,
     repository: Repository = None,
     encryption_key: EncryptionKeyFile = None,
     new_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Make a key that encrypts, and back nothing up."),
+        Path | None, typer.Option(metavar="FILE", help="Make a key that encrypts, and back nothing up.")
     ] = None,
     keep: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1,
-            help="Then leave the N latest backups alone, as `tritonkit prune` does.",
-        ),
+        typer.Option(metavar="N", min=1, help="Then leave the N latest backups alone, as `tritonkit prune` does."),
     ] = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Show the backups in the store instead.")
-    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show the backups in the store instead.")] = False,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Copy a repository to a store, if it is as it was published. What the store has is not copied again.
 
     A backup is in the store only once all of it is. Several are kept; its ID is printed.
@@ -83,9 +72,7 @@ def read_encryption(file: Path | None) -> EncryptionKey | None:
     return None if file is None else read_encryption_key(file)
 
 
-def _back_up(
-    folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey | None, as_json: bool
-) -> None:
+def _back_up(folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey | None, as_json: bool) -> None:
     from tritonkit.cli.started import recovered
     from tritonkit.operate.store import back_up, open_store
     from tritonkit.operate.store.index import ids, is_ahead
@@ -95,18 +82,10 @@ def _back_up(
         with byte_bar("copying") as shown:
             done = back_up(recovered(folder), store, names, key=key, progress=shown)
     except KeyboardInterrupt:
-        note(
-            f"interrupted: {store.url} has no new backup; the same command goes on where this ended"
-        )
+        note(f"interrupted: {store.url} has no new backup; the same command goes on where this ended")
         raise
     if as_json:
-        print_json(
-            {
-                **_facts(done.id, key is not None, done),
-                "repository": str(folder),
-                "store": store.url,
-            }
-        )
+        print_json({**_facts(done.id, key is not None, done), "repository": str(folder), "store": store.url})
     else:
         print_line(done.id)
     note(_said(store.url, done))
@@ -154,20 +133,8 @@ def _list(url: str, key: EncryptionKey | None, as_json: bool) -> None:
             rows.append([each.id, "-", "-", "-", each.problem])
             continue
         size = format_bytes(each.index.size_bytes)
-        remarks = [
-            name
-            for name, is_so in (("encrypted", each.encrypted), ("signed", each.index.signature))
-            if is_so
-        ]
-        rows.append(
-            [
-                each.id,
-                ", ".join(each.index.models),
-                str(len(each.index.files)),
-                size,
-                ", ".join(remarks),
-            ]
-        )
+        remarks = [name for name, is_so in (("encrypted", each.encrypted), ("signed", each.index.signature)) if is_so]
+        rows.append([each.id, ", ".join(each.index.models), str(len(each.index.files)), size, ", ".join(remarks)])
     print_table(f"Backups in {store.url}", ["ID", "models", "files", "size", "remark"], rows)
 
 
@@ -175,14 +142,12 @@ def _facts(name: str, encrypted: bool, found: Backup | Listed) -> dict[str, Any]
     facts: dict[str, Any] = {"id": name, "encrypted": encrypted}
     if found.index is not None:
         facts |= {
-            "created": found.index.created, "models": list(found.index.models),
-            "files": len(found.index.files), "size_bytes": found.index.size_bytes,
+            "created": found.index.created,
+            "models": list(found.index.models),
+            "files": len(found.index.files),
+            "size_bytes": found.index.size_bytes,
             "signed": found.index.signature is not None,
-        }  # fmt: skip
-    copied = {
-        name: getattr(found, name)
-        for name in ("copied_files", "copied_bytes")
-        if hasattr(found, name)
-    }
+        }
+    copied = {name: getattr(found, name) for name in ("copied_files", "copied_bytes") if hasattr(found, name)}
     problem = getattr(found, "problem", "")
     return {**facts, **copied, **({"problem": problem} if problem else {})}

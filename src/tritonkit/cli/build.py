@@ -37,30 +37,17 @@ class TargetChoice(StrEnum):
 
 
 def command(
-    names: Annotated[
-        list[str] | None, models_argument("Folders of models/; all by default.")
-    ] = None,
-    target: Annotated[
-        TargetChoice, typer.Option("--target", help="Where it will be served.")
-    ] = TargetChoice.cpu,
-    out: Annotated[
-        Path | None, typer.Option(help="The repository to write; model_repository/ by default.")
-    ] = None,
+    names: Annotated[list[str] | None, models_argument("Folders of models/; all by default.")] = None,
+    target: Annotated[TargetChoice, typer.Option("--target", help="Where it will be served.")] = TargetChoice.cpu,
+    out: Annotated[Path | None, typer.Option(help="The repository to write; model_repository/ by default.")] = None,
     cores: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cores of the machine that will serve; this one's by default."),
+        int | None, typer.Option(min=1, help="Cores of the machine that will serve; this one's by default.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Say what would be done and what Python would run, and do nothing."
-        ),
+        bool, typer.Option("--dry-run", help="Say what would be done and what Python would run, and do nothing.")
     ] = False,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Fail if the tracked text differs from a fresh render; write nothing."
-        ),
+        bool, typer.Option("--check", help="Fail if the tracked text differs from a fresh render; write nothing.")
     ] = False,
     variants: Annotated[
         str,
@@ -70,9 +57,7 @@ def command(
             "`spec` (those of model.yaml) or `all`.",
         ),
     ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Build again what is in the cache.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build again what is in the cache.")] = False,
     step_timeout: Annotated[
         str,
         typer.Option(
@@ -97,33 +82,38 @@ def command(
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", step_timeout, least=1))
     if check and (dry_run or force or variants):
-        raise UsageError(
-            "--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone"
-        )
+        raise UsageError("--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone")
     chosen = tuple(filter(None, (name.strip() for name in variants.split(","))))
     if check:
         different = check_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing(),
-            prover=_prove,
-        )  # fmt: skip
+            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing(), prover=_prove
+        )
         _print_check(different, as_json)
         return
     if not force:
         watched.can_continue()
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, variants=chosen,
-            force=force, dry_run=dry_run, progress=shown, after=_used_numbers(folder), keep_going=True,
-            prover=_prove, refused=watch.refused,
-        )  # fmt: skip
+            folder,
+            names or (),
+            target=target.value,
+            out=out,
+            cores=cores,
+            variants=chosen,
+            force=force,
+            dry_run=dry_run,
+            progress=shown,
+            after=_used_numbers(folder),
+            keep_going=True,
+            prover=_prove,
+            refused=watch.refused,
+        )
     if as_json or repository.results:
         _print_built(folder, repository, dry_run, as_json)
     _raise_failed(repository)
 
 
-def _prove(
-    root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]
-) -> Verdicts:
+def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]) -> Verdicts:
     """A build without Python of the user's own loads nothing of a server."""
     from tritonkit.diagnose import prove_own_python
 
@@ -137,10 +127,11 @@ def _raise_failed(repository: Repository) -> None:
         raise next(iter(failed.values()))
     if failed:
         raise BuildError(
-            f"models {', '.join(failed)}", found=f"{len(failed)} models could not be built",
+            f"models {', '.join(failed)}",
+            found=f"{len(failed)} models could not be built",
             wanted="the others, which were built" if repository.served else "",
             details="\n".join(str(error) for error in failed.values()),
-        )  # fmt: skip
+        )
 
 
 def _used_numbers(root: Path) -> dict[str, int]:
@@ -222,8 +213,7 @@ def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]
     made = [result for result in repository.results if not result.cached]
     found = {
         name: build_python(
-            load(root / "models" / name, root),
-            optimized=any(r.variant != PLAIN for r in made if r.model == name),
+            load(root / "models" / name, root), optimized=any(r.variant != PLAIN for r in made if r.model == name)
         )
         for name in dict.fromkeys(result.model for result in made)
     }
@@ -240,9 +230,7 @@ def print_build(repository: Repository, dry_run: bool = False) -> None:
     changed = [change for change in repository.changes if change.action != "unchanged"]
     for change in changed:
         version = f" {change.version}" if change.action == "new version" else ""
-        note(
-            f"{'would publish' if dry_run else 'published'}: {change.model}: {change.action}{version}"
-        )
+        note(f"{'would publish' if dry_run else 'published'}: {change.model}: {change.action}{version}")
     if not changed and len(served) == len({r.model for r in repository.results}):
         note(f"{repository.path}: nothing to change")
     for text in repository.notes:
@@ -253,10 +241,7 @@ def _facts(repository: Repository, dry_run: bool) -> dict[str, Any]:
     return {
         "repository": str(repository.path),
         "dry_run": dry_run,
-        "models": [
-            {**r.to_dict(), "served": repository.served.get(r.model) == r.variant}
-            for r in repository.results
-        ],
+        "models": [{**r.to_dict(), "served": repository.served.get(r.model) == r.variant} for r in repository.results],
         "changes": [vars(change) for change in repository.changes],
         "notes": repository.notes,
         "failed": {name: error.to_dict() for name, error in repository.failed.items()},
@@ -266,12 +251,7 @@ def _facts(repository: Repository, dry_run: bool) -> dict[str, Any]:
 def _print_check(different: dict[str, tuple[str, str]], as_json: bool) -> None:
     diffs = {
         path: "".join(
-            difflib.unified_diff(
-                now.splitlines(keepends=True),
-                fresh.splitlines(keepends=True),
-                "tracked",
-                "rendered",
-            )
+            difflib.unified_diff(now.splitlines(keepends=True), fresh.splitlines(keepends=True), "tracked", "rendered")
         )
         for path, (now, fresh) in different.items()
     }

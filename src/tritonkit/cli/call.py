@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.caller import (
-    ApiKeyFile,
-    Authorities,
-    Certificate,
-    CertificateKey,
-    TokenFile,
-    caller,
-)
+from tritonkit.cli.caller import ApiKeyFile, Authorities, Certificate, CertificateKey, TokenFile, caller
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import note, print_json, print_table, to_plain
 from tritonkit.errors import UsageError
@@ -46,8 +39,7 @@ def command(
         ),
     ] = None,
     request_id: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="An id of the request, for the server's trace and log."),
+        str, typer.Option(metavar="TEXT", help="An id of the request, for the server's trace and log.")
     ] = "",
     classes: Annotated[
         list[str] | None,
@@ -56,9 +48,7 @@ def command(
             help="Show the N best classes in place of values, of every output or of the one named.",
         ),
     ] = None,
-    version: Annotated[
-        int | None, typer.Option(help="Model version; the server's choice by default.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,
     address: Address = "127.0.0.1:8001",
     ca: Authorities = None,
     certificate: Certificate = None,
@@ -142,9 +132,7 @@ def _classes(texts: list[str]) -> int | dict[str, int] | None:
     for text in texts:
         name, _, count = text.rpartition("=")
         if not count.isdecimal() or (not name and len(texts) > 1):
-            raise UsageError(
-                f"--classes {text}", found="no number", wanted="N, or OUTPUT=N for each output"
-            )
+            raise UsageError(f"--classes {text}", found="no number", wanted="N, or OUTPUT=N for each output")
         if not name:
             return int(count)
         named[name] = int(count)
@@ -175,8 +163,4 @@ def _print(reply: Reply) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return (
-        f"{value:.4f}"
-        if getattr(value, "dtype", None) is not None and value.dtype.kind == "f"
-        else str(value)
-    )
+    return f"{value:.4f}" if getattr(value, "dtype", None) is not None and value.dtype.kind == "f" else str(value)

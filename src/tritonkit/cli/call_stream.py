@@ -26,9 +26,7 @@ def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: b
     Args:
         as_json: an object a line instead.
     """
-    is_text = any(
-        name in _TEXTS and output.datatype == "BYTES" for name, output in signature.outputs.items()
-    )
+    is_text = any(name in _TEXTS and output.datatype == "BYTES" for name, output in signature.outputs.items())
     show = _show_json if as_json else _show_text if is_text else _show_line
     began = time.monotonic()
     first_s, count = 0.0, 0
@@ -41,9 +39,7 @@ def print_stream(replies: Iterable[Reply], signature: ModelSignature, as_json: b
         if show is _show_text and count:
             print_line()
     took_s = time.monotonic() - began
-    note(
-        f"{count} replies, the first after {first_s * 1000:.1f} ms, all after {took_s * 1000:.1f} ms"
-    )
+    note(f"{count} replies, the first after {first_s * 1000:.1f} ms, all after {took_s * 1000:.1f} ms")
 
 
 def _show_text(reply: Reply) -> None:

@@ -12,16 +12,7 @@ if TYPE_CHECKING:
     from tritonkit.client import Secret
     from tritonkit.client.options import Options
 
-__all__ = [
-    "API_KEY",
-    "TOKEN",
-    "ApiKeyFile",
-    "Authorities",
-    "Certificate",
-    "CertificateKey",
-    "TokenFile",
-    "caller",
-]
+__all__ = ["API_KEY", "TOKEN", "ApiKeyFile", "Authorities", "Certificate", "CertificateKey", "TokenFile", "caller"]
 
 API_KEY, TOKEN = "TRITONKIT_API_KEY", "TRITONKIT_TOKEN"
 
@@ -35,12 +26,10 @@ Authorities = Annotated[
     ),
 ]
 Certificate = Annotated[
-    Path | None,
-    typer.Option("--certificate", metavar="FILE", help="PEM of this caller's own (mutual TLS)."),
+    Path | None, typer.Option("--certificate", metavar="FILE", help="PEM of this caller's own (mutual TLS).")
 ]
 CertificateKey = Annotated[
-    Path | None,
-    typer.Option("--certificate-key", metavar="FILE", help="Its private key, if it is elsewhere."),
+    Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its private key, if it is elsewhere.")
 ]
 ApiKeyFile = Annotated[
     Path | None,
@@ -61,9 +50,12 @@ TokenFile = Annotated[
 
 
 def caller(
-    ca: Path | None, certificate: Path | None, certificate_key: Path | None,
-    api_key_file: Path | None, token_file: Path | None,
-) -> Options:  # fmt: skip
+    ca: Path | None,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    api_key_file: Path | None,
+    token_file: Path | None,
+) -> Options:
     """A client's settings for these options.
 
     Raises:
@@ -71,10 +63,7 @@ def caller(
     """
     from tritonkit.client import TLS
 
-    options: Options = {
-        "api_key": _secret(api_key_file, API_KEY),
-        "bearer": _secret(token_file, TOKEN),
-    }
+    options: Options = {"api_key": _secret(api_key_file, API_KEY), "bearer": _secret(token_file, TOKEN)}
     if ca or certificate or certificate_key:
         options["tls"] = TLS(ca=ca, certificate=certificate, key=certificate_key)
     return options

@@ -41,6 +41,4 @@ def command(
     for file in make_certificates(folder, names or known or ("localhost", "127.0.0.1"), days):
         print_line(str(file))
     made = read_certificate(folder / "server.crt")
-    note(
-        f"for {', '.join(made.names)} until {made.ends:%Y-%m-%d}; callers need {folder / 'ca.crt'}"
-    )
+    note(f"for {', '.join(made.names)} until {made.ends:%Y-%m-%d}; callers need {folder / 'ca.crt'}")

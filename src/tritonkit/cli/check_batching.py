@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.caller import (
-    ApiKeyFile,
-    Authorities,
-    Certificate,
-    CertificateKey,
-    TokenFile,
-    caller,
-)
+from tritonkit.cli.caller import ApiKeyFile, Authorities, Certificate, CertificateKey, TokenFile, caller
 from tritonkit.cli.options import Address, AsJson, Root, Timeout, project_or_here
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import InvalidInput, TritonkitError, UsageError
@@ -48,9 +41,7 @@ def command(
             help="What an output may differ by, relative to its largest value; 0.001 by default, more for FP16.",
         ),
     ] = None,
-    version: Annotated[
-        int | None, typer.Option(help="Model version; the server's choice by default.")
-    ] = None,
+    version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,
     address: Address = "127.0.0.1:8001",
     ca: Authorities = None,
     certificate: Certificate = None,
@@ -75,12 +66,8 @@ def command(
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         signature = client.model(model, version).signature
-        items = (
-            _given(inputs, signature) if inputs else _samples(project_or_here(root), model)
-        )  # fmt: skip
-        found = check_batching(
-            client, model, _arrays(items, signature), version=version, tolerance=tolerance
-        )
+        items = _given(inputs, signature) if inputs else _samples(project_or_here(root), model)
+        found = check_batching(client, model, _arrays(items, signature), version=version, tolerance=tolerance)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -125,15 +112,15 @@ def _samples(project: Path, model: str) -> dict[str, Any]:
                 samples = job.samples
             if job.batched:
                 return {
-                    name: np.concatenate([sample[name] for sample in samples[:_ITEMS]])[:_ITEMS]
-                    for name in samples[0]
+                    name: np.concatenate([sample[name] for sample in samples[:_ITEMS]])[:_ITEMS] for name in samples[0]
                 }
             reason = f"the samples of {model} have no batch axis"
     raise UsageError(
-        f"tritonkit check-batching {model}", found=f"no --input, and {reason}",
+        f"tritonkit check-batching {model}",
+        found=f"no --input, and {reason}",
         wanted="at least two different items to send",
         todo="--input NAME=@items.npy, an array with items along the first axis",
-    )  # fmt: skip
+    )
 
 
 def _arrays(items: dict[str, Any], signature: ModelSignature) -> dict[str, Any]:
@@ -148,7 +135,7 @@ def _arrays(items: dict[str, Any], signature: ModelSignature) -> dict[str, Any]:
         if spec is None:
             raise InvalidInput(
                 f"model {signature.name}", found=f"an input {name}", wanted=f"{', '.join(signature.inputs)}"
-            )  # fmt: skip
+            )
         where = f"model {signature.name}, input {name}"
         given = [values] if isinstance(values, bytes | str) else values
         if spec.batched:
@@ -161,28 +148,23 @@ def _arrays(items: dict[str, Any], signature: ModelSignature) -> dict[str, Any]:
 def _print(found: BatchingCheck) -> None:
     title = f"{found.model} version {found.version}: {found.verdict}"
     if found.couplings:
-        columns = [
-            "sent",
-            "answers that differ",
-            "worst item",
-            "output",
-            "differs by",
-            "largest value",
-        ]
+        columns = ["sent", "answers that differ", "worst item", "output", "differs by", "largest value"]
         rows = [
             [
-                each.arrangement, f"{each.differing} of {each.compared}", str(each.item), each.output,
-                _figure(each.difference), _figure(each.largest),
+                each.arrangement,
+                f"{each.differing} of {each.compared}",
+                str(each.item),
+                each.output,
+                _figure(each.difference),
+                _figure(each.largest),
             ]
             for each in found.couplings
-        ]  # fmt: skip
+        ]
         print_table(title, columns, rows)
     else:
         print_line(f"{title}; {found.items} items: {', '.join(found.arrangements)}")
     if found.requests_per_run is not None:
-        print_line(
-            f"the server joined {found.requests_per_run:.1f} requests of the callers in a run"
-        )
+        print_line(f"the server joined {found.requests_per_run:.1f} requests of the callers in a run")
     if found.found:
         print_line(f"found: {found.found}")
     if found.change:

@@ -41,15 +41,11 @@ def _missing() -> list[str]:
     """What this machine lacks to start it, with what to do; the files may be for another one."""
     docker = shutil.which("docker")
     if docker is None:
-        return [
-            "docker: it is not installed here; Debian: apt-get install docker.io docker-compose"
-        ]
+        return ["docker: it is not installed here; Debian: apt-get install docker.io docker-compose"]
     try:
         done = subprocess.run([docker, "info"], capture_output=True, timeout=_DOCKER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ["docker: it does not answer; docs/docker.md has what to do"]
     if done.returncode:
-        return [
-            "docker: its daemon does not answer this user; systemctl start docker, and docs/docker.md"
-        ]
+        return ["docker: its daemon does not answer this user; systemctl start docker, and docs/docker.md"]
     return []

@@ -29,8 +29,7 @@ _REFRESH_S = 5.0
 
 def command(
     prometheus: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A Prometheus that scrapes the jobs triton and gateway."),
+        str | None, typer.Option(metavar="URL", help="A Prometheus that scrapes the jobs triton and gateway.")
     ] = None,
     metrics: Annotated[
         str | None,
@@ -44,16 +43,10 @@ def command(
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --metrics: the gateway's metrics, perhaps with a path."),
     ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")
-    ] = None,
-    past: Annotated[
-        str, typer.Option("--range", metavar="TIME", help="How far back plots go.")
-    ] = "15min",
+    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")] = None,
+    past: Annotated[str, typer.Option("--range", metavar="TIME", help="How far back plots go.")] = "15min",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 picks a free one.")] = 8003,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the page to this file instead of serving it.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
     terminal: Annotated[
         bool, typer.Option("--terminal", help="Show it in this terminal instead of on a page.")
     ] = False,
@@ -66,7 +59,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show traffic, errors, latency, queues, batches, replicas and alerts, as a page on this machine.
 
     The panels are those of the Grafana dashboard that `tritonkit dashboard` writes.
@@ -79,9 +72,10 @@ def command(
     duration_s = None if duration is None else seconds("--duration", duration)
     if prometheus is not None and (metrics or gateway):
         raise UsageError(
-            "--prometheus", found="--metrics or --gateway beside it",
+            "--prometheus",
+            found="--metrics or --gateway beside it",
             wanted="one of the two: a Prometheus, or what to scrape where there is none",
-        )  # fmt: skip
+        )
     with contextlib.ExitStack() as stack:
         url, scrape_s = prometheus, None
         if url is None:
@@ -106,29 +100,24 @@ def command(
 
 
 @contextlib.contextmanager
-def _recorded(
-    metrics: str | None, gateway: str | None, project: Path
-) -> Iterator[tuple[str, float]]:
+def _recorded(metrics: str | None, gateway: str | None, project: Path) -> Iterator[tuple[str, float]]:
     """A Prometheus of our own, and its scrape interval."""
     from tritonkit.operate.observe import ALERTS, recording, rules_text
     from tritonkit.operate.observe.private import SCRAPE_S
     from tritonkit.serve.runs import find_runs
 
-    given = (
-        [run["metrics"] for run in find_runs(project)] if metrics is None else metrics.split(",")
-    )
+    given = [run["metrics"] for run in find_runs(project)] if metrics is None else metrics.split(",")
     replicas = [_address("--metrics", text) for text in given]
     if not replicas:
         raise UsageError(
-            "tritonkit dash", found="neither --prometheus nor --metrics, and no server of this project runs",
+            "tritonkit dash",
+            found="neither --prometheus nor --metrics, and no server of this project runs",
             wanted="a Prometheus, or replicas to look at",
             todo="tritonkit serve, or tritonkit dash --prometheus http://127.0.0.1:9090",
-        )  # fmt: skip
+        )
     admin = None if gateway is None else _address("--gateway", gateway)
     with recording(replicas, admin, rules=rules_text(ALERTS)) as url:
-        note(
-            f"a Prometheus of its own looks at {', '.join(replicas)}; what was before is not known"
-        )
+        note(f"a Prometheus of its own looks at {', '.join(replicas)}; what was before is not known")
         yield url, SCRAPE_S
 
 

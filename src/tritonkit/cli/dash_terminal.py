@@ -70,9 +70,7 @@ def drawing(view: View, height: int) -> RenderableType:
         table.add_row(said, Text(name), Text(f"{value} {unit}".strip()), Text(drawn))
         above = title
     more = len(rows) - room
-    rest = (
-        f"and {more} more lines: a higher terminal, --model NAME, or the page" if more > 0 else ""
-    )
+    rest = f"and {more} more lines: a higher terminal, --model NAME, or the page" if more > 0 else ""
     return Group(*alerts, table, Text(rest or _empty(view), style="dim", overflow="ellipsis"))
 
 
@@ -99,10 +97,7 @@ def _rows(view: View) -> Iterable[tuple[str, str, str, str, str]]:
 
 
 def _alerts(view: View) -> list[str]:
-    return [
-        printable(f"{each.name}: {each.annotations.get('summary', '')}", lines=False)
-        for each in view.firing
-    ]
+    return [printable(f"{each.name}: {each.annotations.get('summary', '')}", lines=False) for each in view.firing]
 
 
 def _empty(view: View) -> str:
@@ -112,8 +107,7 @@ def _empty(view: View) -> str:
         if not shown.lines:
             empty.setdefault(shown.empty, []).append(shown)
     return "\n".join(
-        f"empty, because {reason}: {'; '.join(each.panel.title for each in shown)}"
-        for reason, shown in empty.items()
+        f"empty, because {reason}: {'; '.join(each.panel.title for each in shown)}" for reason, shown in empty.items()
     )
 
 
@@ -126,9 +120,7 @@ def course(line: Line, view: View) -> str:
         if value is not None:
             buckets[min(_COURSE - 1, max(0, place))].append(value)
     return "".join(
-        _STEPS[round(max(0.0, sum(b) / len(b)) / most * (len(_STEPS) - 1)) if most > 0 else 0]
-        if b
-        else " "
+        _STEPS[round(max(0.0, sum(b) / len(b)) / most * (len(_STEPS) - 1)) if most > 0 else 0] if b else " "
         for b in buckets
     )
 

@@ -18,12 +18,10 @@ def command(
     check: Annotated[
         bool, typer.Option("--check", help="Fail if a file differs from a fresh render; write nothing.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to write below; deploy/ by default.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write below; deploy/ by default.")] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the dashboard for Grafana (grafana/) and the alerts for Prometheus (prometheus/alerts.yml).
 
     Where there is no Grafana: tritonkit dash.
@@ -37,9 +35,10 @@ def command(
         differ = differing(folder)
         if differ:
             raise RenderError(
-                str(folder), found=f"not as a fresh render has them: {', '.join(p.name for p in differ)}",
+                str(folder),
+                found=f"not as a fresh render has them: {', '.join(p.name for p in differ)}",
                 todo="tritonkit dashboard, and commit what it wrote",
-            )  # fmt: skip
+            )
     changed = [] if check else write(folder)
     if as_json:
         print_json({"written": [str(path) for path in changed]})

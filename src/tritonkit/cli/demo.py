@@ -72,9 +72,5 @@ def show_search(client: Client) -> None:
     vectors = model.predict(text=list(SENTENCES))["embedding"]
     query = model.predict(text=QUERY)["embedding"][0]
     # Embeddings have length 1: their product is the cosine.
-    ranked: list[tuple[Any, str]] = sorted(
-        zip(vectors @ query, SENTENCES, strict=True), reverse=True
-    )
-    print_table(
-        f"Nearest to: {QUERY}", ["cosine", "sentence"], [[f"{c:.3f}", text] for c, text in ranked]
-    )
+    ranked: list[tuple[Any, str]] = sorted(zip(vectors @ query, SENTENCES, strict=True), reverse=True)
+    print_table(f"Nearest to: {QUERY}", ["cosine", "sentence"], [[f"{c:.3f}", text] for c, text in ranked])

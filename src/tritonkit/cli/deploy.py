@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli import (
-    deploy_diagnose,
-    deploy_fetch,
-    deploy_image,
-    deploy_lambda,
-    deploy_logs,
-    deploy_status,
-)
+from tritonkit.cli import deploy_diagnose, deploy_fetch, deploy_image, deploy_lambda, deploy_logs, deploy_status
 from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json
@@ -43,10 +36,7 @@ def deploy(
     target: Annotated[DeployTarget, typer.Option(help="What runs it.")] = DeployTarget.kubernetes,
     repository: Repository = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default."
-        ),
+        Path | None, typer.Option(help="The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default.")
     ] = None,
     namespace: Annotated[
         str | None, typer.Option(help="For a new values.yaml; an older one must say the same.")
@@ -54,23 +44,16 @@ def deploy(
     check: Annotated[
         bool, typer.Option("--check", help="Fail, with a diff, if a file differs; write nothing.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over files that were edited by hand.")
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option(help="For lambda: the model; needed where there are several.")
-    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that were edited by hand.")] = False,
+    model: Annotated[str | None, typer.Option(help="For lambda: the model; needed where there are several.")] = None,
     variant: Annotated[
         str | None,
-        typer.Option(
-            help="For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served."
-        ),
+        typer.Option(help="For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served."),
     ] = None,
     require: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME==VERSION",
-            help="For lambda: a package that a step of yours imports. May be repeated.",
+            metavar="NAME==VERSION", help="For lambda: a package that a step of yours imports. May be repeated."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -123,6 +106,4 @@ def deploy(
     if not written:
         note(f"{folder}: nothing to change")
     if images := tagged(tree.values()):
-        note(
-            f"named by a tag, which a registry can move; name them by digest in {FILE}: {', '.join(images)}"
-        )
+        note(f"named by a tag, which a registry can move; name them by digest in {FILE}: {', '.join(images)}")

@@ -11,11 +11,7 @@ from tritonkit.cli.output import note, print_json, print_line
 __all__ = ["command"]
 
 
-def command(
-    namespace: Namespace = "tritonkit",
-    context: Context = None,
-    as_json: AsJson = False,
-) -> None:
+def command(namespace: Namespace = "tritonkit", context: Context = None, as_json: AsJson = False) -> None:
     """Say why pods are not ready or a rollout does not go on: where, what was found, wanted, what to do.
 
     The exit code is 0 whatever is found; --json has the verdict for programs.

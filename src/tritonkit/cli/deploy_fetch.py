@@ -17,9 +17,7 @@ _MIB = 1 << 20
 
 
 def command(
-    url: Annotated[
-        str, typer.Option("--from", metavar="URL", help="The store, as `tritonkit backup` was given it.")
-    ],
+    url: Annotated[str, typer.Option("--from", metavar="URL", help="The store, as `tritonkit backup` was given it.")],
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to fill.")],
     as_of: Annotated[
         str | None,
@@ -33,7 +31,7 @@ def command(
         int, typer.Option(metavar="MIB", min=1, help="What the files in it may take together.")
     ] = 4096,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Fetch the models of a backup into a folder, and no others, and hold every file against its manifest.
 
     It is what the init container of a pod runs for `models: {store: URL}` in values.yaml.
@@ -43,14 +41,7 @@ def command(
     from tritonkit.deploy.fetch import fetch
 
     with byte_bar("fetching") as shown:
-        done = fetch(
-            url,
-            to.resolve(),
-            as_of=as_of,
-            cache=cache,
-            cache_bytes=cache_mib * _MIB,
-            progress=shown,
-        )
+        done = fetch(url, to.resolve(), as_of=as_of, cache=cache, cache_bytes=cache_mib * _MIB, progress=shown)
     if as_json:
         print_json(asdict(done))
         return

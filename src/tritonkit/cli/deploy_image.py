@@ -35,12 +35,11 @@ def command(
         ImageBuilder | None, typer.Option(help="What makes it; docker by default, or else buildah.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="TAR", help="Write it to a file too, for nodes without a registry."),
+        Path | None, typer.Option(metavar="TAR", help="Write it to a file too, for nodes without a registry.")
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Put the repository into an image, for `models: {image: NAME:TAG}` in values.yaml.
 
     Every file is held against its manifest before. Only what is served goes in.
@@ -53,14 +52,17 @@ def command(
     folder = (repository or project_or_here(root) / "model_repository").resolve()
     with byte_bar("verifying") as shown:
         made = build_image(
-            recovered(folder), tag, server, builder=builder.value if builder else None, out=out,
-            progress=shown,
-        )  # fmt: skip
+            recovered(folder), tag, server, builder=builder.value if builder else None, out=out, progress=shown
+        )
     if as_json:
         facts = {
-            "image": made.tag, "id": made.id, "models": made.models, "files": made.files,
-            "size_bytes": made.size_bytes, "out": str(out) if out else None,
-        }  # fmt: skip
+            "image": made.tag,
+            "id": made.id,
+            "models": made.models,
+            "files": made.files,
+            "size_bytes": made.size_bytes,
+            "out": str(out) if out else None,
+        }
         print_json(facts)
         return
     _print(made, server)
@@ -80,9 +82,7 @@ def _next(made: ModelImage, server: str) -> list[str]:
     host, _, rest = made.tag.partition("/")
     if made.out is not None:
         file = shlex.quote(str(made.out))
-        way = (
-            f"on each node: ctr --namespace k8s.io images import {file} (and the same for {server})"
-        )
+        way = f"on each node: ctr --namespace k8s.io images import {file} (and the same for {server})"
     elif rest and ("." in host or ":" in host):
         way = f"docker push {made.tag}"
     else:
@@ -90,7 +90,4 @@ def _next(made: ModelImage, server: str) -> list[str]:
             f"kind load docker-image {server} {made.tag}, or --out TAR for other nodes, or a name of"
             " your registry and a push"
         )
-    return [
-        f"next: {way}",
-        f"then: models: {{image: '{made.tag}'}} in values.yaml, tritonkit deploy, kubectl apply -k",
-    ]
+    return [f"next: {way}", f"then: models: {{image: '{made.tag}'}} in values.yaml, tritonkit deploy, kubectl apply -k"]

@@ -18,9 +18,15 @@ __all__ = ["deploy_lambda", "refuse"]
 
 
 def deploy_lambda(
-    root: Path | None, out: Path | None, model: str | None, variant: str | None, require: Sequence[str],
-    check: bool, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    root: Path | None,
+    out: Path | None,
+    model: str | None,
+    variant: str | None,
+    require: Sequence[str],
+    check: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Write the folder of a function, or with `check` compare it."""
     from tritonkit.cli.progress import Announcing
     from tritonkit.deploy.serverless import bundle, compare_bundle, only_model, write_bundle

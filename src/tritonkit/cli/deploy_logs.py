@@ -22,16 +22,10 @@ __all__ = ["command"]
 def command(
     namespace: Namespace = "tritonkit",
     context: Context = None,
-    previous: Annotated[
-        bool, typer.Option("--previous", help="Of the run before the last restart.")
-    ] = False,
+    previous: Annotated[bool, typer.Option("--previous", help="Of the run before the last restart.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only lines so young, as 5m.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Only lines that name this model.")
-    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only lines so young, as 5m.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Only lines that name this model.")] = None,
 ) -> None:
     """Print the logs of all pods, init containers included, each line with its pod and container.
 
@@ -59,9 +53,8 @@ def command(
 
 
 def _print(
-    cluster: Cluster, pod: str, container: str, follow: bool, options: dict[str, Any],
-    wanted: re.Pattern[str] | None,
-) -> None:  # fmt: skip
+    cluster: Cluster, pod: str, container: str, follow: bool, options: dict[str, Any], wanted: re.Pattern[str] | None
+) -> None:
     """One container's lines; one that never ran is a note."""
     try:
         for line in cluster.log(pod, container, follow, **options):

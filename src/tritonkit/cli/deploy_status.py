@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Namespace", "command"]
 
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Where it was deployed to.")]
-Context = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; its current one by default.")
-]
+Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; its current one by default.")]
 
 
-def command(
-    namespace: Namespace = "tritonkit",
-    context: Context = None,
-    as_json: AsJson = False,
-) -> None:
+def command(namespace: Namespace = "tritonkit", context: Context = None, as_json: AsJson = False) -> None:
     """Show what runs in a cluster: rollout, pods, the versions that each replica serves, autoscalers.
 
     It reads the cluster that KUBECONFIG names. What a replica serves comes from its metrics, through a
@@ -34,14 +28,7 @@ def command(
 
     Example: tritonkit deploy status --namespace tritonkit
     """
-    from tritonkit.deploy.cluster import (
-        autoscaler_rows,
-        budget_rows,
-        connect,
-        look,
-        pod_rows,
-        rollout_rows,
-    )
+    from tritonkit.deploy.cluster import autoscaler_rows, budget_rows, connect, look, pod_rows, rollout_rows
 
     cluster = connect(context, namespace)
     seen = look(cluster)

@@ -31,8 +31,7 @@ _TRIES = 5
 
 def command(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[MODEL]", help="A model that is served; all of --address by default."),
+        str | None, typer.Argument(metavar="[MODEL]", help="A model that is served; all of --address by default.")
     ] = None,
     address: Annotated[
         str | None,
@@ -58,24 +57,20 @@ def command(
     load: Annotated[
         float | None,
         typer.Option(
-            metavar="N", min=0.1,
+            metavar="N",
+            min=0.1,
             help="Send so many requests a second meanwhile; with --address none but a few by default.",
         ),
     ] = None,
     duration: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long to look; 5s by default, with --watch without end."),
+        str | None, typer.Option(metavar="TIME", help="How long to look; 5s by default, with --watch without end.")
     ] = None,
-    target: Annotated[
-        str, typer.Option(metavar="TIME", help="What a request may take in the server.")
-    ] = "50ms",
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")
-    ] = False,
+    target: Annotated[str, typer.Option(metavar="TIME", help="What a request may take in the server.")] = "50ms",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
     repository: Repository = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Name what keeps a server from being faster, with the evidence, what to change and what that brings.
 
     It looks at Triton's statistics, configuration and metrics, at requests of its own, and at the machine
@@ -89,18 +84,17 @@ def command(
     project = project_or_here(root)
     if address is None and name is None:
         raise UsageError(
-            "tritonkit diagnose", found="neither a MODEL nor --address",
+            "tritonkit diagnose",
+            found="neither a MODEL nor --address",
             wanted="a model to start a server for, or the address of a server that runs",
             todo="tritonkit diagnose digits, or tritonkit diagnose --address 127.0.0.1:8001",
-        )  # fmt: skip
+        )
     if load is not None and name is None:
         raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
     if name is not None and (address is None or load is not None):
         _refuse_language_model(project, name)
     with _servers(project, repository, name, address, metrics) as (addresses, found):
-        processes = (
-            {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
-        )
+        processes = {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
         inputs = None if name is None else _inputs(project, name, addresses)
         if address is None and name is not None and load is None:
             load = _moderate(name, addresses[0], inputs)
@@ -110,7 +104,7 @@ def command(
             window_s = _WINDOW_S if watch or duration_s is None else duration_s
             with Watcher(
                 addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
-            ) as watcher:  # fmt: skip
+            ) as watcher:
                 _look(watcher, addresses, window_s, duration_s, target_ms, watch, as_json)
 
 
@@ -124,16 +118,22 @@ def _refuse_language_model(project: Path, name: str) -> None:
         return  # a server at an address may know it; else it is said before one is started
     if spec.model.network.llm:
         raise UsageError(
-            f"tritonkit diagnose {name}", found="a language model: no load of it is known here",
+            f"tritonkit diagnose {name}",
+            found="a language model: no load of it is known here",
             wanted="the address of a server that has its traffic, without --load",
             todo=f"tritonkit serve, callers of yours, and tritonkit diagnose {name} --address 127.0.0.1:8001",
-        )  # fmt: skip
+        )
 
 
 def _look(
-    watcher: Watcher, addresses: Sequence[str], window_s: float, duration_s: float | None,
-    target_ms: float, watch: bool, as_json: bool,
-) -> None:  # fmt: skip
+    watcher: Watcher,
+    addresses: Sequence[str],
+    window_s: float,
+    duration_s: float | None,
+    target_ms: float,
+    watch: bool,
+    as_json: bool,
+) -> None:
     from tritonkit.diagnose import diagnose, evidence_of
 
     if watch:
@@ -172,41 +172,63 @@ def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
 
 def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     """Columns, and a row for each model that ran on each server; language models have a table of their own."""
-    columns = [
-        "server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting",
-        "% busy",
-    ]  # fmt: skip
+    columns = ["server", "model", "rate/s", "requests a run", "queue ms", "run ms", "in flight", "waiting", "% busy"]
     rows = [
         [
-            server.address, each.name, f"{each.rate_per_s:.1f}", _figure(each.requests_per_run, 2),
-            _figure(each.queue_ms, 1), _figure(each.compute_ms, 1), f"{each.in_flight:.2f}",
+            server.address,
+            each.name,
+            f"{each.rate_per_s:.1f}",
+            _figure(each.requests_per_run, 2),
+            _figure(each.queue_ms, 1),
+            _figure(each.compute_ms, 1),
+            f"{each.in_flight:.2f}",
             "-" if each.pending is None else f"{each.pending[1]:.0f}",
             f"{100 * min(1.0, each.utilization):.0f}",
         ]
         for server in evidence.servers
         for each in server.parts
         if each.rate_per_s and each.facts.language is None
-    ]  # fmt: skip
+    ]
     return columns, rows
 
 
 def language_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     """The same of language models."""
     columns = [
-        "server", "model", "running", "waiting", "left out", "tokens/s", "prompt tokens/s", "first token ms",
-        "between ms", "p95 ms", "% cache", "pauses", "% busy",
-    ]  # fmt: skip
+        "server",
+        "model",
+        "running",
+        "waiting",
+        "left out",
+        "tokens/s",
+        "prompt tokens/s",
+        "first token ms",
+        "between ms",
+        "p95 ms",
+        "% cache",
+        "pauses",
+        "% busy",
+    ]
     rows = [
         [
-            server.address, each.name, f"{seen.running:.1f}", f"{seen.waiting:.1f}", f"{seen.stalled:.1f}",
-            f"{seen.tokens_per_s:.0f}", f"{seen.prompt_tokens_per_s:.0f}", _figure(seen.first_ms, 0),
-            _figure(seen.between_ms, 1), _figure(seen.between_p95_ms, 1), f"{100 * seen.cache:.0f}",
-            str(seen.paused), f"{100 * seen.busy:.0f}",
+            server.address,
+            each.name,
+            f"{seen.running:.1f}",
+            f"{seen.waiting:.1f}",
+            f"{seen.stalled:.1f}",
+            f"{seen.tokens_per_s:.0f}",
+            f"{seen.prompt_tokens_per_s:.0f}",
+            _figure(seen.first_ms, 0),
+            _figure(seen.between_ms, 1),
+            _figure(seen.between_p95_ms, 1),
+            f"{100 * seen.cache:.0f}",
+            str(seen.paused),
+            f"{100 * seen.busy:.0f}",
         ]
         for server in evidence.servers
         for each in server.parts
         if (seen := each.language) is not None and seen.busy
-    ]  # fmt: skip
+    ]
     return columns, rows
 
 
@@ -217,7 +239,7 @@ def _figure(value: float | None, digits: int) -> str:
 @contextlib.contextmanager
 def _servers(
     project: Path, repository: Path | None, name: str | None, address: str | None, metrics: str | None
-) -> Iterator[tuple[list[str], dict[str, str]]]:  # fmt: skip
+) -> Iterator[tuple[list[str], dict[str, str]]]:
     """gRPC addresses, and the addresses of their metrics that are known."""
     from tritonkit.serve.runs import find_metrics
 
@@ -225,9 +247,7 @@ def _servers(
     if address is None:
         from tritonkit.spec import load_all
 
-        load_all(
-            project, (name or "",)
-        )  # a name that is not there is said before a server is started
+        load_all(project, (name or "",))  # a name that is not there is said before a server is started
     with called(project, folder, (name or "",), address) as (grpc, _):
         addresses = [part.strip() for part in grpc.split(",")]
         found = {a: m for a in addresses if (m := find_metrics(project, a)) is not None}
@@ -235,9 +255,8 @@ def _servers(
             given = [part.strip() for part in metrics.split(",")]
             if len(given) != len(addresses) or not all(_is_address(each) for each in given):
                 raise UsageError(
-                    "--metrics", found=repr(metrics),
-                    wanted=f"host:port for each of {len(addresses)} servers",
-                )  # fmt: skip
+                    "--metrics", found=repr(metrics), wanted=f"host:port for each of {len(addresses)} servers"
+                )
             found |= dict(zip(addresses, given, strict=True))
         yield addresses, found
 
@@ -296,9 +315,7 @@ def _moderate(name: str, address: str, inputs: Mapping[str, Any] | None) -> floa
 
 
 @contextlib.contextmanager
-def _loaded(
-    project: Path, name: str | None, addresses: Sequence[str], rate_per_s: float | None
-) -> Iterator[None]:
+def _loaded(project: Path, name: str | None, addresses: Sequence[str], rate_per_s: float | None) -> Iterator[None]:
     """Requests at a rate for as long as the block; none without a rate."""
     if name is None or rate_per_s is None:
         yield

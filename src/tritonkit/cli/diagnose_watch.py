@@ -101,12 +101,7 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
         for place, column in enumerate(columns[skipped:], skipped):
             named = place < _NAMES
             # Headings break between words; of names and words nothing is cut.
-            made.add_column(
-                column,
-                justify="left" if named else "right",
-                no_wrap=named,
-                min_width=0 if named else 8,
-            )
+            made.add_column(column, justify="left" if named else "right", no_wrap=named, min_width=0 if named else 8)
         for row in rows:
             made.add_row(*(Text(printable(cell, lines=False)) for cell in row[skipped:]))
         return made
@@ -114,15 +109,8 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
     others, spoken = figures(evidence), language_figures(evidence)
     good = not diagnosis.findings
     lines: list[RenderableType] = [
-        Text(
-            f"{sum(each.rate_per_s for each in evidence.servers):.1f} requests/s{_tail(seen)}",
-            style="bold",
-        ),
-        *(
-            table(*each)
-            for each in (others, spoken)
-            if each[1] or (each is others and not spoken[1])
-        ),
+        Text(f"{sum(each.rate_per_s for each in evidence.servers):.1f} requests/s{_tail(seen)}", style="bold"),
+        *(table(*each) for each in (others, spoken) if each[1] or (each is others and not spoken[1])),
         _machine(evidence),
         Text(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red"),
     ]

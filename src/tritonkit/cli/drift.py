@@ -30,6 +30,4 @@ def refuse_drift(folder: Path, changes: Changes, todo: str, as_json: bool) -> No
         print_line("\n".join([*changes.differing.values(), *left]))
     paths = [*changes.differing, *changes.left]
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    raise RenderError(
-        str(folder), found=f"not as rendered: {', '.join(paths[:_NAMED])}{more}", todo=todo
-    )
+    raise RenderError(str(folder), found=f"not as rendered: {', '.join(paths[:_NAMED])}{more}", todo=todo)

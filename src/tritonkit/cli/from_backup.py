@@ -26,15 +26,9 @@ FromBackup = Annotated[
         help="Serve the latest backup of this store, restored into memory for as long as it is served.",
     ),
 ]
-AsOf = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="With --from-backup: the latest whose ID begins so."),
-]
+AsOf = Annotated[str | None, typer.Option(metavar="ID", help="With --from-backup: the latest whose ID begins so.")]
 Memory = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="With --from-backup: a folder on a tmpfs; /dev/shm by default."
-    ),
+    Path | None, typer.Option(metavar="FOLDER", help="With --from-backup: a folder on a tmpfs; /dev/shm by default.")
 ]
 
 
@@ -83,22 +77,14 @@ def repository_of(source: Source, project: Path) -> Iterator[Path]:
         StoreError, PublishError: as there.
     """
     if source.url is None:
-        given = {
-            "--as-of": source.as_of,
-            "--encryption-key": source.encryption_key,
-            "--memory": source.memory,
-        }
+        given = {"--as-of": source.as_of, "--encryption-key": source.encryption_key, "--memory": source.memory}
         for option, value in given.items():
             if value is not None:
-                raise UsageError(
-                    option, found="it stands without --from-backup", wanted="both, or neither"
-                )
+                raise UsageError(option, found="it stands without --from-backup", wanted="both, or neither")
         yield recovered((source.repository or project / "model_repository").resolve())
         return
     if source.repository is not None:
-        raise UsageError(
-            "--repository", found="it stands beside --from-backup", wanted="one of them"
-        )
+        raise UsageError("--repository", found="it stands beside --from-backup", wanted="one of them")
     from tritonkit.operate.store import open_store
     from tritonkit.operate.store.in_memory import MEMORY, restored_in_memory
     from tritonkit.operate.store.keys import read_public_key
@@ -111,10 +97,14 @@ def repository_of(source: Source, project: Path) -> Iterator[Path]:
         with byte_bar("restoring into memory") as shown:
             folder = held.enter_context(
                 restored_in_memory(
-                    store, as_of=source.as_of, key=key, public_key=public, memory=source.memory or MEMORY,
+                    store,
+                    as_of=source.as_of,
+                    key=key,
+                    public_key=public,
+                    memory=source.memory or MEMORY,
                     progress=shown,
                 )
-            )  # fmt: skip
+            )
         note(f"restored into {folder}")
         yield folder
     note(f"{folder}: removed")

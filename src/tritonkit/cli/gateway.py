@@ -51,11 +51,17 @@ def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) ->
     for advice in memory_notes(spec.limits):
         note(f"note: {advice}")
     if as_json:
-        print_json({
-            "gateway": str(folder), "address": f"{spec.host}:{spec.port}", "keys": [key.name for key in known],
-            "tokens": spec.jwt is not None, "requests_per_replica": spec.limits.requests_per_replica,
-            "names": certificate.names, "days_left": round(certificate.days_left(), 2),
-        })  # fmt: skip
+        print_json(
+            {
+                "gateway": str(folder),
+                "address": f"{spec.host}:{spec.port}",
+                "keys": [key.name for key in known],
+                "tokens": spec.jwt is not None,
+                "requests_per_replica": spec.limits.requests_per_replica,
+                "names": certificate.names,
+                "days_left": round(certificate.days_left(), 2),
+            }
+        )
         return
     callers = f"{len(known)} key{'' if len(known) == 1 else 's'}{' and tokens' if spec.jwt else ''}"
     note(
@@ -71,14 +77,13 @@ def render(
     replicas: Annotated[
         list[str],
         typer.Option(
-            "--replica", metavar="GRPC[,REST]",
+            "--replica",
+            metavar="GRPC[,REST]",
             help="HOST:PORT of a server's gRPC, and of its REST after a comma; may be repeated. Every address of a"
             " host's name counts.",
         ),
     ],
-    each: Annotated[
-        int, typer.Option(min=1, help="Servers behind each --replica, for the limits.")
-    ] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Servers behind each --replica, for the limits.")] = 1,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="In place of gateway.yaml's host and port.")
     ] = None,
@@ -88,19 +93,16 @@ def render(
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="MODEL",
+            "--model",
+            metavar="MODEL",
             help="A model that is served; may be repeated. Without it those of the repository.",
         ),
     ] = None,
     candidate: Annotated[
         str | None,
-        typer.Option(
-            metavar="GRPC[,REST]", help="A server with the next version of all models, as a --replica."
-        ),
+        typer.Option(metavar="GRPC[,REST]", help="A server with the next version of all models, as a --replica."),
     ] = None,
-    percent: Annotated[
-        float, typer.Option(min=0, max=100, help="Of the requests, that go to the candidate.")
-    ] = 0.0,
+    percent: Annotated[float, typer.Option(min=0, max=100, help="Of the requests, that go to the candidate.")] = 0.0,
     watch: Annotated[
         bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
     ] = False,
@@ -110,7 +112,7 @@ def render(
     gateway: Folder = None,
     repository: Repository = None,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write what the Envoy of a gateway that runs elsewhere reads, such as in a container; Envoy checks it first.
 
     Start it with `envoy --config-path OUT/envoy.json` where OUT and the gateway's folder have the same paths.

@@ -20,9 +20,7 @@ _SHOWN = 40
 def command(
     names: Annotated[
         list[str] | None,
-        models_argument(
-            "Folders of models/, or paths of model folders elsewhere; all of models/ by default."
-        ),
+        models_argument("Folders of models/, or paths of model folders elsewhere; all of models/ by default."),
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
@@ -58,10 +56,7 @@ def _specs(project: Path, names: list[str]) -> list[Spec]:
         for name, error in failed.items():
             note(f"warning: {name} is left out: {error.in_a_line()}")
         return specs
-    return [
-        load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0]
-        for name in names
-    ]
+    return [load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0] for name in names]
 
 
 def _print(found: Inspection) -> None:

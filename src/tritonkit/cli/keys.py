@@ -13,15 +13,10 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="API keys of the gateway: made, shown once, and kept as hashes alone.",
-)
+app = typer.Typer(no_args_is_help=True, help="API keys of the gateway: made, shown once, and kept as hashes alone.")
 
 Name = Annotated[str, typer.Argument(help="Whose key it is; stands in the audit log.")]
-Folder = Annotated[
-    Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")
-]
+Folder = Annotated[Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")]
 
 
 def gateway_folder(root: Path | None, given: Path | None) -> Path:
@@ -36,20 +31,12 @@ def add(
     name: Name,
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="A model the key may use; may be repeated. All by default.",
-        ),
+        typer.Option("--model", metavar="MODEL", help="A model the key may use; may be repeated. All by default."),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Requests a second that it may send; no limit by default.")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; no limit by default.")] = None,
     burst: Annotated[
         int | None,
-        typer.Option(
-            help="Requests that may come at once (the bucket's size); a tenth of a second's by default."
-        ),
+        typer.Option(help="Requests that may come at once (the bucket's size); a tenth of a second's by default."),
     ] = None,
     gateway: Folder = None,
     as_json: AsJson = False,
@@ -90,13 +77,15 @@ def show(gateway: Folder = None, as_json: AsJson = False, root: Root = None) -> 
         ("key", "models", "requests/s", "burst", "made"),
         [
             (
-                key.name, ", ".join(key.models), "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
+                key.name,
+                ", ".join(key.models),
+                "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
                 "" if key.rate_per_s is None else str(key.burst),
                 f"{datetime.datetime.fromtimestamp(key.created, datetime.UTC):%Y-%m-%d %H:%M}",
             )
             for key in keys
         ],
-    )  # fmt: skip
+    )
 
 
 @app.command("revoke")

@@ -17,8 +17,7 @@ def command(
     listen: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS",
-            help="HOST:PORT, port 0 takes a free one, or unix:PATH. It asks no caller who they are.",
+            metavar="ADDRESS", help="HOST:PORT, port 0 takes a free one, or unix:PATH. It asks no caller who they are."
         ),
     ] = "127.0.0.1:8081",
     gateway: Folder = None,

@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.load_generation import (
-    GenerationOptions,
-    has_language_model,
-    load_language_model,
-)
+from tritonkit.cli.load_generation import GenerationOptions, has_language_model, load_language_model
 from tritonkit.cli.load_names import check_names, whole_inputs
 from tritonkit.cli.load_open import INTERRUPTED_CODE, OpenOptions, open_load, run_open
-from tritonkit.cli.options import (
-    AnyServer,
-    AsJson,
-    Root,
-    project_folder,
-    project_or_here,
-    rate_per_s,
-    refuse,
-    seconds,
-)
+from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, project_or_here, rate_per_s, refuse, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
@@ -51,14 +38,11 @@ class ShapeName(StrEnum):
 
 
 def command(
-    names: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")],
     rate: Annotated[
         str | None,
         typer.Option(
-            metavar="N",
-            help="Open loop: so many requests, or sequences, a second, whatever the server does.",
+            metavar="N", help="Open loop: so many requests, or sequences, a second, whatever the server does."
         ),
     ] = None,
     find: Annotated[
@@ -74,10 +58,7 @@ def command(
     ] = None,
     duration: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long, such as 30s; 20s by default, of each trial of --find-rate 5s.",
-        ),
+        typer.Option(metavar="TIME", help="How long, such as 30s; 20s by default, of each trial of --find-rate 5s."),
     ] = None,
     arrivals: Annotated[
         str | None,
@@ -87,36 +68,23 @@ def command(
         ),
     ] = None,
     cv: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, max=20, help="Coefficient of variation of bursty gaps; 4 by default."
-        ),
+        float | None, typer.Option(min=0.1, max=20, help="Coefficient of variation of bursty gaps; 4 by default.")
     ] = None,
-    shape: Annotated[
-        ShapeName, typer.Option(help="How the number of users, or the rate, changes.")
-    ] = ShapeName.steady,
+    shape: Annotated[ShapeName, typer.Option(help="How the number of users, or the rate, changes.")] = ShapeName.steady,
     warm_up: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Open loop: load before what counts; 1s by default."),
+        str | None, typer.Option(metavar="TIME", help="Open loop: load before what counts; 1s by default.")
     ] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=64, help="Open loop: of the generator; by default as the rate wants."
-        ),
+        int | None, typer.Option(min=1, max=64, help="Open loop: of the generator; by default as the rate wants.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Open loop: the same seed sends at the same moments.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Open loop: the same seed sends at the same moments.")] = None,
     users: Annotated[
-        int | None,
-        typer.Option(min=1, help="Closed loop: callers at the same time, at most; 20 by default."),
+        int | None, typer.Option(min=1, help="Closed loop: callers at the same time, at most; 20 by default.")
     ] = None,
     think_time: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="Closed loop: a user's mean pause before its next request; 100ms by default.",
+            metavar="TIME", help="Closed loop: a user's mean pause before its next request; 100ms by default."
         ),
     ] = None,
     tier: Annotated[
@@ -128,10 +96,7 @@ def command(
         ),
     ] = None,
     rest: Annotated[
-        bool,
-        typer.Option(
-            "--rest", help="Closed loop: half of the users call over HTTP/REST, for comparison."
-        ),
+        bool, typer.Option("--rest", help="Closed loop: half of the users call over HTTP/REST, for comparison.")
     ] = False,
     prompt_tokens: Annotated[
         str | None,
@@ -141,10 +106,7 @@ def command(
         ),
     ] = None,
     output_tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTHS", help="Language models: tokens of an answer, in the same way."
-        ),
+        str | None, typer.Option(metavar="LENGTHS", help="Language models: tokens of an answer, in the same way.")
     ] = None,
     trace: Annotated[
         Path | None,
@@ -156,11 +118,7 @@ def command(
     ] = None,
     shared_prefix: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Language models: so many tokens, always the same, before each prompt.",
-        ),
+        typer.Option(metavar="N", min=1, help="Language models: so many tokens, always the same, before each prompt."),
     ] = None,
     timeout: Annotated[
         str | None,
@@ -173,10 +131,7 @@ def command(
     sequence_calls: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=1,
-            max=10_000,
-            help="Models that keep state: calls of each sequence; 8 by default.",
+            metavar="N", min=1, max=10_000, help="Models that keep state: calls of each sequence; 8 by default."
         ),
     ] = None,
     inputs: Annotated[
@@ -189,16 +144,12 @@ def command(
     ] = None,
     address: AnyServer = None,
     http_address: Annotated[
-        str | None,
-        typer.Option(help="Its HTTP address, for --rest; port 8000 beside --address by default."),
+        str | None, typer.Option(help="Its HTTP address, for --rest; port 8000 beside --address by default.")
     ] = None,
     thresholds: Annotated[
-        Path | None,
-        typer.Option(help="Closed loop: file with limits; loadtest/thresholds.yaml by default."),
+        Path | None, typer.Option(help="Closed loop: file with limits; loadtest/thresholds.yaml by default.")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for report.html, report.json and CSV files.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for report.html, report.json and CSV files.")] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -212,17 +163,28 @@ def command(
     Example: tritonkit load digits --rate 200 --duration 30s --slo p99=20ms
     """
     of_language = {
-        "--prompt-tokens": prompt_tokens, "--output-tokens": output_tokens, "--trace": trace,
+        "--prompt-tokens": prompt_tokens,
+        "--output-tokens": output_tokens,
+        "--trace": trace,
         "--shared-prefix": shared_prefix,
-    }  # fmt: skip
+    }
     opened = {
-        "--slo": slo, "--arrivals": arrivals, "--cv": cv, "--warm-up": warm_up,
-        "--processes": processes, "--seed": seed, "--timeout": timeout,
-    }  # fmt: skip
+        "--slo": slo,
+        "--arrivals": arrivals,
+        "--cv": cv,
+        "--warm-up": warm_up,
+        "--processes": processes,
+        "--seed": seed,
+        "--timeout": timeout,
+    }
     closed = {
-        "--users": users, "--think-time": think_time, "--tier": tier, "--rest": rest or None,
-        "--http-address": http_address, "--thresholds": thresholds,
-    }  # fmt: skip
+        "--users": users,
+        "--think-time": think_time,
+        "--tier": tier,
+        "--rest": rest or None,
+        "--http-address": http_address,
+        "--thresholds": thresholds,
+    }
     project = project_folder(root) if address is None else project_or_here(root)
     given = whole_inputs(inputs or [], names)
     is_trace = arrivals is not None and arrivals not in _KINDS
@@ -230,56 +192,90 @@ def command(
     if has_language_model(project, names, address):
         refuse(
             {
-                "--processes": processes, "--think-time": think_time, "--rest": rest or None,
-                "--http-address": http_address, "--input": inputs, "--sequence-calls": sequence_calls,
+                "--processes": processes,
+                "--think-time": think_time,
+                "--rest": rest or None,
+                "--http-address": http_address,
+                "--input": inputs,
+                "--sequence-calls": sequence_calls,
             },
             "a model that is no language model",
-        )  # fmt: skip
+        )
         load_language_model(
-            project, address,
+            project,
+            address,
             GenerationOptions(
-                model=names[0], rate_per_s=rate_per_s(rate), find=find, users=users,
+                model=names[0],
+                rate_per_s=rate_per_s(rate),
+                find=find,
+                users=users,
                 duration_s=None if duration is None else seconds("--duration", duration, 0.001),
                 warm_s=None if warm_up is None else seconds("--warm-up", warm_up),
-                slo=tuple(slo or ()), arrivals=arrivals, cv=cv, shape=shape.value,
-                prompt_tokens=prompt_tokens, output_tokens=output_tokens, trace=trace,
+                slo=tuple(slo or ()),
+                arrivals=arrivals,
+                cv=cv,
+                shape=shape.value,
+                prompt_tokens=prompt_tokens,
+                output_tokens=output_tokens,
+                trace=trace,
                 shared_prefix=shared_prefix,
                 timeout_s=None if timeout is None else seconds("--timeout", timeout, 0.001),
-                tier=tier, thresholds=thresholds, seed=seed or 0,
-                report=None if report is None else report.resolve(), as_json=as_json,
+                tier=tier,
+                thresholds=thresholds,
+                seed=seed or 0,
+                report=None if report is None else report.resolve(),
+                as_json=as_json,
             ),
-        )  # fmt: skip
+        )
         return
     refuse(of_language, "a language model (docs/llm.md)")
     if rate is None and not find and not is_trace:
         refuse(opened, "--rate or --find-rate")
         _closed_loop(
-            project, names, users or 20, duration or "20s", tier, shape, think_time or "100ms",
-            rest, address, http_address, thresholds, report, as_json, given,
+            project,
+            names,
+            users or 20,
+            duration or "20s",
+            tier,
+            shape,
+            think_time or "100ms",
+            rest,
+            address,
+            http_address,
+            thresholds,
+            report,
+            as_json,
+            given,
             sequence_calls,
-        )  # fmt: skip
+        )
         return
     refuse(closed, "a closed loop, so not with --rate, --find-rate or a trace")
     if is_trace:
-        refuse(
-            {"--cv": cv, "--warm-up": warm_up, "--shape": steady},
-            "drawn arrivals, so not with a trace",
-        )
+        refuse({"--cv": cv, "--warm-up": warm_up, "--shape": steady}, "drawn arrivals, so not with a trace")
     elif arrivals != "bursty":
         refuse({"--cv": cv}, "--arrivals bursty")
     _open_loop(
-        project, address,
+        project,
+        address,
         OpenOptions(
-            models=tuple(dict.fromkeys(names)), rate_per_s=rate_per_s(rate), find=find,
+            models=tuple(dict.fromkeys(names)),
+            rate_per_s=rate_per_s(rate),
+            find=find,
             duration_s=None if duration is None else seconds("--duration", duration, 0.001),
-            slo=tuple(slo or ()), arrivals=arrivals or "poisson", cv=4.0 if cv is None else cv,
-            shape=shape.value, warm_s=seconds("--warm-up", warm_up or "1s"),
-            processes=processes, seed=seed or 0, report=None if report is None else report.resolve(),
-            as_json=as_json, given=given,
+            slo=tuple(slo or ()),
+            arrivals=arrivals or "poisson",
+            cv=4.0 if cv is None else cv,
+            shape=shape.value,
+            warm_s=seconds("--warm-up", warm_up or "1s"),
+            processes=processes,
+            seed=seed or 0,
+            report=None if report is None else report.resolve(),
+            as_json=as_json,
+            given=given,
             timeout_s=seconds("--timeout", timeout or "10s", 0.001),
             sequence_calls=sequence_calls,
         ),
-    )  # fmt: skip
+    )
 
 
 def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None:
@@ -289,9 +285,7 @@ def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None
     if options.find and not options.slo:
         raise UsageError("--find-rate", found="no --slo", wanted="a target, such as --slo p99=20ms")
     if options.find and (options.shape != "steady" or options.arrivals not in _KINDS):
-        raise UsageError(
-            "--find-rate", found="a rate that changes, or a trace", wanted="a steady rate"
-        )
+        raise UsageError("--find-rate", found="a rate that changes, or a trace", wanted="a steady rate")
     load = open_load(options, parse_slo(options.slo) if options.slo else Slo({}))
     if not options.find:
         moments_of(load)
@@ -303,11 +297,22 @@ def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None
 
 
 def _closed_loop(
-    project: Path, names: list[str], users: int, duration: str, tier: str | None, shape: ShapeName,
-    think_time: str, rest: bool, address: str | None, http_address: str | None,
-    thresholds: Path | None, report: Path | None, as_json: bool, given: tuple[str, ...],
+    project: Path,
+    names: list[str],
+    users: int,
+    duration: str,
+    tier: str | None,
+    shape: ShapeName,
+    think_time: str,
+    rest: bool,
+    address: str | None,
+    http_address: str | None,
+    thresholds: Path | None,
+    report: Path | None,
+    as_json: bool,
+    given: tuple[str, ...],
     sequence_calls: int | None,
-) -> None:  # fmt: skip
+) -> None:
     from tritonkit.measure import LoadPlan, run_load
     from tritonkit.measure.asking import SEQUENCE_CALLS
     from tritonkit.measure.load import THRESHOLDS
@@ -319,12 +324,21 @@ def _closed_loop(
     outside = _check(project, names, file, tier, address, given)
     with called(project, folder, names, address, http_address, http=rest) as (grpc, http):
         plan = LoadPlan(
-            project, tuple(dict.fromkeys(names)), grpc,
-            http_address=http if rest else None, users=users, duration_s=duration_s,
-            shape=shape.value, think_time_us=pause_us, thresholds=file, tier=tier,
-            report=None if report is None else report.resolve(), given=given, outside=outside,
+            project,
+            tuple(dict.fromkeys(names)),
+            grpc,
+            http_address=http if rest else None,
+            users=users,
+            duration_s=duration_s,
+            shape=shape.value,
+            think_time_us=pause_us,
+            thresholds=file,
+            tier=tier,
+            report=None if report is None else report.resolve(),
+            given=given,
+            outside=outside,
             sequence_calls=sequence_calls or SEQUENCE_CALLS,
-        )  # fmt: skip
+        )
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)
     _print_outcome(outcome, as_json)
@@ -338,9 +352,8 @@ def _closed_loop(
 
 
 def _check(
-    project: Path, names: list[str], file: Path, tier: str | None, address: str | None,
-    given: Sequence[str],
-) -> bool:  # fmt: skip
+    project: Path, names: list[str], file: Path, tier: str | None, address: str | None, given: Sequence[str]
+) -> bool:
     """Refuse wrong names before a server is started for them; whether one has no spec."""
     from tritonkit.measure import limits_for, read_thresholds
 

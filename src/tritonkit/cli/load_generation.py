@@ -77,7 +77,7 @@ def has_language_model(project: Path, names: Sequence[str], address: str | None)
     if found and len({*names}) > 1:
         raise UsageError(
             "MODEL", found=f"{found[0]}, a language model, among others", wanted="it alone, as its load is another"
-        )  # fmt: skip
+        )
     return bool(found)
 
 
@@ -123,20 +123,20 @@ def _read(project: Path, options: GenerationOptions) -> _Asked:
     traffic = Traffic(
         parse_lengths("--prompt-tokens", options.prompt_tokens or _LENGTHS),
         parse_lengths("--output-tokens", options.output_tokens or _LENGTHS),
-        options.shared_prefix or 0, trace,
-    )  # fmt: skip
+        options.shared_prefix or 0,
+        trace,
+    )
     replayed = trace is not None and trace.seconds is not None and options.users is None
     is_file = options.arrivals is not None and options.arrivals not in KINDS
     is_open = options.rate_per_s is not None or options.find or is_file or replayed
-    _check(
-        options, is_open, is_file or (replayed and options.arrivals is None and not options.find)
-    )
+    _check(options, is_open, is_file or (replayed and options.arrivals is None and not options.find))
     load = _open_load(options, slo, trace) if is_open else None
     if options.find and not (slo.percentiles or slo.ttft or slo.itl):
         raise UsageError(
-            "--find-rate", found="no --slo, and no limit of times in the thresholds file",
+            "--find-rate",
+            found="no --slo, and no limit of times in the thresholds file",
             wanted="a target, such as --slo ttft_p99=500ms",
-        )  # fmt: skip
+        )
     if load is not None and not options.find:
         moments_of(load)
     return _Asked(traffic, slo, min_rate, load)
@@ -153,29 +153,20 @@ def _check(options: GenerationOptions, is_open: bool, is_trace: bool) -> None:
     if not is_open:
         refuse({"--arrivals": options.arrivals} | drawn, "--rate or --find-rate")
     else:
-        refuse(
-            {"--users": options.users}, "a closed loop, so not with --rate, --find-rate or a trace"
-        )
+        refuse({"--users": options.users}, "a closed loop, so not with --rate, --find-rate or a trace")
     if is_trace:
         refuse(drawn | {"--warm-up": options.warm_s}, "drawn arrivals, so not with a trace")
     elif options.arrivals != "bursty":
         refuse({"--cv": options.cv}, "--arrivals bursty")
     if is_open and not (is_trace or options.find) and options.rate_per_s is None:
-        raise UsageError(
-            "--arrivals", found="no --rate", wanted="requests a second, such as --rate 2"
-        )
+        raise UsageError("--arrivals", found="no --rate", wanted="requests a second, such as --rate 2")
     if options.find and (shape or is_trace):
-        raise UsageError(
-            "--find-rate", found="a rate that changes, or a trace", wanted="a steady rate"
-        )
+        raise UsageError("--find-rate", found="a rate that changes, or a trace", wanted="a steady rate")
     if options.slo:
         given = {"--tier": options.tier, "--thresholds": options.thresholds}
         refuse(given, "no --slo, which goes before the thresholds file")
     if options.trace:
-        lengths = {
-            "--prompt-tokens": options.prompt_tokens,
-            "--output-tokens": options.output_tokens,
-        }
+        lengths = {"--prompt-tokens": options.prompt_tokens, "--output-tokens": options.output_tokens}
         refuse(lengths, "no --trace, which has its own")
 
 
@@ -218,9 +209,13 @@ def _open_load(options: GenerationOptions, slo: Slo, trace: Trace | None) -> Ope
     kind = cast("Kind", arrivals if arrivals in KINDS else "poisson")
     drawn = Arrivals(kind, _cv(options), options.shape, options.seed)
     return OpenLoad(
-        options.rate_per_s or 1.0, duration_s or _DURATION_S,
-        _warm_s(options) if moments is None else 0.0, drawn, moments, slo=slo,
-    )  # fmt: skip
+        options.rate_per_s or 1.0,
+        duration_s or _DURATION_S,
+        _warm_s(options) if moments is None else 0.0,
+        drawn,
+        moments,
+        slo=slo,
+    )
 
 
 def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) -> None:
@@ -231,9 +226,7 @@ def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) ->
     report: GenerationReport | None
     note(f"looking at {options.model} at {', '.join(addresses)} ...")
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with TextGenerator(
-        options.model, addresses, asked.traffic, timeout_s, asked.min_rate
-    ) as generator:
+    with TextGenerator(options.model, addresses, asked.traffic, timeout_s, asked.min_rate) as generator:
         if options.find:
             search = _find(generator, asked.slo, options)
             report = search.report
@@ -252,9 +245,7 @@ def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) ->
     end_generation(report, search, asked.slo)
 
 
-def _loaded(
-    generator: TextGenerator, asked: _Asked, options: GenerationOptions
-) -> GenerationReport:
+def _loaded(generator: TextGenerator, asked: _Asked, options: GenerationOptions) -> GenerationReport:
     from tritonkit.measure.generation import ClosedLoad
 
     if asked.open is not None:
@@ -264,14 +255,10 @@ def _loaded(
         return generator.run(asked.open)
     users, duration_s = options.users or _USERS, options.duration_s or _DURATION_S
     note(f"{users} streams at the same time for {duration_s:g} s ...")
-    return generator.run_closed(
-        ClosedLoad(users, duration_s, _warm_s(options), options.seed, asked.slo)
-    )
+    return generator.run_closed(ClosedLoad(users, duration_s, _warm_s(options), options.seed, asked.slo))
 
 
-def _find(
-    generator: TextGenerator, slo: Slo, options: GenerationOptions
-) -> RateSearch[GenerationReport]:
+def _find(generator: TextGenerator, slo: Slo, options: GenerationOptions) -> RateSearch[GenerationReport]:
     from tritonkit.measure.openloop import Arrivals, find_rate
 
     kind = cast("Kind", options.arrivals or "poisson")
@@ -283,6 +270,10 @@ def _find(
 
     note(f"looking for the highest rate that holds {slo} ...")
     return find_rate(
-        generator, slo, start_per_s=options.rate_per_s, trial_s=options.duration_s or _DURATION_S,
-        arrivals=Arrivals(kind, _cv(options), seed=options.seed), say=say,
-    )  # fmt: skip
+        generator,
+        slo,
+        start_per_s=options.rate_per_s,
+        trial_s=options.duration_s or _DURATION_S,
+        arrivals=Arrivals(kind, _cv(options), seed=options.seed),
+        say=say,
+    )

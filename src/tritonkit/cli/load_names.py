@@ -15,20 +15,15 @@ def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
     from tritonkit.measure.given import split_given
 
     if inputs and len({*names}) > 1:
-        raise UsageError(
-            "--input", found="several models", wanted="one model, which the inputs are for"
-        )
+        raise UsageError("--input", found="several models", wanted="one model, which the inputs are for")
     split_given(inputs)
     whole = [text.partition("=@") for text in inputs]
     return tuple(
-        f"{name}=@{Path(path).absolute()}" if at and "=" not in name else name + at + path
-        for name, at, path in whole
+        f"{name}=@{Path(path).absolute()}" if at and "=" not in name else name + at + path for name, at, path in whole
     )
 
 
-def check_names(
-    project: Path, names: Sequence[str], address: str | None, given: Sequence[str]
-) -> bool:
+def check_names(project: Path, names: Sequence[str], address: str | None, given: Sequence[str]) -> bool:
     """Whether one of the models has no spec, as in a repository made elsewhere; only the server knows such a model.
 
     Raises:

@@ -18,21 +18,19 @@ from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 
 if TYPE_CHECKING:
-    from tritonkit.measure.openloop import (
-        Generator,
-        OpenLoad,
-        OpenReport,
-        RateSearch,
-        Slo,
-        Times,
-        Trial,
-    )
+    from tritonkit.measure.openloop import Generator, OpenLoad, OpenReport, RateSearch, Slo, Times, Trial
     from tritonkit.measure.openloop.arrivals import Kind, Moments
 
 __all__ = [
-    "INTERRUPTED_CODE", "OpenOptions", "is_local", "open_load", "run_open", "stretched", "tell_invalid",
+    "INTERRUPTED_CODE",
+    "OpenOptions",
+    "is_local",
+    "open_load",
+    "run_open",
+    "stretched",
+    "tell_invalid",
     "write_reports",
-]  # fmt: skip
+]
 
 INTERRUPTED_CODE = 130
 _DURATION_S, _TRIAL_S = 20.0, 5.0
@@ -72,18 +70,14 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
     search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
     calls = options.sequence_calls or SEQUENCE_CALLS
-    with Generator(
-        project, options.models, addresses, options.timeout_s, options.given, calls
-    ) as generator:
+    with Generator(project, options.models, addresses, options.timeout_s, options.given, calls) as generator:
         if options.find:
             search = _find(generator, slo, options)
             report = search.report
             if generator.unit == "requests":
                 _keep(project, addresses, options, slo, search)
         else:
-            said = (
-                "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
-            )
+            said = "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
             note(f"{said} for {load.duration_s:g} s ...")
             report = generator.run(load)
     if options.report is not None:
@@ -100,9 +94,8 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
 
 
 def _keep(
-    project: Path, addresses: Sequence[str], options: OpenOptions, slo: Slo,
-    search: RateSearch[OpenReport],
-) -> None:  # fmt: skip
+    project: Path, addresses: Sequence[str], options: OpenOptions, slo: Slo, search: RateSearch[OpenReport]
+) -> None:
     """Note the rate of a model on this machine, for a plan to be compared with."""
     from tritonkit.measure.rates import keep_rate
 
@@ -127,15 +120,17 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     cv = options.cv if kind == "bursty" else 1.0
     arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
     return OpenLoad(
-        options.rate_per_s or 1.0, duration_s or _DURATION_S,
-        options.warm_s if trace is None else 0.0, arrivals, trace,
-        options.processes, slo=slo,
-    )  # fmt: skip
+        options.rate_per_s or 1.0,
+        duration_s or _DURATION_S,
+        options.warm_s if trace is None else 0.0,
+        arrivals,
+        trace,
+        options.processes,
+        slo=slo,
+    )
 
 
-def stretched(
-    trace: Moments, rate_per_s: float | None, duration_s: float | None
-) -> tuple[Moments, float]:
+def stretched(trace: Moments, rate_per_s: float | None, duration_s: float | None) -> tuple[Moments, float]:
     """Recorded moments at another rate, where there is one, and how long they last, at most as long as is said."""
     if rate_per_s is not None:
         own_per_s = len(trace) / max(float(trace[-1]), 1e-3)
@@ -150,9 +145,15 @@ def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[Op
     load = open_load(options, slo)
     note(f"looking for the highest rate that holds {slo} ...")
     return find_rate(
-        generator, slo, start_per_s=options.rate_per_s, trial_s=options.duration_s or _TRIAL_S,
-        arrivals=load.arrivals, processes=options.processes, unit=generator.unit, say=_say,
-    )  # fmt: skip
+        generator,
+        slo,
+        start_per_s=options.rate_per_s,
+        trial_s=options.duration_s or _TRIAL_S,
+        arrivals=load.arrivals,
+        processes=options.processes,
+        unit=generator.unit,
+        say=_say,
+    )
 
 
 def _say(trial: Trial) -> None:
@@ -204,10 +205,7 @@ def _print(report: OpenReport) -> None:
 
     rows = []
     for series in report.series:
-        head = [
-            series.model, f"{series.offered_per_s:.1f}", f"{series.rate_per_s:.1f}",
-            str(series.failures),
-        ]  # fmt: skip
+        head = [series.model, f"{series.offered_per_s:.1f}", f"{series.rate_per_s:.1f}", str(series.failures)]
         for name, _, times in named_times(series):
             rows.append([*head, name, *_cells(times)])
             head = [""] * 4
@@ -221,9 +219,7 @@ def _print(report: OpenReport) -> None:
     )
     for series in report.series:
         if series.answers:
-            print_line(
-                f"{series.model}: due/s, right/s and failed are {series.unit}.{answers_line(series)}"
-            )
+            print_line(f"{series.model}: due/s, right/s and failed are {series.unit}.{answers_line(series)}")
         for words, count in sorted(series.words.items(), key=lambda pair: -pair[1])[:5]:
             note(f"{series.model}: {count} failed: {words}")
 
@@ -235,9 +231,13 @@ def _cells(times: Times | None) -> list[str]:
 
 
 def _write(
-    folder: Path, report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: Slo,
-    options: OpenOptions, addresses: Sequence[str],
-) -> None:  # fmt: skip
+    folder: Path,
+    report: OpenReport | None,
+    search: RateSearch[OpenReport] | None,
+    slo: Slo,
+    options: OpenOptions,
+    addresses: Sequence[str],
+) -> None:
     """report.html, report.json, seconds.csv and counters.csv."""
     from tritonkit.measure.openloop import counters_csv, page, seconds_csv
     from tritonkit.report import this_machine
@@ -247,15 +247,19 @@ def _write(
     title = f"{', '.join(options.models)} under open-loop load"
     files = {
         "report.html": page(
-            report, this_machine(cores()), datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-            title=title, slo=slo if slo.percentiles else None, search=search,
+            report,
+            this_machine(cores()),
+            datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+            title=title,
+            slo=slo if slo.percentiles else None,
+            search=search,
             command=shlex.join(["tritonkit", *sys.argv[1:]]),
             local=is_local(addresses),
         ),
         "report.json": json.dumps(search.to_dict() if search else report.to_dict(), indent=1) + "\n",
         "seconds.csv": seconds_csv(report),
         "counters.csv": counters_csv(report),
-    }  # fmt: skip
+    }
     write_reports(folder, files)
 
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["end_generation", "print_generation", "write_generation"]
 
 
-def end_generation(
-    report: GenerationReport | None, search: RateSearch[GenerationReport] | None, slo: Slo
-) -> None:
+def end_generation(report: GenerationReport | None, search: RateSearch[GenerationReport] | None, slo: Slo) -> None:
     """Say what was missed, and the exit code."""
     from tritonkit.measure.openloop import INTERRUPTED
 
@@ -58,20 +56,16 @@ def print_generation(report: GenerationReport) -> None:
         rows = [
             [name, *(f"{ms:.2f}" for ms in (times.mean, *map(times.at, times.percentiles), times.largest))]
             for name, times in there.items()
-        ]  # fmt: skip
+        ]
         title = f"{report.model}, {report.loop} loop, {report.duration_s:.1f} s; ms"
         print_table(title, ["", "mean", *points, "largest"], rows)
     print_line(
         f"{report.requests} requests, {report.right} right, {report.failures} failed;"
         f" {report.offered_per_s:.2f} due/s, {report.rate_per_s:.2f} right/s"
     )
-    print_line(
-        f"{report.tokens_per_s:.1f} tokens/s of answers, {report.prompt_tokens_per_s:.1f} tokens/s of prompts"
-    )
+    print_line(f"{report.tokens_per_s:.1f} tokens/s of answers, {report.prompt_tokens_per_s:.1f} tokens/s of prompts")
     print_line(lengths_line(report))
-    print_line(
-        f"{report.compared} prompts were sent twice: {report.differing} of their answers do not begin alike"
-    )
+    print_line(f"{report.compared} prompts were sent twice: {report.differing} of their answers do not begin alike")
     lag, late = report.lag, ""
     if lag:
         late = f"sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; "
@@ -81,9 +75,12 @@ def print_generation(report: GenerationReport) -> None:
 
 
 def write_generation(
-    folder: Path, report: GenerationReport, search: RateSearch[GenerationReport] | None, slo: Slo,
+    folder: Path,
+    report: GenerationReport,
+    search: RateSearch[GenerationReport] | None,
+    slo: Slo,
     addresses: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     """report.html, report.json and seconds.csv."""
     from tritonkit.measure.generation.page import generation_csv, generation_page
     from tritonkit.report import this_machine
@@ -93,11 +90,16 @@ def write_generation(
         folder,
         {
             "report.html": generation_page(
-                report, this_machine(cores()), written, title=f"{report.model} under load",
-                slo=slo, search=search, command=shlex.join(["tritonkit", *sys.argv[1:]]),
+                report,
+                this_machine(cores()),
+                written,
+                title=f"{report.model} under load",
+                slo=slo,
+                search=search,
+                command=shlex.join(["tritonkit", *sys.argv[1:]]),
                 local=is_local(addresses),
             ),
             "report.json": json.dumps((search or report).to_dict(), indent=1) + "\n",
             "seconds.csv": generation_csv(report),
         },
-    )  # fmt: skip
+    )

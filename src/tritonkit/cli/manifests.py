@@ -33,15 +33,9 @@ _FILES = {ManifestTarget.compose: Path("deploy/docker/resources.yml")}
 def command(
     target: Annotated[ManifestTarget, typer.Option(help="Who reads it.")] = ManifestTarget.compose,
     repository: Repository = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The file to write; deploy/docker/resources.yml by default.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Fail if the file differs; write nothing.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the figures as JSON; write nothing.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="The file to write; deploy/docker/resources.yml by default.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Fail if the file differs; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON; write nothing.")] = False,
     root: Root = None,
 ) -> None:
     """Write what a container that serves the repository needs: shared memory and memory.
@@ -58,9 +52,10 @@ def command(
     now = file.read_text() if file.is_file() else ""
     if check and now != text:
         raise RenderError(
-            str(file), found="it differs from what the repository needs",
+            str(file),
+            found="it differs from what the repository needs",
             todo="tritonkit manifests --target compose, and commit what it wrote",
-        )  # fmt: skip
+        )
     if now == text:
         note(f"{file}: nothing to change")
     else:

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from tritonkit.cli.options import (
-    Address,
-    AllowPlaintext,
-    AsJson,
-    KeyFile,
-    Timeout,
-    project_or_here,
-    read_key,
-)
+from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, Timeout, project_or_here, read_key
 from tritonkit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -48,10 +40,7 @@ def command(
     if as_json:
         print_json({"address": address, "models": [asdict(status) for status in statuses]})
         return
-    rows = [
-        [s.name, s.version or "-", "ready" if s.ready else s.state.lower(), _why(s)]
-        for s in statuses
-    ]
+    rows = [[s.name, s.version or "-", "ready" if s.ready else s.state.lower(), _why(s)] for s in statuses]
     print_table(f"Models at {address}", ["model", "version", "state", "reason"], rows)
 
 
@@ -68,10 +57,11 @@ def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelSt
         if name not in known
     ]
     return [
-        status if status.ready or status.reason or status.name not in failed
+        status
+        if status.ready or status.reason or status.name not in failed
         else replace(status, state="UNAVAILABLE", reason=failed[status.name])
         for status in [*statuses, *absent]
-    ]  # fmt: skip
+    ]
 
 
 def _why(status: ModelStatus) -> str:

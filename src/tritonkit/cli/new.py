@@ -17,9 +17,7 @@ __all__ = ["command", "schema"]
 
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
-    onnx: Annotated[
-        Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.")
-    ] = None,
+    onnx: Annotated[Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.")] = None,
     torch: Annotated[
         str | None,
         typer.Option(
@@ -38,15 +36,12 @@ def command(
         ),
     ] = None,
     weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --torch: a .safetensors or checkpoint file."),
+        Path | None, typer.Option(metavar="FILE", help="With --torch: a .safetensors or checkpoint file.")
     ] = None,
     llm: Annotated[
         Path | None,
         typer.Option(
-            "--llm",
-            metavar="FOLDER",
-            help="A Hugging Face checkpoint of a language model, with safetensors.",
+            "--llm", metavar="FOLDER", help="A Hugging Face checkpoint of a language model, with safetensors."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -60,9 +55,7 @@ def command(
     from tritonkit.spec import load
 
     project = project_or_here(root)
-    _check(
-        {"--onnx": onnx, "--torch": torch, "--llm": llm}, {"--input": inputs, "--weights": weights}
-    )
+    _check({"--onnx": onnx, "--torch": torch, "--llm": llm}, {"--input": inputs, "--weights": weights})
     if onnx is not None:
         folder = new_from_onnx(project, name, onnx)
     elif llm is not None:
@@ -83,14 +76,11 @@ def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> Non
     given = [option for option, value in sources.items() if value is not None]
     if len(given) != 1:
         raise UsageError(
-            "tritonkit new", found=" and ".join(given) or "no network",
-            wanted=f"one of {', '.join(sources)}",
-        )  # fmt: skip
+            "tritonkit new", found=" and ".join(given) or "no network", wanted=f"one of {', '.join(sources)}"
+        )
     more = [option for option, value in of_torch.items() if value]
     if more and given != ["--torch"]:
-        raise UsageError(
-            "tritonkit new", found=f"{more[0]} beside {given[0]}", wanted="it with --torch alone"
-        )
+        raise UsageError("tritonkit new", found=f"{more[0]} beside {given[0]}", wanted="it with --torch alone")
 
 
 def schema() -> None:

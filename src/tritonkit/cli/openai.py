@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.caller import (
-    API_KEY,
-    TOKEN,
-    ApiKeyFile,
-    Authorities,
-    Certificate,
-    CertificateKey,
-    TokenFile,
-    caller,
-)
+from tritonkit.cli.caller import API_KEY, TOKEN, ApiKeyFile, Authorities, Certificate, CertificateKey, TokenFile, caller
 from tritonkit.cli.options import Address, AllowPlaintext, project_folder, read_key
 from tritonkit.cli.output import note, print_line
 from tritonkit.errors import UsageError
@@ -33,9 +24,7 @@ __all__ = ["command"]
 
 def command(
     address: Address = "127.0.0.1:8001",
-    host: Annotated[
-        str, typer.Option(help="Where callers connect; by default only this machine can.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Where callers connect; by default only this machine can.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     tls_certificate: Annotated[
         Path | None,
@@ -56,10 +45,7 @@ def command(
             "--forward-keys", help="Hand each caller's key on to the address: a gateway, which decides what it may do."
         ),
     ] = False,
-    without_key: Annotated[
-        bool,
-        typer.Option("--without-key", help="Serve other machines too without a key."),
-    ] = False,
+    without_key: Annotated[bool, typer.Option("--without-key", help="Serve other machines too without a key.")] = False,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this model; may be repeated. By default all that the server has."),
@@ -78,12 +64,8 @@ def command(
             min=1, max=2**31 - 1, help="Of an answer, where a request does not say; by default as the model does."
         ),
     ] = None,
-    timeout_s: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for a whole answer.")
-    ] = 600.0,
-    max_requests: Annotated[
-        int, typer.Option(min=1, help="Requests under way; more are refused.")
-    ] = 256,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Seconds for a whole answer.")] = 600.0,
+    max_requests: Annotated[int, typer.Option(min=1, help="Requests under way; more are refused.")] = 256,
     max_body_kib: Annotated[int, typer.Option(min=1, help="Of one request, in KiB.")] = 4096,
     admin_key_file: Annotated[
         Path | None,
@@ -98,7 +80,7 @@ def command(
     api_key_file: ApiKeyFile = None,
     token_file: TokenFile = None,
     allow_plaintext_credentials: AllowPlaintext = False,
-) -> None:  # fmt: skip
+) -> None:
     """Answer OpenAI's API (chats, completions, embeddings) from the models of a Triton server, until Ctrl-C.
 
     Example: tritonkit openai --address 127.0.0.1:8001 --port 8000 --key-file callers.keys
@@ -130,10 +112,11 @@ def command(
     if not settings.asks() and not settings.is_local():
         if not without_key:
             raise UsageError(
-                f"--host {host}", found="other machines could call without a key",
+                f"--host {host}",
+                found="other machines could call without a key",
                 wanted="--key-file FILE, or --forward-keys before a gateway",
                 todo="or --without-key, where something else keeps callers out",
-            )  # fmt: skip
+            )
         note("whoever reaches this server may call it: it asks for no key")
 
     logging.getLogger("tritonkit.openai").addHandler(_Notes())
@@ -163,10 +146,11 @@ def _check_forwarding(key_file: Path | None, admin_key_file: Path | None, option
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                "--forward-keys", found=f"{name} as well",
+                "--forward-keys",
+                found=f"{name} as well",
                 wanted="one of them: requests go on with their callers' keys, or as this server's own",
                 todo=f"leave out {name}",
-            )  # fmt: skip
+            )
     del options["api_key"], options["bearer"]
 
 
@@ -187,7 +171,5 @@ def _certificate(certificate: Path | None, key: Path | None) -> ServedCertificat
         return None
     if certificate is None or key is None:
         given, missing = ("--tls-key", "--tls-certificate")[:: 1 if certificate is None else -1]
-        raise UsageError(
-            given, found=f"no {missing}", wanted="both", todo=f"give {missing} FILE, too"
-        )
+        raise UsageError(given, found=f"no {missing}", wanted="both", todo=f"give {missing} FILE, too")
     return ServedCertificate(certificate, key)

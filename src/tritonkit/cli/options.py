@@ -32,24 +32,15 @@ __all__ = [
 ]
 
 Root = Annotated[Path | None, typer.Option(help="The project's folder; found upwards from here.")]
-Repository = Annotated[
-    Path | None, typer.Option(help="A model repository; model_repository/ by default.")
-]
+Repository = Annotated[Path | None, typer.Option(help="A model repository; model_repository/ by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 AnyServer = Annotated[
-    str | None,
-    typer.Option(
-        "--address", help="gRPC address of a server, host:port; one is started by default."
-    ),
+    str | None, typer.Option("--address", help="gRPC address of a server, host:port; one is started by default.")
 ]
-Address = Annotated[
-    str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")
-]
+Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")]
 PublicKey = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Refuse what this key has not signed (`tritonkit sign`), file by file."
-    ),
+    typer.Option(metavar="FILE", help="Refuse what this key has not signed (`tritonkit sign`), file by file."),
 ]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
@@ -159,9 +150,7 @@ def read_key(file: Path | None, address: str) -> str | None:
         reason = getattr(error, "strerror", None) or "not ASCII"
         raise UsageError(f"--key-file {file}", found=f"it cannot be read: {reason}") from None
     if not key or not key.isprintable():
-        raise UsageError(
-            f"--key-file {file}", found="no key in it", wanted="the server's admin key, in one line"
-        )
+        raise UsageError(f"--key-file {file}", found="no key in it", wanted="the server's admin key, in one line")
     return key
 
 

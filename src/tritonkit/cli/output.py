@@ -53,15 +53,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     table = Table(box=None, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(_is_figure(row[index]) for row in rows)
-        table.add_column(
-            printable(column, lines=False), justify="right" if numeric else "left", no_wrap=True
-        )
+        table.add_column(printable(column, lines=False), justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(printable(cell, lines=False) for cell in row))
     # Wide enough for any row: a terminal wraps better than a table cuts.
-    wide = Console(
-        highlight=False, markup=False, emoji=False, width=2000, force_terminal=sys.stdout.isatty()
-    )
+    wide = Console(highlight=False, markup=False, emoji=False, width=2000, force_terminal=sys.stdout.isatty())
     with wide.capture() as capture:
         wide.print(printable(title, lines=False), style="bold")
         wide.print(table)
@@ -96,8 +92,6 @@ def byte_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn(doing), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task("", total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)

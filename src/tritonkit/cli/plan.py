@@ -36,12 +36,9 @@ class BalancingName(StrEnum):
 def command(
     rate: Annotated[float, typer.Option(help="Requests a second, at the busiest moment.")],
     slo: Annotated[list[str], typer.Option(metavar="p99=50ms", help="The latency target.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")] = None,
     price: Annotated[
-        str | None,
-        typer.Option(metavar="0.526/h", help="Of a machine: per s, h, day, month or year."),
+        str | None, typer.Option(metavar="0.526/h", help="Of a machine: per s, h, day, month or year.")
     ] = None,
     traffic: Annotated[
         str,
@@ -50,13 +47,12 @@ def command(
             help="A day: steady, daily, step, spike, ramp, or lines of seconds since midnight and a rate.",
         ),
     ] = "daily",
-    spare: Annotated[
-        int, typer.Option(min=0, max=1000, help="Replicas that may be down at the same time.")
-    ] = 1,
+    spare: Annotated[int, typer.Option(min=0, max=1000, help="Replicas that may be down at the same time.")] = 1,
     start_up: Annotated[
         str | None,
         typer.Option(
-            "--start-up", metavar="TIME",
+            "--start-up",
+            metavar="TIME",
             help="From a decision until a new replica answers; by default what the server takes here.",
         ),
     ] = None,
@@ -74,16 +70,13 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Plan with what --save wrote, perhaps elsewhere; no server is started."),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep what was measured of a replica.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for report.html and report.json.")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what was measured of a replica.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for report.html and report.json.")] = None,
     lambda_price_gb_s: Annotated[
         float | None,
         typer.Option(
-            "--lambda-price-gb-s", metavar="PRICE",
+            "--lambda-price-gb-s",
+            metavar="PRICE",
             help="Of AWS Lambda, for a GB and a second: says the rate up to which calls cost less.",
         ),
     ] = None,
@@ -97,13 +90,14 @@ def command(
     lambda_call: Annotated[
         str | None,
         typer.Option(
-            "--lambda-call", metavar="TIME",
+            "--lambda-call",
+            metavar="TIME",
             help="That a call is billed; by default what a request takes that waits for no other.",
         ),
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Say how many replicas hold a target at a rate, what they cost, what would save, and how to scale them.
 
     One replica is measured on this machine for about a minute; the fleet, its failures and a day of
@@ -146,23 +140,19 @@ def command(
 
 def _function(
     gb_s: float | None, million: float | None, memory: int | None, call: str | None, price: str | None
-) -> FunctionPrice | None:  # fmt: skip
+) -> FunctionPrice | None:
     """The prices of a function, all or none of them."""
     from tritonkit.plan.functions import MEMORY_MIB, FunctionPrice
 
     if gb_s is None and million is None:
         given = {"--lambda-memory": memory, "--lambda-call": call}
         for option in (name for name, value in given.items() if value is not None):
-            raise UsageError(
-                option, found="no price of a function", wanted="--lambda-price-gb-s too"
-            )
+            raise UsageError(option, found="no price of a function", wanted="--lambda-price-gb-s too")
         return None
     prices = {"--lambda-price-gb-s": gb_s, "--lambda-price-million": million, "--price": price}
     for option in (name for name, value in prices.items() if value is None):
         raise UsageError(
-            option,
-            found="none",
-            wanted="both prices of a function, and that of a machine to compare them with",
+            option, found="none", wanted="both prices of a function, and that of a machine to compare them with"
         )
     assert gb_s is not None  # noqa: S101
     assert million is not None  # noqa: S101
@@ -181,9 +171,7 @@ def _traffic(text: str, rate: float) -> Traffic:
     raise UsageError("--traffic", found=repr(text), wanted=f"{', '.join(SHAPES)}, or a CSV file")
 
 
-def _measured(
-    name: str | None, file: Path | None, variants: list[str], slo: object, root: Path | None
-) -> Measured:
+def _measured(name: str | None, file: Path | None, variants: list[str], slo: object, root: Path | None) -> Measured:
     from tritonkit.measure.openloop import Slo
     from tritonkit.plan import measure, read_measured
     from tritonkit.tune.run import TunePlan
@@ -191,9 +179,7 @@ def _measured(
     if file is not None:
         found = read_measured(file)
         if name not in (None, found.model):
-            raise UsageError(
-                f"--measured {file}", found=f"model {found.model}", wanted=f"model {name}"
-            )
+            raise UsageError(f"--measured {file}", found=f"model {found.model}", wanted=f"model {name}")
         return found
     if name is None:
         raise UsageError("MODEL", found="none", wanted="a model of models/, or --measured FILE")
@@ -208,9 +194,7 @@ def _print(plan: Plan) -> None:
     demand, price = plan.demand, plan.demand.price
     percent, ms = demand.slo.tightest
     tails = ", ".join(f"p{p:g} {found:.1f} ms" for p, found in plan.sized.tails_ms.items())
-    print_line(
-        f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}"
-    )
+    print_line(f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}")
     _print_range(plan)
     needed = f"{count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s: {tails}"
     print_line(
@@ -250,12 +234,17 @@ def _print(plan: Plan) -> None:
         ["rule", "replicas", "least, most", f"over {ms:g} ms", "behind", "changes", "flaps"],
         [
             [
-                str(day.rule), count_text(day.replica_hours / 24), f"{day.least:,} to {day.most:,}", f"{day.late:.2%}",
-                f"{day.behind_s:.0f} s", str(day.changes), str(day.flaps),
+                str(day.rule),
+                count_text(day.replica_hours / 24),
+                f"{day.least:,} to {day.most:,}",
+                f"{day.late:.2%}",
+                f"{day.behind_s:.0f} s",
+                str(day.changes),
+                str(day.flaps),
             ]
             for day in dict.fromkeys([*plan.days[:_RULES], plan.fixed])
         ],
-    )  # fmt: skip
+    )
 
 
 def _print_range(plan: Plan) -> None:
@@ -268,15 +257,11 @@ def _print_range(plan: Plan) -> None:
             f" {plan.simulated_per_s:,.1f}/s"
         )
     for each in plan.before:
-        print_line(
-            f"              {each}, {each.rate_per_s / max(plan.held_per_s, 1e-9):.0%} of that"
-        )
+        print_line(f"              {each}, {each.rate_per_s / max(plan.held_per_s, 1e-9):.0%} of that")
     low, high = plan.range_per_s
     fewest, most = plan.range_replicas
     if high > low:
-        print_line(
-            f"              so {low:,.1f} to {high:,.1f}/s: {count_text(fewest)} to {count_text(most)} replicas"
-        )
+        print_line(f"              so {low:,.1f} to {high:,.1f}/s: {count_text(fewest)} to {count_text(most)} replicas")
 
 
 def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:

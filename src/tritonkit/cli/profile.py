@@ -68,9 +68,7 @@ def _print_spans(profile: RequestProfile) -> None:
         shown = span.where if span.where != before else ""
         before = span.where
         share = span.ms / profile.mean_ms
-        rows.append(
-            [shown, span.what, f"{span.ms:.3f}", f"{share:.1%}"[:-1], _SOURCES[span.source], _bar(share)]
-        )  # fmt: skip
+        rows.append([shown, span.what, f"{span.ms:.3f}", f"{share:.1%}"[:-1], _SOURCES[span.source], _bar(share)])
     rows.append(["all", "", f"{profile.mean_ms:.3f}", "100.0", "this process", ""])
     title = (
         f"{profile.model}: mean of {profile.requests} requests, {profile.concurrency} at a time"
@@ -90,10 +88,7 @@ def _print_network(network: NetworkProfile, profile: RequestProfile) -> None:
     rest = network.operators[_SHOWN:]
     if rest:
         shown.append((f"{len(rest)} others", "", sum(o.ms for o in rest)))
-    rows = [
-        [name, kind, f"{ms:.4f}", f"{ms / network.ms:.1%}"[:-1], _bar(ms / network.ms)]
-        for name, kind, ms in shown
-    ]
+    rows = [[name, kind, f"{ms:.4f}", f"{ms / network.ms:.1%}"[:-1], _bar(ms / network.ms)] for name, kind, ms in shown]
     title = f"{network.model}: {network.variant}, one item in this process, by {network.runtime}'s profiler"
     print_table(title, ["operator", "kind", "ms", "share %", ""], rows)
     computing = (network.model, "compute")

@@ -57,16 +57,8 @@ class Announcing(Progress):
     def start(self, plan: BuildPlan) -> None:
         """Say what begins."""
         network = plan.spec.model.network
-        doing = (
-            "training and exporting"
-            if network.train
-            else "exporting"
-            if network.torch
-            else "checking"
-        )
-        note(
-            f"{plan.spec.name}: {doing if plan.variant.name == PLAIN else 'making'} {plan.variant} ..."
-        )
+        doing = "training and exporting" if network.train else "exporting" if network.torch else "checking"
+        note(f"{plan.spec.name}: {doing if plan.variant.name == PLAIN else 'making'} {plan.variant} ...")
 
     def warn(self, text: str) -> None:
         """Say it at once, whatever else is shown."""
@@ -107,9 +99,7 @@ class Showing(Announcing):
 
     def timing(self, model: str, count: int) -> None:
         """Begin a line for all of them."""
-        self._task = self._bars.add_task(
-            f"{model} speed of {count} variants", total=None, doing="beginning"
-        )
+        self._task = self._bars.add_task(f"{model} speed of {count} variants", total=None, doing="beginning")
 
     def timed(self, results: Sequence[Result]) -> None:
         """End that line."""

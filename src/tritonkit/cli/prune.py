@@ -21,9 +21,7 @@ def command(
     url: Annotated[str, typer.Argument(help="The store, as `tritonkit backup` was given it.")],
     keep: Annotated[int, typer.Option(metavar="N", help="So many of the latest backups are left.")],
     encryption_key: EncryptionKeyFile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Remove nothing, and show what would be.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove old backups from a store, and the files that no other backup holds. Prints the IDs.

@@ -30,16 +30,10 @@ def release(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
     canary: Annotated[
         str | None,
-        typer.Option(
-            metavar="1%", help="The first step; those of --steps that are not larger are left out."
-        ),
+        typer.Option(metavar="1%", help="The first step; those of --steps that are not larger are left out."),
     ] = None,
     steps: Annotated[
-        str,
-        typer.Option(
-            metavar="5,25,100",
-            help="Percent of the requests for the new version, one after the other.",
-        ),
+        str, typer.Option(metavar="5,25,100", help="Percent of the requests for the new version, one after the other.")
     ] = "5,25,100",
     abort_if: Annotated[
         str | None,
@@ -54,9 +48,7 @@ def release(
     requests: Annotated[
         int, typer.Option(min=1, help="The fewest requests that the new version answers in a step.")
     ] = 200,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="The longest that a step waits for so many.")
-    ] = "10m",
+    wait: Annotated[str, typer.Option(metavar="TIME", help="The longest that a step waits for so many.")] = "10m",
     shadow: Annotated[
         str | None,
         typer.Option(
@@ -67,11 +59,7 @@ def release(
     ] = None,
     tolerance: Annotated[
         float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Of numbers in those answers, as a part of the largest one of an output.",
-        ),
+        typer.Option(min=0, max=1, help="Of numbers in those answers, as a part of the largest one of an output."),
     ] = 0.01,
     as_json: AsJson = False,
     root: Root = None,
@@ -79,7 +67,7 @@ def release(
     """Build a model and bring it to the stack that runs: a candidate first, then step by step, or back by itself.
 
     Example: tritonkit release digits --steps 5,25,100 --abort-if "p99>20ms,errors>0.1%"
-    """  # fmt: skip
+    """
     from tritonkit.cli.progress import Announcing
     from tritonkit.operate.release import Terms, choose_rules, parse_percent, parse_steps
     from tritonkit.operate.release import release as run
@@ -87,9 +75,14 @@ def release(
     percents = parse_steps(steps, canary)
     copied = parse_percent(shadow, "--shadow") if shadow else 0.0
     terms = Terms(
-        percents, choose_rules(abort_if, percents, copies=bool(copied)), hold_s=seconds("--hold", hold),
-        requests=requests, wait_s=seconds("--wait", wait), shadow_percent=copied, tolerance=tolerance,
-    )  # fmt: skip
+        percents,
+        choose_rules(abort_if, percents, copies=bool(copied)),
+        hold_s=seconds("--hold", hold),
+        requests=requests,
+        wait_s=seconds("--wait", wait),
+        shadow_percent=copied,
+        tolerance=tolerance,
+    )
     try:
         with _telling() as tell:
             outcome = run(project_folder(root), model, terms, progress=Announcing(), tell=tell)
@@ -122,11 +115,7 @@ def rollback(
 
 
 def _print(outcome: Outcome) -> None:
-    print_table(
-        f"Released {', '.join(outcome.changes)}",
-        _COLUMNS,
-        _rows(outcome.candidate, outcome.stable),
-    )
+    print_table(f"Released {', '.join(outcome.changes)}", _COLUMNS, _rows(outcome.candidate, outcome.stable))
     print_line()
     print_table("Rules", ["rule", "seen", "evidence against"], _findings(outcome.findings))
     if outcome.shadow is not None:
@@ -146,17 +135,14 @@ def _rows(candidate: Seen, stable: Seen) -> list[list[str]]:
 
 def _findings(findings: Sequence[Finding]) -> list[list[str]]:
     return [
-        [each.rule, each.found, f"{each.evidence:.3g} of 1000{', broken' if each.broken else ''}"]
-        for each in findings
+        [each.rule, each.found, f"{each.evidence:.3g} of 1000{', broken' if each.broken else ''}"] for each in findings
     ]
 
 
 def _words(counts: ShadowCounts) -> str:
     kinds = "; ".join(f"{kind}: {count}" for kind, count in dict(counts.kinds).items())
     dropped = (
-        f", {counts.dropped} not compared, for too many came at once or a replica was away"
-        if counts.dropped
-        else ""
+        f", {counts.dropped} not compared, for too many came at once or a replica was away" if counts.dropped else ""
     )
     more = f"{dropped}; {kinds}" if kinds else dropped
     return f"copies: {counts.compared} compared, {counts.differ} answered otherwise{more}"
@@ -191,11 +177,7 @@ def _line(status: Status) -> str:
     if not status.requests:
         return f"{status.doing} ..."
     p99 = [seen.percentile(99) for seen in (status.candidate, status.stable)]
-    times = (
-        ", p99 " + " and ".join("-" if ms is None else f"{ms:.1f} ms" for ms in p99)
-        if any(p99)
-        else ""
-    )
+    times = ", p99 " + " and ".join("-" if ms is None else f"{ms:.1f} ms" for ms in p99) if any(p99) else ""
     return f"{status.doing}: {status.requests} in {status.seconds:.0f} s{times}"
 
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import (
-    Address,
-    AllowPlaintext,
-    AsJson,
-    KeyFile,
-    models_argument,
-    project_or_here,
-    read_key,
-)
+from tritonkit.cli.options import Address, AllowPlaintext, AsJson, KeyFile, models_argument, project_or_here, read_key
 from tritonkit.cli.output import print_json, print_table
 from tritonkit.errors import ServerUnavailable, UsageError
 
@@ -28,15 +20,11 @@ __all__ = ["command"]
 
 
 def command(
-    models: Annotated[
-        list[str] | None, models_argument("Models, ensembles with their parts; all by default.")
-    ] = None,
+    models: Annotated[list[str] | None, models_argument("Models, ensembles with their parts; all by default.")] = None,
     address: Address = "127.0.0.1:8001",
     key_file: KeyFile = None,
     allow_plaintext_credentials: AllowPlaintext = False,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout-s", help="Seconds that each model may take to load.")
-    ] = 120.0,
+    timeout_s: Annotated[float, typer.Option("--timeout-s", help="Seconds that each model may take to load.")] = 120.0,
     as_json: AsJson = False,
 ) -> None:
     """Make running servers load the newest versions; the old ones answer until those are warm.
@@ -75,9 +63,11 @@ def _refuse_replicas(addresses: Sequence[str]) -> None:
     for each in addresses:
         if each in replicas:
             raise UsageError(
-                f"--address {each}", found="a replica of the stack, which serves a copy of the repository",
-                wanted="a server that reads the repository itself", todo="tritonkit release MODEL",
-            )  # fmt: skip
+                f"--address {each}",
+                found="a replica of the stack, which serves a copy of the repository",
+                wanted="a server that reads the repository itself",
+                todo="tritonkit release MODEL",
+            )
 
 
 def _each(address: str) -> list[str]:
@@ -96,9 +86,11 @@ def _each(address: str) -> list[str]:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise ServerUnavailable(
-                one, found=f"no address: {getattr(error, 'strerror', None) or error}", wanted="dns:HOST:PORT",
+                one,
+                found=f"no address: {getattr(error, 'strerror', None) or error}",
+                wanted="dns:HOST:PORT",
                 todo="start the servers first; docker compose: docker compose up --wait",
-            ) from None  # fmt: skip
+            ) from None
         hosts = sorted({str(place[4][0]) for place in places})
         found += [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in hosts]
     return found
@@ -106,13 +98,7 @@ def _each(address: str) -> list[str]:
 
 def _facts(address: str, done: Sequence[Reloaded]) -> dict[str, Any]:
     models = [
-        {
-            "model": m.model,
-            "before": m.before,
-            "now": m.now,
-            "outcome": m.outcome,
-            "seconds": round(m.seconds, 3),
-        }
+        {"model": m.model, "before": m.before, "now": m.now, "outcome": m.outcome, "seconds": round(m.seconds, 3)}
         for m in done
     ]
     return {"address": address, "models": models}
@@ -120,13 +106,7 @@ def _facts(address: str, done: Sequence[Reloaded]) -> dict[str, Any]:
 
 def _print(address: str, done: Sequence[Reloaded]) -> None:
     rows = [
-        [
-            m.model,
-            " ".join(m.before) or "none",
-            " ".join(m.now) or "none",
-            m.outcome,
-            f"{m.seconds:.2f} s",
-        ]
+        [m.model, " ".join(m.before) or "none", " ".join(m.now) or "none", m.outcome, f"{m.seconds:.2f} s"]
         for m in done
     ]
     print_table(f"Reloaded at {address}", ["model", "before", "now", "outcome", "time"], rows)

@@ -19,8 +19,7 @@ __all__ = ["command"]
 
 def command(
     names: Annotated[
-        list[str] | None,
-        models_argument("Models of models/; by default all of which something is built."),
+        list[str] | None, models_argument("Models of models/; by default all of which something is built.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     as_json: AsJson = False,
@@ -40,10 +39,7 @@ def command(
         found = "a folder" if file.is_dir() else "a file in a folder that is not there"
         raise UsageError(f"--out {out}", found=found, wanted="a file to write")
     machine = this_machine(cores())
-    reports = collect(
-        project_folder(root), names or (), threads=machine.cores,
-        say=lambda text: note(f"{text} ..."),
-    )  # fmt: skip
+    reports = collect(project_folder(root), names or (), threads=machine.cores, say=lambda text: note(f"{text} ..."))
     page = render(reports, machine, datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"))
     try:
         file.write_text(page, encoding="utf-8")

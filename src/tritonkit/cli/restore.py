@@ -19,30 +19,22 @@ __all__ = ["command"]
 
 def command(
     url: Annotated[str, typer.Argument(help="The store, as `tritonkit backup` was given it.")],
-    names: Annotated[
-        list[str] | None, models_argument("Models of the backup; all by default.")
-    ] = None,
+    names: Annotated[list[str] | None, models_argument("Models of the backup; all by default.")] = None,
     repository: Repository = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID", help="The latest backup whose ID begins so; the latest of all by default."
-        ),
+        typer.Option(metavar="ID", help="The latest backup whose ID begins so; the latest of all by default."),
     ] = None,
     encryption_key: EncryptionKeyFile = None,
     public_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Refuse what this key has not signed."),
+        Path | None, typer.Option(metavar="FILE", help="Refuse what this key has not signed.")
     ] = None,
     memory_only: Annotated[
-        bool,
-        typer.Option(
-            "--memory-only", help="Refuse a repository that is not in memory, such as below /dev/shm."
-        ),
+        bool, typer.Option("--memory-only", help="Refuse a repository that is not in memory, such as below /dev/shm.")
     ] = False,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Put the models of a backup in place, all of them or none; those that are so already are not touched.
 
     Every file is checked before. Models that the backup does not hold stay.
@@ -61,10 +53,7 @@ def command(
     store = open_store(url)
     try:
         with byte_bar("copying") as shown:
-            done = restore(
-                store, folder, tuple(names or ()), as_of=as_of, key=key, public_key=public,
-                progress=shown,
-            )  # fmt: skip
+            done = restore(store, folder, tuple(names or ()), as_of=as_of, key=key, public_key=public, progress=shown)
     except KeyboardInterrupt:
         note(f"interrupted: no model of {folder} is half restored; run the same command again")
         raise
@@ -75,19 +64,12 @@ def _print(folder: Path, done: Restored, as_json: bool) -> None:
     from tritonkit.operate.store.index import is_ahead
 
     if as_json:
-        print_json(
-            {
-                "repository": str(folder), "backup": done.id, "models": done.models,
-                "others": done.others,
-            }
-        )  # fmt: skip
+        print_json({"repository": str(folder), "backup": done.id, "models": done.models, "others": done.others})
         return
     for model, what in done.models.items():
         print_line(f"{model}: {what}")
     note(f"{folder}: as in the backup {done.id}")
     if is_ahead(done.id):
-        note(
-            f"{done.id} is dated after now: a clock is wrong, and later backups may exist (--list)"
-        )
+        note(f"{done.id} is dated after now: a clock is wrong, and later backups may exist (--list)")
     if done.others:
         note(f"not in the backup, and left as they are: {', '.join(done.others)}")

@@ -30,22 +30,17 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")
 
 def command(
     models: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated.")
     ] = None,
     require: Required = None,
     repository: Repository = None,
     grpc_port: Port = 8001,
-    http: Annotated[
-        bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")
-    ] = False,
+    http: Annotated[bool, typer.Option("--http", help="Also serve REST, through a guard (docs/rest.md).")] = False,
     http_port: Port = 8000,
     http_hosts: Annotated[
         list[str] | None,
         typer.Option(
-            "--http-host",
-            metavar="NAME",
-            help="A name under which REST callers know this machine; may be repeated.",
+            "--http-host", metavar="NAME", help="A name under which REST callers know this machine; may be repeated."
         ),
     ] = None,
     http_origins: Annotated[
@@ -61,25 +56,16 @@ def command(
         str, typer.Option(help="Address to listen on; the default cannot be reached from outside.")
     ] = "127.0.0.1",
     shared_memory: Annotated[
-        bool,
-        typer.Option(
-            "--shared-memory", help="Let clients with this run's key pass tensors by shared memory."
-        ),
+        bool, typer.Option("--shared-memory", help="Let clients with this run's key pass tensors by shared memory.")
     ] = False,
     max_request_mib: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=2047,
-            help="Largest request; by default what the models' configurations allow, at least 64.",
+            min=1, max=2047, help="Largest request; by default what the models' configurations allow, at least 64."
         ),
     ] = None,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            help="Refuse files that are not as they were published; a second for each GB.",
-        ),
+        bool, typer.Option("--verify", help="Refuse files that are not as they were published; a second for each GB.")
     ] = False,
     public_key: PublicKey = None,
     from_backup: FromBackup = None,
@@ -112,13 +98,23 @@ def command(
 
             require_whole(folder, models or (), public_key=read_public_key(public_key))
         server = Server(
-            folder, models=models or None, require=require or (),
-            grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port, host=host, root=project,
-            http=http, http_hosts=http_hosts or (), http_origins=http_origins or (),
-            shared_memory_api=shared_memory, max_request_mib=max_request_mib, verify=verify,
+            folder,
+            models=models or None,
+            require=require or (),
+            grpc_port=grpc_port,
+            http_port=http_port,
+            metrics_port=metrics_port,
+            host=host,
+            root=project,
+            http=http,
+            http_hosts=http_hosts or (),
+            http_origins=http_origins or (),
+            shared_memory_api=shared_memory,
+            max_request_mib=max_request_mib,
+            verify=verify,
             backend=backend,
             on_event=_print_event,
-        )  # fmt: skip
+        )
         _print(server.start())
         server.run_until_signal()
 

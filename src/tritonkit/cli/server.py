@@ -12,9 +12,7 @@ from tritonkit.cli.output import note, print_json, print_line
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Install, find or remove the environment that Triton runs in.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Install, find or remove the environment that Triton runs in.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -22,20 +20,14 @@ app = typer.Typer(
 def install(
     python: Annotated[
         str,
-        typer.Option(
-            metavar="PROGRAM",
-            help="The Python to make it with, 3.11 or 3.12; found by itself by default.",
-        ),
+        typer.Option(metavar="PROGRAM", help="The Python to make it with, 3.11 or 3.12; found by itself by default."),
     ] = "",
     torch: Annotated[
         bool, typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile.")
     ] = False,
     hashes: Annotated[
         bool,
-        typer.Option(
-            "--hashes/--no-hashes",
-            help="Refuse files that are not PyPI's, or take an index's own builds.",
-        ),
+        typer.Option("--hashes/--no-hashes", help="Refuse files that are not PyPI's, or take an index's own builds."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:

@@ -15,9 +15,7 @@ __all__ = ["command"]
 
 
 def command(
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The private key that signs.")
-    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key that signs.")] = None,
     new_key: Annotated[
         Path | None,
         typer.Option(
@@ -40,9 +38,7 @@ def command(
     elif key is not None and new_key is None:
         _sign((repository or project_folder(root) / "model_repository").resolve(), key, as_json)
     else:
-        raise UsageError(
-            "sign", found="no key is named, or two", wanted="--key FILE or --new-key FILE"
-        )
+        raise UsageError("sign", found="no key is named, or two", wanted="--key FILE or --new-key FILE")
 
 
 def _make(private: Path, as_json: bool) -> None:
@@ -65,12 +61,5 @@ def _sign(folder: Path, key: Path, as_json: bool) -> None:
         made = sign(recovered(folder), signing, progress=shown)
     files = sum(len(hashes) for hashes in made.models.values())
     if as_json:
-        print_json(
-            {
-                "signature": str(folder / FILE), "key": made.key, "models": sorted(made.models),
-                "files": files,
-            }
-        )  # fmt: skip
-    note(
-        f"{folder / FILE}: {files} files of {len(made.models)} models, signed by the key {made.key}"
-    )
+        print_json({"signature": str(folder / FILE), "key": made.key, "models": sorted(made.models), "files": files})
+    note(f"{folder / FILE}: {files} files of {len(made.models)} models, signed by the key {made.key}")

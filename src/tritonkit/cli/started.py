@@ -26,39 +26,33 @@ def recovered(repository: Path) -> Path:
 
 
 @contextlib.contextmanager
-def started(
-    project: Path, repository: Path, models: Sequence[str], *, http: bool = False
-) -> Iterator[Endpoint]:
+def started(project: Path, repository: Path, models: Sequence[str], *, http: bool = False) -> Iterator[Endpoint]:
     """A server on free ports, for as long as the block."""
     from tritonkit.serve import serve
 
     folder = recovered(repository)
     note("starting Triton ...")
     with serve(
-        folder,
-        models=models,
-        require=models,
-        root=project,
-        http=http,
-        grpc_port=0,
-        http_port=0,
-        metrics_port=0,
+        folder, models=models, require=models, root=project, http=http, grpc_port=0, http_port=0, metrics_port=0
     ) as endpoint:
         yield endpoint
 
 
 @contextlib.contextmanager
 def called(
-    project: Path, repository: Path, models: Sequence[str], address: str | None,
-    http_address: str | None = None, *, http: bool = False,
-) -> Iterator[tuple[str, str]]:  # fmt: skip
+    project: Path,
+    repository: Path,
+    models: Sequence[str],
+    address: str | None,
+    http_address: str | None = None,
+    *,
+    http: bool = False,
+) -> Iterator[tuple[str, str]]:
     """gRPC and HTTP address of the server there is, or of one that is started for the block."""
     if address is not None:
         yield address, http_address or f"{address.rpartition(':')[0]}:8000"
         return
     if http_address is not None:
-        raise UsageError(
-            "--http-address", found="it stands without --address", wanted="both, or neither"
-        )
+        raise UsageError("--http-address", found="it stands without --address", wanted="both, or neither")
     with started(project, repository, models, http=http) as endpoint:
         yield endpoint.grpc, endpoint.http

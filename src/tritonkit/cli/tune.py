@@ -18,16 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tritonkit.cli.options import (
-    AllowPlaintext,
-    AsJson,
-    KeyFile,
-    Root,
-    project_folder,
-    rate_per_s,
-    read_key,
-    seconds,
-)
+from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, rate_per_s, read_key, seconds
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
@@ -50,10 +41,7 @@ _SHOWN = 8
 
 def command(
     name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
-    slo: Annotated[
-        list[str],
-        typer.Option(metavar="p99=50ms", help="The target; percentiles, and errors=0.1%."),
-    ],
+    slo: Annotated[list[str], typer.Option(metavar="p99=50ms", help="The target; percentiles, and errors=0.1%.")],
     objective: Annotated[
         str,
         typer.Option(
@@ -63,9 +51,7 @@ def command(
     ] = "throughput",
     rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="R", help="Requests/s of latency and cost; by default what the model holds now."
-        ),
+        typer.Option(metavar="R", help="Requests/s of latency and cost; by default what the model holds now."),
     ] = None,
     variants: Annotated[
         list[str] | None,
@@ -76,20 +62,13 @@ def command(
         ),
     ] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="For all of it.")] = "10min",
-    trial: Annotated[
-        str, typer.Option(metavar="TIME", help="How long a run under load lasts.")
-    ] = "4s",
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Write the choice into model.yaml.")
-    ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what an earlier search found.")
-    ] = False,
+    trial: Annotated[str, typer.Option(metavar="TIME", help="How long a run under load lasts.")] = "4s",
+    apply: Annotated[bool, typer.Option("--apply", help="Write the choice into model.yaml.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier search found.")] = False,
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT",
-            help="gRPC address of a server that runs already; one is started by default.",
+            metavar="HOST:PORT", help="gRPC address of a server that runs already; one is started by default."
         ),
     ] = None,
     key_file: KeyFile = None,
@@ -97,22 +76,16 @@ def command(
     machine_cores: Annotated[
         int | None,
         typer.Option(
-            "--cores", metavar="N", min=1,
-            help="Cores of the server at --address; this machine's if it is on this one.",
+            "--cores", metavar="N", min=1, help="Cores of the server at --address; this machine's if it is on this one."
         ),
     ] = None,
     client_batching: Annotated[
-        bool,
-        typer.Option(
-            "--client-batching", help="Also see whether clients that batch hold a higher rate of items."
-        ),
+        bool, typer.Option("--client-batching", help="Also see whether clients that batch hold a higher rate of items.")
     ] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for report.html and report.json.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for report.html and report.json.")] = None,
     as_json: AsJson = False,
     root: Root = None,
-) -> None:  # fmt: skip
+) -> None:
     """Find how a model is to be served: variant, instances x threads, batch limit, preferred sizes, queue delay.
 
     A simulation of Triton's batcher, fitted to this machine, ranks all ways; the promising ones are
@@ -134,11 +107,20 @@ def command(
         need_package("ruamel.yaml", "tritonkit[tune]")
     project = project_folder(root)
     plan = TunePlan(
-        project, name, parse_slo(slo), tuple(variants or ()), seconds("--budget", budget, 1),
-        seconds("--trial", trial, 1), fresh, _objective(objective, rate_per_s(rate)), address,
+        project,
+        name,
+        parse_slo(slo),
+        tuple(variants or ()),
+        seconds("--budget", budget, 1),
+        seconds("--trial", trial, 1),
+        fresh,
+        _objective(objective, rate_per_s(rate)),
+        address,
         None if address is None else read_key(key_file, address),
-        allow_plaintext_credentials, machine_cores, client_batching,
-    )  # fmt: skip
+        allow_plaintext_credentials,
+        machine_cores,
+        client_batching,
+    )
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
     now = outcome.current
@@ -158,9 +140,7 @@ def command(
     if outcome.ended:
         note(f"ended early: {outcome.ended}; the same command goes on from here")
     elif not outcome.complete:
-        note(
-            "the budget was too small to try all that is promising; the same command goes on from here"
-        )
+        note("the budget was too small to try all that is promising; the same command goes on from here")
     if apply and diff and outcome.ended:
         note("not applied: the choice was not validated")
     elif apply and diff:
@@ -168,9 +148,7 @@ def command(
             spec.file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise unwritable(spec.file, error) from error
-        there = (
-            "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
-        )
+        there = "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
         note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
@@ -223,15 +201,7 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.html").write_text(
-            page(
-                spec.name,
-                outcome,
-                this_machine(cores()),
-                written,
-                diff=diff,
-                command=command,
-                where=plan.where,
-            ),
+            page(spec.name, outcome, this_machine(cores()), written, diff=diff, command=command, where=plan.where),
             encoding="utf-8",
         )
         (folder / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1) + "\n")
@@ -301,9 +271,7 @@ class _View:
     def __rich__(self) -> Table:
         table = Table(box=None, pad_edge=False, show_header=False)
         spent = time.monotonic() - self.began
-        head = (
-            f"tuning for {self.slo}: {spent:.0f} of {self.budget_s:.0f} s, {len(self.done)} points"
-        )
+        head = f"tuning for {self.slo}: {spent:.0f} of {self.budget_s:.0f} s, {len(self.done)} points"
         table.add_row(Text(head, "bold"))
         if self.best is not None:
             best = f"best {self.objective.words(self.best, self.slo).strip()}: {self.best.point}"

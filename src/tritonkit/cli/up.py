@@ -16,15 +16,7 @@ import typer
 from tritonkit.cli.backup import EncryptionKeyFile
 from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
 from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import (
-    AsJson,
-    PublicKey,
-    Repository,
-    Root,
-    host_and_port,
-    project_folder,
-    project_or_here,
-)
+from tritonkit.cli.options import AsJson, PublicKey, Repository, Root, host_and_port, project_folder, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.cli.serve import Required
 
@@ -44,26 +36,19 @@ _START_S, _STOP_S = 300.0, 120.0
 def up(
     replicas: Annotated[int, typer.Option(help="Servers of the repository.")] = 2,
     models: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated."),
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated.")
     ] = None,
     require: Required = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once all is ready; `tritonkit down` ends it.")
     ] = False,
-    prometheus: Annotated[
-        bool, typer.Option(help="Prometheus beside it, where it is installed.")
-    ] = True,
+    prometheus: Annotated[bool, typer.Option(help="Prometheus beside it, where it is installed.")] = True,
     alertmanager: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="An Alertmanager that Prometheus tells of alerts."),
+        str, typer.Option(metavar="HOST:PORT", help="An Alertmanager that Prometheus tells of alerts.")
     ] = "",
     redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
     verify: Annotated[
-        bool,
-        typer.Option(
-            help="Refuse files that are not as they were published; some 2 s for each GiB."
-        ),
+        bool, typer.Option(help="Refuse files that are not as they were published; some 2 s for each GiB.")
     ] = True,
     public_key: PublicKey = None,
     from_backup: FromBackup = None,
@@ -90,20 +75,25 @@ def up(
         return
     for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, also before all of it has started
         signal.signal(one, signal.default_int_handler)
-    own = (
-        gateway_folder(root, gateway)
-        if gateway or not elsewhere
-        else project / "deploy" / "gateway"
-    )
+    own = gateway_folder(root, gateway) if gateway or not elsewhere else project / "deploy" / "gateway"
     source = Source(repository, from_backup, as_of, encryption_key, memory, public_key)
     restored = from_backup is not None  # then all of it was checked
     with repository_of(source, project) as folder:
         settings = StackSettings(
-            project, folder, models=models or None, require=tuple(require or ()), replicas=replicas, gateway=own,
-            prometheus=prometheus, redis=redis, alertmanager=alertmanager, verify=verify and not restored,
+            project,
+            folder,
+            models=models or None,
+            require=tuple(require or ()),
+            replicas=replicas,
+            gateway=own,
+            prometheus=prometheus,
+            redis=redis,
+            alertmanager=alertmanager,
+            verify=verify and not restored,
             public_key=None if restored else public_key,
-            models_folder=folder.parent / "served" if restored else None, on_event=_print_event,
-        )  # fmt: skip
+            models_folder=folder.parent / "served" if restored else None,
+            on_event=_print_event,
+        )
         with Stack(settings) as stack:
             _print_ready(stack.address, stack.parts, as_json=as_json)
             _watch(stack)
@@ -166,12 +156,7 @@ def _table(parts: Sequence[Part]) -> Table:
         cores = ",".join(map(str, part.cores))
         state = f"[{colors.get(part.state, 'dim')}]{part.state}[/]"
         table.add_row(
-            part.name,
-            state,
-            part.address,
-            str(part.pid or ""),
-            cores,
-            Text(printable(part.said, lines=False)),
+            part.name, state, part.address, str(part.pid or ""), cores, Text(printable(part.said, lines=False))
         )
     return table
 
@@ -184,26 +169,32 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
 
     if (running := read_state(project)) is not None:
         raise ServerStartError(
-            f"the stack of {project}", found=f"it runs already, watched by process {running['owner']}",
+            f"the stack of {project}",
+            found=f"it runs already, watched by process {running['owner']}",
             todo="tritonkit down",
-        )  # fmt: skip
+        )
     log = project / FOLDER / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tritonkit", *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True, env=os.environ | {"NO_COLOR": "1"},
-        )  # fmt: skip
+            [sys.executable, "-m", "tritonkit", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ | {"NO_COLOR": "1"},
+        )
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         code = process.poll()
         if code is not None:
             if not (said := log.read_text(errors="replace")):
                 raise ServerStartError(
-                    "the stack", found=f"it ended with exit code {code}, and nothing is in its log {log}",
+                    "the stack",
+                    found=f"it ended with exit code {code}, and nothing is in its log {log}",
                     todo=f"look whether the disk is full: df -h {log.parent}",
-                )  # fmt: skip
+                )
             sys.stderr.write(said)
             raise typer.Exit(code or 1)
         state = read_state(project)
@@ -215,6 +206,4 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
             return
         time.sleep(_WATCH_S / 5)
     process.terminate()
-    raise ServerStartError(
-        "the stack", found=f"it was not ready after {_START_S:g} s", todo=f"its log is {log}"
-    )
+    raise ServerStartError("the stack", found=f"it was not ready after {_START_S:g} s", todo=f"its log is {log}")

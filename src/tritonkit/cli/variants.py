@@ -15,9 +15,17 @@ __all__ = ["COLUMNS", "build_row", "print_variants"]
 
 COLUMNS = ["model", "variant", "size", "quality", "largest difference", "artifact"]
 _VARIANT_COLUMNS = [
-    "variant", "size", "of fp32", "quality", "drop [95 %]", "one item ms", "best batch", "items/s",
-    "speed-up", "gate",
-]  # fmt: skip
+    "variant",
+    "size",
+    "of fp32",
+    "quality",
+    "drop [95 %]",
+    "one item ms",
+    "best batch",
+    "items/s",
+    "speed-up",
+    "gate",
+]
 
 
 def build_row(result: Result) -> list[str]:
@@ -32,9 +40,7 @@ def build_row(result: Result) -> list[str]:
         result.model,
         artifact.label,
         format_bytes(artifact.size_bytes),
-        "-"
-        if quality is None
-        else f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})",
+        "-" if quality is None else f"{quality.metric} {quality.value:.4f} (reference {quality.reference:.4f})",
         "-" if quality is None else f"{quality.max_difference:.2e}",
         "cached" if result.cached else "built",
     ]
@@ -107,10 +113,7 @@ def _remarks(result: Result) -> list[str]:
         judged = ", ".join(f"{label} {value:.4f}" for label, value in parts)
         lines.append(f"{artifact.quality.metric} of each output or group of columns: {judged}")
     if result.outcome:
-        lines += [
-            f"refused: {miss.found}; wanted {miss.wanted}; {miss.todo}"
-            for miss in result.outcome.misses
-        ]
+        lines += [f"refused: {miss.found}; wanted {miss.wanted}; {miss.todo}" for miss in result.outcome.misses]
     if result.problem is not None:
         lines.append(result.problem.in_a_line())
     return lines

@@ -18,15 +18,12 @@ __all__ = ["command"]
 
 
 def command(
-    names: Annotated[
-        list[str] | None, models_argument("Models of the repository; all by default.")
-    ] = None,
+    names: Annotated[list[str] | None, models_argument("Models of the repository; all by default.")] = None,
     repository: Repository = None,
     public_key: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Also want the signature of this key over every file, as `tritonkit sign` makes it.",
+            metavar="FILE", help="Also want the signature of this key over every file, as `tritonkit sign` makes it."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -55,11 +52,14 @@ def command(
     if as_json:
         print_json(
             {
-                "repository": str(folder), "models": totals.models, "files": totals.files,
-                "size_bytes": totals.size_bytes, "not_checked": others,
+                "repository": str(folder),
+                "models": totals.models,
+                "files": totals.files,
+                "size_bytes": totals.size_bytes,
+                "not_checked": others,
                 "findings": [_facts(finding) for finding in findings],
             }
-        )  # fmt: skip
+        )
     if others:
         note(f"not checked, because tritonkit did not write them: {', '.join(others)}")
     if findings:
@@ -88,18 +88,21 @@ def _want_models(folder: Path, names: tuple[str, ...]) -> None:
     known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not any((folder / name / "config.pbtxt").is_file() for name in known):
         raise UsageError(
-            str(folder), found="there is no model in it", wanted="a model repository",
+            str(folder),
+            found="there is no model in it",
+            wanted="a model repository",
             todo="tritonkit build, or name one with --repository",
-        )  # fmt: skip
+        )
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"model {name!r}", found=f"{folder} does not hold it", wanted=nearest(name, known)
-            )
+            raise UsageError(f"model {name!r}", found=f"{folder} does not hold it", wanted=nearest(name, known))
 
 
 def _facts(finding: Finding) -> dict[str, str]:
     return {
-        "model": finding.model, "file": str(finding.file), "found": finding.found,
-        "wanted": finding.wanted, "do": finding.todo,
-    }  # fmt: skip
+        "model": finding.model,
+        "file": str(finding.file),
+        "found": finding.found,
+        "wanted": finding.wanted,
+        "do": finding.todo,
+    }

@@ -35,9 +35,7 @@ _COMMANDS = {"build", "check-batching", "new", "profile", "release", "report", "
 
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_CRASHES = (
-    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS,
-)  # fmt: skip
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS)
 _PIPE_BYTES = 1 << 16
 _LOOK_S = 0.5
 _FIRST_NOTE_S = 60.0
@@ -103,16 +101,12 @@ def _become_worker(board: Board, native: int, watcher: int) -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         before = getattr(sys, name)
         before.flush()
-        kept = os.fdopen(
-            os.dup(number), "w", buffering=1, encoding=before.encoding, errors=before.errors
-        )
+        kept = os.fdopen(os.dup(number), "w", buffering=1, encoding=before.encoding, errors=before.errors)
         os.dup2(native, number)
         setattr(sys, name, kept)
         setattr(sys, f"__{name}__", kept)
     os.close(native)
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # not where a shell has it ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
         signal.signal(signal.SIGINT, _Interrupt())
     announce_to(board)
 
@@ -196,9 +190,7 @@ class _Watch:
         elif self._elapsed_s >= self._next_note_s:
             self._next_note_s *= 2
             name = f"{seen.model}: " if seen.model else ""
-            note(
-                f"{name}{seen.step}: for {_said(self._elapsed_s)} now, for at most {_said(seen.limit_s)}"
-            )
+            note(f"{name}{seen.step}: for {_said(self._elapsed_s)} now, for at most {_said(seen.limit_s)}")
 
 
 @contextlib.contextmanager

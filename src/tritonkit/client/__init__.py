@@ -20,12 +20,7 @@ from typing import Any
 from tritonkit.client.aio import AsyncClient, AsyncModel
 from tritonkit.client.batching import Adaptive
 from tritonkit.client.cache import Cache
-from tritonkit.client.observers import (
-    CallEvent,
-    Observer,
-    OpenTelemetryTracing,
-    PrometheusMetrics,
-)
+from tritonkit.client.observers import CallEvent, Observer, OpenTelemetryTracing, PrometheusMetrics
 from tritonkit.client.options import Options
 from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
 from tritonkit.client.reply import Reply, Timing
@@ -74,9 +69,5 @@ def __getattr__(name: str) -> Any:
     """Names that were public here and have moved to `tritonkit.testing`."""
     if name not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        f"import {name} from tritonkit.testing, not from tritonkit.client",
-        DeprecationWarning,
-        stacklevel=2,
-    )
+    warnings.warn(f"import {name} from tritonkit.testing, not from tritonkit.client", DeprecationWarning, stacklevel=2)
     return getattr(import_module("tritonkit.testing"), name)

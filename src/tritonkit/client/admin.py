@@ -7,14 +7,7 @@ import time
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.status import (
-    ModelStatistics,
-    ModelStatus,
-    ServerInfo,
-    info_from,
-    statistics_from,
-    statuses_from,
-)
+from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo, info_from, statistics_from, statuses_from
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -95,9 +88,7 @@ class AdminCalls:
             deadline = time.monotonic() + seconds
             yield from self._sent("RepositoryModelLoad", where, deadline, replica, **fields)
 
-    def statistics(
-        self, name: str, version: str | int | None
-    ) -> Steps[tuple[ModelStatistics, ...]]:
+    def statistics(self, name: str, version: str | int | None) -> Steps[tuple[ModelStatistics, ...]]:
         """Counters of every server, added up."""
         self.check_process()
         replicas = yield from self.policy.resolved(time.monotonic() + self.timeout_s)

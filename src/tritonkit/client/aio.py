@@ -14,13 +14,7 @@ from tritonkit.client.steps import run_async
 from tritonkit.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterable,
-        Iterable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from tritonkit.client.batching import Joining
@@ -90,15 +84,11 @@ class AsyncClient:
         """The configuration a model is served with, as Triton's own `ModelConfig` message."""
         return await run_async(self._core.config(name, version))
 
-    async def statistics(
-        self, name: str, version: str | int | None = None
-    ) -> tuple[ModelStatistics, ...]:
+    async def statistics(self, name: str, version: str | int | None = None) -> tuple[ModelStatistics, ...]:
         """Counters of a model since it was loaded, one value per loaded version; sums over servers."""
         return await run_async(self._core.statistics(name, version))
 
-    async def precompute(
-        self, name: str, items: Iterable[Any] | AsyncIterable[Any], *, concurrency: int = 8
-    ) -> int:
+    async def precompute(self, name: str, items: Iterable[Any] | AsyncIterable[Any], *, concurrency: int = 8) -> int:
         """Fill the cache with the answers to `items` ahead of time; see `Client.precompute`."""
         self._core.check_cache()
         done = 0
@@ -150,9 +140,8 @@ class AsyncModel(ModelShell):
         Cancelling the task ends the work at the server as well.
         """
         request = self._request(
-            inputs, named, outputs, timeout_s, priority, idempotent,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+        )
         return await run_async(self._core.predict(request))
 
     __call__ = predict
@@ -172,23 +161,18 @@ class AsyncModel(ModelShell):
     ) -> asyncio.Task[Reply]:
         """`predict` as a task that has started; keep a reference to it."""
         request = self._request(
-            inputs, named, outputs, timeout_s, priority, idempotent,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+        )
         return asyncio.ensure_future(run_async(self._core.predict(request)))
 
     def predict_many(
-        self,
-        items: Iterable[Any] | AsyncIterable[Any],
-        **options: Unpack[ManyOptions],
+        self, items: Iterable[Any] | AsyncIterable[Any], **options: Unpack[ManyOptions]
     ) -> AsyncGenerator[Reply, None]:
         """Call for each of `items`, several at a time, in order; see `Model.predict_many`."""
         return many_async(items, *self._many(False, **options))
 
     def try_many(
-        self,
-        items: Iterable[Any] | AsyncIterable[Any],
-        **options: Unpack[ManyOptions],
+        self, items: Iterable[Any] | AsyncIterable[Any], **options: Unpack[ManyOptions]
     ) -> AsyncGenerator[Reply | ClientError, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
         return many_async(items, *self._many(True, **options))
@@ -208,9 +192,14 @@ class AsyncModel(ModelShell):
         from tritonkit.client.streams import AsyncStream
 
         request = self._request(
-            inputs, named, outputs, timeout_s,
-            parameters=parameters, request_id=request_id, classification=classification,
-        )  # fmt: skip
+            inputs,
+            named,
+            outputs,
+            timeout_s,
+            parameters=parameters,
+            request_id=request_id,
+            classification=classification,
+        )
         return AsyncStream(self._core, request)
 
     def sequence(self, correlation_id: int | str | None = None) -> AsyncSequence:

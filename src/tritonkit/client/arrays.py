@@ -24,9 +24,17 @@ _ALL_FLOATS = _WIDE | {"FP16"}
 _SIGNED = _ALL_FLOATS | {"INT8", "INT16", "INT32", "INT64"}
 
 _SMALL_FLOATS = (
-    "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
-    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+)
 _SMALL: dict[str, tuple[str, frozenset[str]]] = {
     "bfloat16": ("float32", _WIDE),
     "float8_e8m0fnu": ("float32", _WIDE),
@@ -35,7 +43,7 @@ _SMALL: dict[str, tuple[str, frozenset[str]]] = {
     "int4": ("int8", _SIGNED),
     "uint2": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
     "uint4": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
-}  # fmt: skip
+}
 """Types of ml_dtypes and torch: numpy's type that holds every value, and the datatypes that do."""
 
 _BF16 = frozenset(("bool", "int8", "uint8", "float16", "float32"))

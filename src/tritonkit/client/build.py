@@ -25,9 +25,7 @@ __all__ = ["make_core"]
 _TIMEOUT_S = 30.0
 
 
-def make_core(
-    kind: str, address: str | Sequence[str] | None, transport: Any, options: Options
-) -> Core:
+def make_core(kind: str, address: str | Sequence[str] | None, transport: Any, options: Options) -> Core:
     """What a client of this kind (`Client` or `AsyncClient`) runs on.
 
     Raises:

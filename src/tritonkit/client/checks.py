@@ -14,9 +14,7 @@ def check_setting(settings: object, name: str, fine: bool, wanted: str) -> None:
         UsageError: naming the settings, the value and what is wanted.
     """
     if not fine:
-        raise UsageError(
-            type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted
-        )
+        raise UsageError(type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted)
 
 
 def is_whole(value: object, least: int) -> bool:

@@ -57,11 +57,7 @@ def _shaped(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     array = _with_axes(array, spec)
     item = array.shape[1:] if spec.batched else array.shape
     if array.ndim != len(spec.dims) + spec.batched:
-        raise InvalidInput(
-            where,
-            found=f"{array.ndim} axes, shape {list(array.shape)}",
-            wanted=_wanted(spec),
-        )
+        raise InvalidInput(where, found=f"{array.ndim} axes, shape {list(array.shape)}", wanted=_wanted(spec))
     if item != spec.dims:
         _check_sizes(array, item, spec, where)
     if spec.batched and array.shape[0] == 0:

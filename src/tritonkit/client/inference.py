@@ -42,11 +42,7 @@ class Inference:
     """
 
     def __init__(
-        self,
-        policy: Policy,
-        cache: PredictionCache | None,
-        batching: Adaptive | None,
-        regions: RegionPool | None,
+        self, policy: Policy, cache: PredictionCache | None, batching: Adaptive | None, regions: RegionPool | None
     ) -> None:
         self._policy = policy
         self._cache = cache
@@ -73,9 +69,7 @@ class Inference:
             made = yield from self._served(request)
             return Entry(name, made.version, made.outputs)
 
-        entry, origin = yield from cache.fetch(
-            key, make, deadline=request.deadline, where=request.where
-        )
+        entry, origin = yield from cache.fetch(key, make, deadline=request.deadline, where=request.where)
         if made is None:
             return cached_reply(request, entry, origin)
         made.outputs = entry.outputs
@@ -161,10 +155,11 @@ class Inference:
         if joining.coupled:
             most = request.model.signature.max_batch_size
             raise InvalidInput(
-                request.where, found=f"{count} rows, which depend on each other: {joining.reason}",
+                request.where,
+                found=f"{count} rows, which depend on each other: {joining.reason}",
                 wanted=f"at most {most} rows in a request, the model's max_batch_size: more cannot be sent in parts",
                 todo="max_batch_size: 0 for a model whose first axis is not a batch",
-            )  # fmt: skip
+            )
 
     def _try_rows(self, request: InferRequest) -> Steps[None]:
         """Make the check with rows of a request."""
@@ -180,9 +175,7 @@ class Inference:
         for row in rows:
             yield from self._tried(row, request.model.joining.trial(_kind(row)))
 
-    def _batched(
-        self, request: InferRequest, batching: Adaptive, trial: Trial | None = None
-    ) -> Steps[Reply]:
+    def _batched(self, request: InferRequest, batching: Adaptive, trial: Trial | None = None) -> Steps[Reply]:
         entered = time.perf_counter()
         model, arrays = request.model, request.arrays
         # A check of one version says nothing about batches of the next one.
@@ -210,21 +203,13 @@ class Inference:
                 return (yield from self._one_by_one(common, items, deadline))
             # Made here for all: each thread would do it at a higher price, since the interpreter's own
             # data move from core to core with every thread that wakes.
-            return [
-                item_reply(batch, part) for part in split_outputs(batch.outputs, count, model.where)
-            ]
+            return [item_reply(batch, part) for part in split_outputs(batch.outputs, count, model.where)]
 
         return Batcher(
-            batching,
-            model.signature.max_batch_size,
-            send,
-            where=model.where,
-            idempotent=bool(first.idempotent),
+            batching, model.signature.max_batch_size, send, where=model.where, idempotent=bool(first.idempotent)
         )
 
-    def _one_by_one(
-        self, common: InferRequest, items: Sequence[Item], deadline: float
-    ) -> Steps[list[Reply]]:
+    def _one_by_one(self, common: InferRequest, items: Sequence[Item], deadline: float) -> Steps[list[Reply]]:
         """Answers to items that were joined for a model whose other version was checked."""
         replies = []
         for item in items:
@@ -249,9 +234,7 @@ class Inference:
             headers=request.headers,
         )
 
-    def _in_regions(
-        self, request: InferRequest, regions: CallRegions, *, again: bool = True
-    ) -> Steps[Reply]:
+    def _in_regions(self, request: InferRequest, regions: CallRegions, *, again: bool = True) -> Steps[Reply]:
         """Through shared memory; once more if the server has forgotten the region, as after a restart."""
         asked = request.outputs or tuple(request.model.signature.outputs)
         endpoint: str | None = None

@@ -40,17 +40,7 @@ MESSAGE_LIMIT = 2**31 - 2**20
 _DATATYPES = {dtype.name: name for name, dtype in FIXED.items()} | {"bfloat16": "BF16"}
 
 _ARGUMENTS = frozenset(
-    [
-        "inputs",
-        "outputs",
-        "timeout_s",
-        "priority",
-        "idempotent",
-        "last",
-        "parameters",
-        "request_id",
-        "classification",
-    ]
+    ["inputs", "outputs", "timeout_s", "priority", "idempotent", "last", "parameters", "request_id", "classification"]
 )
 """Arguments of `predict`, which cannot name an input."""
 
@@ -102,9 +92,7 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
     return Inputs(signature).checked(inputs)[0]
 
 
-def conformed_inputs(
-    signature: ModelSignature, inputs: Mapping[str, Any]
-) -> dict[str, NDArray[Any]]:
+def conformed_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """`checked_inputs` of any number of items: more than one request may hold."""
     specs = signature.inputs
     if inputs.keys() != specs.keys():
@@ -164,9 +152,7 @@ def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> i
     return next(iter(sizes.values()), 1)
 
 
-def checked_outputs(
-    signature: ModelSignature, outputs: Sequence[str] | None
-) -> tuple[str, ...] | None:
+def checked_outputs(signature: ModelSignature, outputs: Sequence[str] | None) -> tuple[str, ...] | None:
     """The names of outputs to ask for; None for all.
 
     Raises:
@@ -206,9 +192,7 @@ def _assumed(where: str, name: str, value: Any) -> TensorSpec:
         ) from error
 
 
-def merged_inputs(
-    model: str, inputs: Mapping[str, Any] | None, named: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def merged_inputs(model: str, inputs: Mapping[str, Any] | None, named: Mapping[str, Any]) -> Mapping[str, Any]:
     """Inputs given as a mapping and as arguments, together.
 
     Raises:
@@ -219,9 +203,7 @@ def merged_inputs(
     twice = sorted(inputs.keys() & named.keys())
     if twice:
         raise InvalidInput(
-            f"model {model}, input {twice[0]}",
-            found="given twice: in `inputs` and as an argument",
-            wanted="one value",
+            f"model {model}, input {twice[0]}", found="given twice: in `inputs` and as an argument", wanted="one value"
         )
     return {**inputs, **named} if named else inputs
 
@@ -237,18 +219,14 @@ def _check_names(signature: ModelSignature, inputs: Mapping[str, Any]) -> None:
     for name in inputs:
         if name not in signature.inputs:
             raise _unknown(signature, "input", name, signature.inputs)
-    missing = [
-        name for name, spec in signature.inputs.items() if name not in inputs and not spec.optional
-    ]
+    missing = [name for name, spec in signature.inputs.items() if name not in inputs and not spec.optional]
     if missing:
         taken = [name for name in missing if name in _ARGUMENTS]
         raise InvalidInput(
             f"model {signature.name}",
             found=f"no value for input {', '.join(missing)}",
             wanted=f"values for {', '.join(signature.inputs)}",
-            todo=f'predict has an argument of that name: pass inputs={{"{taken[0]}": ...}}'
-            if taken
-            else "",
+            todo=f'predict has an argument of that name: pass inputs={{"{taken[0]}": ...}}' if taken else "",
         )
 
 

@@ -12,14 +12,7 @@ from tritonkit.client.steps import run_async, run_blocking
 from tritonkit.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterable,
-        AsyncIterator,
-        Callable,
-        Generator,
-        Iterable,
-    )
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 
     from tritonkit.client.steps import Steps
 
@@ -36,11 +29,7 @@ _MOST = 1024
 def check_concurrency(concurrency: int) -> None:
     """UsageError for a number that is not from 1 to 1024."""
     if not 1 <= concurrency <= _MOST:
-        raise UsageError(
-            "predict_many",
-            found=f"concurrency={concurrency}",
-            wanted=f"a whole number from 1 to {_MOST}",
-        )
+        raise UsageError("predict_many", found=f"concurrency={concurrency}", wanted=f"a whole number from 1 to {_MOST}")
 
 
 def many(

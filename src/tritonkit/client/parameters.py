@@ -34,9 +34,7 @@ _MOST_BYTES = 65536
 
 _MOST_CLASSES = 2**31 - 1
 
-_CLASSIFIED = frozenset(
-    ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
-)
+_CLASSIFIED = frozenset(("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64"))
 """Datatypes whose values Triton can rank (its TopkClassifications)."""
 
 
@@ -71,9 +69,7 @@ def _checked(where: str, name: Any, value: Any) -> Parameter:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (str, int, float)):
-        raise InvalidInput(
-            where, found=f"a {type(value).__name__}", wanted="a str, an int, a float or a bool"
-        )
+        raise InvalidInput(where, found=f"a {type(value).__name__}", wanted="a str, an int, a float or a bool")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise InvalidInput(where, found=str(value), wanted="a whole number of 64 bits with a sign")
     _check_text(where, name, "the name")
@@ -97,11 +93,7 @@ def checked_request_id(where: str, given: Any) -> None:
         )
     _check_text(where, given, "request_id=")
     if len(given.encode()) > _MOST_BYTES:
-        raise InvalidInput(
-            where,
-            found=f"a request_id of {len(given.encode())} bytes",
-            wanted=f"at most {_MOST_BYTES}",
-        )
+        raise InvalidInput(where, found=f"a request_id of {len(given.encode())} bytes", wanted=f"at most {_MOST_BYTES}")
 
 
 def _check_text(where: str, text: str, what: str) -> None:
@@ -109,9 +101,7 @@ def _check_text(where: str, text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            where,
-            found=f"{what} is not valid Unicode (a lone surrogate)",
-            wanted="text that UTF-8 can carry",
+            where, found=f"{what} is not valid Unicode (a lone surrogate)", wanted="text that UTF-8 can carry"
         ) from error
 
 
@@ -140,22 +130,16 @@ def checked_classes(
     return tuple(sorted((name, int(count)) for name, count in given.items()))
 
 
-def _check_classes(
-    signature: ModelSignature, name: str, count: Any, asked: tuple[str, ...]
-) -> None:
+def _check_classes(signature: ModelSignature, name: str, count: Any, asked: tuple[str, ...]) -> None:
     where = f"model {signature.name}, output {name}"
     whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
     if not whole or not 0 < count <= _MOST_CLASSES:
         raise InvalidInput(
-            where,
-            found=f"classification={count!r}",
-            wanted="the number of best classes to give, a whole number from 1",
+            where, found=f"classification={count!r}", wanted="the number of best classes to give, a whole number from 1"
         )
     if name not in asked:
         raise InvalidInput(
-            where,
-            found="classification= of an output that outputs= leaves out",
-            wanted=f"one of {', '.join(asked)}",
+            where, found="classification= of an output that outputs= leaves out", wanted=f"one of {', '.join(asked)}"
         )
     datatype = signature.outputs[name].datatype
     if datatype not in _CLASSIFIED:

@@ -40,9 +40,7 @@ class Reloaded:
         return "new configuration" if self.reconfigured else "unchanged"
 
 
-def reload_models(
-    client: Client, names: Sequence[str] = (), *, timeout_s: float = 120.0
-) -> tuple[Reloaded, ...]:
+def reload_models(client: Client, names: Sequence[str] = (), *, timeout_s: float = 120.0) -> tuple[Reloaded, ...]:
     """Load the newest versions of models, all of the repository by default.
 
     Ensembles come first: loading one brings its parts along in one step, so that a changed network
@@ -80,11 +78,14 @@ def reload_models(
     configured_now = _configurations(client, now)
     found = [
         Reloaded(
-            name, before.get(name, ()), versions, taken.get(name, 0.0),
+            name,
+            before.get(name, ()),
+            versions,
+            taken.get(name, 0.0),
             name in configured and configured[name] != configured_now.get(name),
         )
         for name, versions in now.items()
-    ]  # fmt: skip
+    ]
     done = tuple(model for model in found if model.model in taken or model.changed)
     for model in done:
         if model.model in taken and not model.now:
@@ -107,9 +108,7 @@ def _ready(client: Client) -> dict[str, tuple[str, ...]]:
 def _configurations(client: Client, models: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
     """The configuration that each model is served with, as bytes that are equal for equal ones."""
     return {
-        name: client.config(name).SerializeToString(deterministic=True)
-        for name, versions in models.items()
-        if versions
+        name: client.config(name).SerializeToString(deterministic=True) for name, versions in models.items() if versions
     }
 
 

@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from tritonkit.wire.answer import Answer
     from tritonkit.wire.parameters import Parameter
 
-__all__ = [
-    "Origin",
-    "Reply",
-    "Timing",
-    "cached_reply",
-    "item_reply",
-    "joined_reply",
-    "server_reply",
-]
+__all__ = ["Origin", "Reply", "Timing", "cached_reply", "item_reply", "joined_reply", "server_reply"]
 
 Origin = Literal["server", "l1", "l2"]
 """Where an answer came from: a server, this process's cache, the shared one."""
@@ -97,9 +89,7 @@ def server_reply(request: InferRequest, answer: Answer, sent: Sent) -> Reply:
     _, version, request_id, parameters, outputs, _ = answer
     _, endpoint, attempts, queue_s, wait_s = sent
     timing, items, model = Timing(0.0, wait_s, queue_s), request.items, request.key[0]
-    return Reply(
-        outputs, model, version, timing, "server", items, endpoint, attempts, request_id, parameters
-    )
+    return Reply(outputs, model, version, timing, "server", items, endpoint, attempts, request_id, parameters)
 
 
 def cached_reply(request: InferRequest, entry: Entry, origin: Origin) -> Reply:
@@ -114,17 +104,12 @@ def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
     timing = Timing(0.0, batch.timing.wait_s, batch.timing.queue_s)
     size, endpoint, attempts = batch.batch_size, batch.endpoint, batch.attempts
     model, version, parameters = batch.model, batch.version, batch.parameters
-    return Reply(
-        outputs, model, version, timing, "server", size, endpoint, attempts, "", parameters
-    )
+    return Reply(outputs, model, version, timing, "server", size, endpoint, attempts, "", parameters)
 
 
 def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:
     """One reply of many: outputs joined on the batch axis, times and attempts added up."""
-    outputs = {
-        name: np.concatenate([reply.outputs[name] for reply in replies])
-        for name in replies[0].outputs
-    }
+    outputs = {name: np.concatenate([reply.outputs[name] for reply in replies]) for name in replies[0].outputs}
     for array in outputs.values():
         array.flags.writeable = False
     timings = [(each.wait_s, each.queue_s, each.joining_s) for each in (r.timing for r in replies)]

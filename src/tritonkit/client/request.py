@@ -90,9 +90,7 @@ class ModelState:
             self._assumed[key] = found
         return found
 
-    def prepared(
-        self, version: str, outputs: tuple[str, ...] | None, classes: Classes = ()
-    ) -> Prepared:
+    def prepared(self, version: str, outputs: tuple[str, ...] | None, classes: Classes = ()) -> Prepared:
         """What is the same in every request for these outputs."""
         made = self._prepared.get((version, outputs, classes))
         if made is None:
@@ -187,13 +185,18 @@ class InferRequest:
     def with_inputs(self, inputs: Mapping[str, Any]) -> InferRequest:
         """The same call with other inputs, not checked yet."""
         return InferRequest(
-            self.key, inputs, self.asked, self.timeout_s, self.priority, self.idempotent,
-            self.parameters, self.request_id, self.classification,
-        )  # fmt: skip
+            self.key,
+            inputs,
+            self.asked,
+            self.timeout_s,
+            self.priority,
+            self.idempotent,
+            self.parameters,
+            self.request_id,
+            self.classification,
+        )
 
-    def of_batch(
-        self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float
-    ) -> InferRequest:
+    def of_batch(self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float) -> InferRequest:
         """The same for a batch of several callers' items, without headers."""
         batch = InferRequest(self.key, {}, None, None, self.priority, self.idempotent)
         batch.model, batch.outputs, batch.classes = self.model, self.outputs, self.classes

@@ -8,8 +8,4 @@ from tritonkit.client.observers import CallEvent, Observer, OpenTelemetryTracing
 
 __all__ = ["CallEvent", "Observer", "OpenTelemetryTracing", "PrometheusMetrics"]
 
-warnings.warn(
-    "tritonkit.client.seeing is tritonkit.client.observers now",
-    DeprecationWarning,
-    stacklevel=2,
-)
+warnings.warn("tritonkit.client.seeing is tritonkit.client.observers now", DeprecationWarning, stacklevel=2)

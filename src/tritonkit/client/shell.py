@@ -58,9 +58,8 @@ class ModelShell:
         """A call with inputs given as a mapping, as arguments, or both."""
         given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
         return InferRequest(
-            self._key, given, outputs, timeout_s, priority, idempotent,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            self._key, given, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+        )
 
     def _many(
         self,
@@ -80,9 +79,7 @@ class ModelShell:
         check_concurrency(concurrency)
 
         def steps_of(item: Any) -> Steps[Any]:
-            request = InferRequest(
-                key, {}, outputs, timeout_s, 0, idempotent, parameters, "", classification
-            )
+            request = InferRequest(key, {}, outputs, timeout_s, 0, idempotent, parameters, "", classification)
             steps = core.predict_item(request, item)
             return with_errors(steps) if keep_errors else steps
 

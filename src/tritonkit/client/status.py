@@ -109,9 +109,7 @@ def statistics_from(response: Any) -> tuple[ModelStatistics, ...]:
             cache_hit_count=entry.inference_stats.cache_hit.count,
             cache_miss_count=entry.inference_stats.cache_miss.count,
             batches=tuple(
-                BatchStatistics(
-                    b.batch_size, b.compute_infer.count, sum(p.ns for p in _parts(b)) / 1e9
-                )
+                BatchStatistics(b.batch_size, b.compute_infer.count, sum(p.ns for p in _parts(b)) / 1e9)
                 for b in entry.batch_stats
             ),
             **{f"{name}_s": getattr(entry.inference_stats, name).ns / 1e9 for name in times},

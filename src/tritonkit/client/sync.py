@@ -117,9 +117,7 @@ class Client:
         """The configuration a model is served with, as Triton's own `ModelConfig` message."""
         return run_blocking(self._core.config(name, version))
 
-    def statistics(
-        self, name: str, version: str | int | None = None
-    ) -> tuple[ModelStatistics, ...]:
+    def statistics(self, name: str, version: str | int | None = None) -> tuple[ModelStatistics, ...]:
         """Counters of a model since it was loaded, one value per loaded version; sums over servers."""
         return run_blocking(self._core.statistics(name, version))
 
@@ -222,9 +220,8 @@ class Model(ModelShell):
             UsageError: the client is closed, or the timeout is not a positive number.
         """
         request = self._request(
-            inputs, named, outputs, timeout_s, priority, idempotent,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+        )
         return run_blocking(self._core.predict(request))
 
     __call__ = predict
@@ -248,16 +245,11 @@ class Model(ModelShell):
         when they do.
         """
         request = self._request(
-            inputs, named, outputs, timeout_s, priority, idempotent,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+        )
         return self._client._submit(self._core.predict(request))
 
-    def predict_many(
-        self,
-        items: Iterable[Any],
-        **options: Unpack[ManyOptions],
-    ) -> Generator[Reply, None, None]:
+    def predict_many(self, items: Iterable[Any], **options: Unpack[ManyOptions]) -> Generator[Reply, None, None]:
         """Call for each of `items`, several at a time; the replies in the items' order.
 
         `items` may never end: at most `concurrency` are taken ahead of what is read. An item is
@@ -271,9 +263,7 @@ class Model(ModelShell):
         return many(items, *self._many(False, **options))
 
     def try_many(
-        self,
-        items: Iterable[Any],
-        **options: Unpack[ManyOptions],
+        self, items: Iterable[Any], **options: Unpack[ManyOptions]
     ) -> Generator[Reply | ClientError, None, None]:
         """`predict_many` that hands on an item's error in its place, and goes on with the next."""
         return many(items, *self._many(True, **options))
@@ -296,9 +286,14 @@ class Model(ModelShell):
         from tritonkit.client.streams import Stream
 
         request = self._request(
-            inputs, named, outputs, timeout_s,
-            parameters=parameters, request_id=request_id, classification=classification,
-        )  # fmt: skip
+            inputs,
+            named,
+            outputs,
+            timeout_s,
+            parameters=parameters,
+            request_id=request_id,
+            classification=classification,
+        )
         return Stream(self._core, request)
 
     def sequence(self, correlation_id: int | str | None = None) -> ModelSequence:

@@ -68,9 +68,7 @@ def _read(value: Any) -> NDArray[Any]:
     return array
 
 
-def _from_array(
-    array: NDArray[Any], name: str, spec: TensorSpec, target: np.dtype[Any], where: str
-) -> NDArray[Any]:
+def _from_array(array: NDArray[Any], name: str, spec: TensorSpec, target: np.dtype[Any], where: str) -> NDArray[Any]:
     """An array whose type, by this name, its owner chose."""
     datatype = spec.datatype
     if datatype == "FP64" and name in ("int64", "uint64"):
@@ -116,26 +114,18 @@ def _way_out(array: NDArray[Any], target: np.dtype[Any]) -> str:
     return f"if the loss is meant: array.astype(numpy.{target.name})"
 
 
-def _from_values(
-    array: NDArray[Any], spec: TensorSpec, target: np.dtype[Any], where: str
-) -> NDArray[Any]:
+def _from_values(array: NDArray[Any], spec: TensorSpec, target: np.dtype[Any], where: str) -> NDArray[Any]:
     if array.size == 0:
         return array.astype(target)
     kind = array.dtype.kind
     if kind == "O" and all(type(cell) is int for cell in array.flat):
         kind = "i"
     if kind not in {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}[target.kind]:
-        raise InvalidInput(
-            where,
-            found=_described_values(array),
-            wanted=f"{spec.datatype} ({_numpy_name(spec)})",
-        )
+        raise InvalidInput(where, found=_described_values(array), wanted=f"{spec.datatype} ({_numpy_name(spec)})")
     fits = _floats_fit(array, spec, target) if kind == "f" else _whole_fit(array, spec, target)
     if not fits:
         raise InvalidInput(
-            where,
-            found=f"values from {array.min()} to {array.max()}",
-            wanted=f"values that {spec.datatype} can hold",
+            where, found=f"values from {array.min()} to {array.max()}", wanted=f"values that {spec.datatype} can hold"
         )
     return array.astype(target)
 
@@ -170,9 +160,7 @@ def _whole_fit(array: NDArray[Any], spec: TensorSpec, target: np.dtype[Any]) -> 
     if -exact <= lowest and highest <= exact:
         return True
     largest = _BF16_MAX if is_bf16 else int(np.finfo(target).max)
-    return max(-lowest, highest) <= largest and all(
-        _significant(abs(int(cell))) <= bits for cell in array.flat
-    )
+    return max(-lowest, highest) <= largest and all(_significant(abs(int(cell))) <= bits for cell in array.flat)
 
 
 def _significant(number: int) -> int:

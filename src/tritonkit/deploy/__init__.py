@@ -8,14 +8,4 @@ from tritonkit.deploy.facts import Facts, read_facts
 from tritonkit.deploy.tree import Changes, compare, render_tree, write_tree
 from tritonkit.deploy.values import FILE, Values, read_values
 
-__all__ = [
-    "FILE",
-    "Changes",
-    "Facts",
-    "Values",
-    "compare",
-    "read_facts",
-    "read_values",
-    "render_tree",
-    "write_tree",
-]
+__all__ = ["FILE", "Changes", "Facts", "Values", "compare", "read_facts", "read_values", "render_tree", "write_tree"]

@@ -174,9 +174,11 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
     for model in models:
         if not model.versions:
             raise RenderError(
-                str(model.folder), found="the model has no version that is served",
-                wanted="a built repository: its files' sizes are needed", todo="tritonkit build",
-            )  # fmt: skip
+                str(model.folder),
+                found="the model has no version that is served",
+                wanted="a built repository: its files' sizes are needed",
+                todo="tritonkit build",
+            )
         _check_gpu(model, values.gpu.product)
     names = tuple(sorted(model.name for model in models))
     cores, cores_from = _cores(values, profile, rendered_cores(repository))
@@ -190,9 +192,7 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
         cores_from=cores_from,
         unmeasured=_unmeasured(models, profile, repository),
         measured_s=sum(profile.start_s.values()),
-        warm_s=math.ceil(
-            sum(_warm_s(model, cores) for model in models if model.name not in profile.start_s)
-        ),
+        warm_s=math.ceil(sum(_warm_s(model, cores) for model in models if model.name not in profile.start_s)),
         replicas=replicas,
         replicas_from=replicas_from,
         config=config_for(repository, cores, cores_within(cores)),
@@ -203,10 +203,11 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
 def _cores(values: Values, profile: Profile, rendered: int | None) -> tuple[int, str]:
     if values.cpu and profile.cores not in (0, values.cpu):
         raise RenderError(
-            "cpu in values.yaml", found=str(values.cpu),
+            "cpu in values.yaml",
+            found=str(values.cpu),
             wanted=f"{profile.cores}, with which `measured` was measured",
             todo="leave cpu out, or measure with so many: taskset --cpu-list ... tritonkit plan ...",
-        )  # fmt: skip
+        )
     known = {
         "cpu in values.yaml": values.cpu,
         "those with which the models were measured": profile.cores,
@@ -224,10 +225,11 @@ def _replicas(values: Values, profile: Profile) -> tuple[int, str]:
     for key, bound in bounds.items():
         if bound is not None and bound < needed:
             raise RenderError(
-                f"{key} in values.yaml", found=str(bound),
+                f"{key} in values.yaml",
+                found=str(bound),
                 wanted=f"at least {needed}, which the requests in `measured` need",
                 todo="leave replicas out" if key == "replicas" else "raise it",
-            )  # fmt: skip
+            )
     if values.replicas:
         return values.replicas, "replicas in values.yaml"
     if needed:
@@ -237,18 +239,16 @@ def _replicas(values: Values, profile: Profile) -> tuple[int, str]:
 
 def _unmeasured(models: Sequence[ServedModel], profile: Profile, repository: Path) -> int:
     parts = {
-        model.name: {
-            model.name,
-            *(step.model_name for step in model.config.ensemble_scheduling.step),
-        }
+        model.name: {model.name, *(step.model_name for step in model.config.ensemble_scheduling.step)}
         for model in models
     }
     for name in profile.start_s:
         if name not in parts:
             raise RenderError(
-                "measured in values.yaml", found=f"a measurement of {name}",
+                "measured in values.yaml",
+                found=f"a measurement of {name}",
                 wanted=f"one of a model in {repository}: {', '.join(sorted(parts))}",
-            )  # fmt: skip
+            )
     return len(parts.keys() - set().union(*(parts[name] for name in profile.start_s)))
 
 
@@ -268,7 +268,8 @@ def _check_gpu(model: ServedModel, product: str | None) -> None:
         if name == "none" or product is None or re.sub("-(SHARED|MIG-.*)$", "", product) == name:
             continue
         raise RenderError(
-            f"{model.folder / str(version)}", found=f"it is a plan for {built}",
+            f"{model.folder / str(version)}",
+            found=f"it is a plan for {built}",
             wanted=f"one for {product}, which gpu.product in values.yaml names",
             todo="build the model on that GPU, or name the one it was built on",
-        )  # fmt: skip
+        )

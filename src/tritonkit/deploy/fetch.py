@@ -50,10 +50,15 @@ class Fetched:
 
 
 def fetch(
-    url: str, target: Path, *, as_of: str | None = None, cache: Path | None = None,
-    cache_bytes: int = CACHE_BYTES, answer_s: float = _ANSWER_S,
+    url: str,
+    target: Path,
+    *,
+    as_of: str | None = None,
+    cache: Path | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    answer_s: float = _ANSWER_S,
     progress: Progress = lambda done, total: None,
-) -> Fetched:  # fmt: skip
+) -> Fetched:
     """Bring a folder to the models of a backup and no others, and hold every file against its manifest.
 
     Args:
@@ -87,9 +92,14 @@ def fetch(
     if kept is not None:
         kept.prune()
     return Fetched(
-        name, tuple(index.models), index.size_bytes, fetched - began, verified - fetched,
-        kept.given_bytes if kept else 0, kept.problem if kept else "",
-    )  # fmt: skip
+        name,
+        tuple(index.models),
+        index.size_bytes,
+        fetched - began,
+        verified - fetched,
+        kept.given_bytes if kept else 0,
+        kept.problem if kept else "",
+    )
 
 
 def _chosen(url: str, as_of: str | None) -> tuple[Store, str, Index]:
@@ -115,7 +125,9 @@ def _within(seconds: float, url: str, work: Callable[[], T]) -> T:
         raise raised[0]
     if not given:
         raise StoreError(
-            url, found=f"the store does not answer: nothing within {seconds:g} s", wanted="a store that answers",
+            url,
+            found=f"the store does not answer: nothing within {seconds:g} s",
+            wanted="a store that answers",
             todo="correct the address, the network (a NetworkPolicy?) or the store, then run the same command again",
-        )  # fmt: skip
+        )
     return given[0]

@@ -55,9 +55,14 @@ class ModelImage:
 
 
 def build_image(
-    repository: Path, tag: str, server: str, *, builder: Builder | None = None,
-    out: Path | None = None, progress: Progress = lambda done, total: None,
-) -> ModelImage:  # fmt: skip
+    repository: Path,
+    tag: str,
+    server: str,
+    *,
+    builder: Builder | None = None,
+    out: Path | None = None,
+    progress: Progress = lambda done, total: None,
+) -> ModelImage:
     """Put the files that are served into an image, at /repository, once all of them are as they were published.
 
     Args:
@@ -84,15 +89,9 @@ def build_image(
         # No publish changes what was verified before it is in the image.
         with locked(repository):
             require_whole(repository, copied=True, progress=progress)
-            files = {
-                f"{model.name}/{path}": model.folder / path
-                for model in models
-                for path in _served(model)
-            }
+            files = {f"{model.name}/{path}": model.folder / path for model in models for path in _served(model)}
             size_bytes = sum(file.stat().st_size for file in files.values())
-            tool.build(
-                tag, f"FROM {server}\nCOPY --chown={USER}:{USER} repository /repository\n", files
-            )
+            tool.build(tag, f"FROM {server}\nCOPY --chown={USER}:{USER} repository /repository\n", files)
         if out is not None:
             tool.save(tag, out)
         versions = {model.name: model.versions for model in models}
@@ -113,10 +112,11 @@ def _found() -> Builder:
         if shutil.which(name):
             return name
     raise UsageError(
-        "tritonkit deploy image", found="neither docker nor buildah is installed",
+        "tritonkit deploy image",
+        found="neither docker nor buildah is installed",
         wanted="a program that builds images",
         todo="Debian: apt-get install docker.io, or apt-get install buildah",
-    )  # fmt: skip
+    )
 
 
 def _served(model: ServedModel) -> Iterator[str]:
@@ -134,9 +134,10 @@ def _tool(name: Builder, server: str) -> Iterator[_Tool]:
     path = shutil.which(name)
     if path is None:
         raise UsageError(
-            f"--builder {name}", found=f"{name} is not installed",
+            f"--builder {name}",
+            found=f"{name} is not installed",
             todo=f"Debian: apt-get install {'docker.io' if name == 'docker' else name}",
-        )  # fmt: skip
+        )
     with tempfile.TemporaryFile() as log:
         yield _Tool(name, path, server, log)
 
@@ -158,10 +159,12 @@ class _Tool:
         """BuildError where it cannot work: docker's daemon may not run, or not for this user."""
         if self.name == "docker" and self._run("info") != 0:
             raise BuildError(
-                "docker", found="its daemon does not answer this user", wanted="a daemon that answers `docker info`",
+                "docker",
+                found="its daemon does not answer this user",
+                wanted="a daemon that answers `docker info`",
                 todo="systemctl start docker; docs/docker.md has what else there may be",
                 details="\n".join(self._said()[-1:]),
-            )  # fmt: skip
+            )
 
     def build(self, tag: str, text: str, files: Mapping[str, Path]) -> None:
         """Build from a Dockerfile's text and the files of a repository, which go as a stream."""
@@ -174,17 +177,20 @@ class _Tool:
             except OSError as error:
                 process.kill()
                 raise BuildError(
-                    str(error.filename or tag), found=f"it cannot be read: {error.strerror}",
+                    str(error.filename or tag),
+                    found=f"it cannot be read: {error.strerror}",
                     wanted="files that this user may read",
-                ) from error  # fmt: skip
+                ) from error
         if process.returncode:
             raise self._failure(tag)
 
     def id(self, tag: str) -> str:
         """An image's digest."""
-        words = ("inspect", "--format", "{{.Id}}") if self.name == "docker" else (
-            "inspect", "--type", "image", "--format", "{{.FromImageID}}"
-        )  # fmt: skip
+        words = (
+            ("inspect", "--format", "{{.Id}}")
+            if self.name == "docker"
+            else ("inspect", "--type", "image", "--format", "{{.FromImageID}}")
+        )
         self._run(*words, tag)
         return (self._said() or [""])[-1].removeprefix("sha256:")
 
@@ -192,15 +198,19 @@ class _Tool:
         """Write an image to a tar file, in place of an older one."""
         unfinished = out.with_name(f"{out.name}.unfinished")
         unfinished.unlink(missing_ok=True)
-        words = ("save", "--output", str(unfinished), tag) if self.name == "docker" else (
-            "push", tag, f"docker-archive:{unfinished}:{tag}"
-        )  # fmt: skip
+        words = (
+            ("save", "--output", str(unfinished), tag)
+            if self.name == "docker"
+            else ("push", tag, f"docker-archive:{unfinished}:{tag}")
+        )
         try:
             if self._run(*words):
                 raise BuildError(
-                    str(out), found=f"{self.name} could not write the image",
-                    wanted="a folder with room for it", details="\n".join(self._said()[-_LAST:]),
-                )  # fmt: skip
+                    str(out),
+                    found=f"{self.name} could not write the image",
+                    wanted="a folder with room for it",
+                    details="\n".join(self._said()[-_LAST:]),
+                )
             unfinished.replace(out)
         except OSError as error:
             raise unwritable(out.parent, error) from error
@@ -212,11 +222,12 @@ class _Tool:
         words = ("image", "inspect") if self.name == "docker" else ("inspect", "--type", "image")
         if self._run(*words, self.server) != 0:
             return BuildError(
-                self.server, found=f"{self.name} has no such image, and cannot pull it",
+                self.server,
+                found=f"{self.name} has no such image, and cannot pull it",
                 wanted="the server's image, which the model image begins from",
                 todo="docker compose build triton makes it (docs/docker.md); or name yours: --server NAME:TAG",
                 details=said,
-            )  # fmt: skip
+            )
         return BuildError(tag, found=f"{self.name} could not build the image", details=said)
 
     def _run(self, *words: str) -> int:
@@ -226,9 +237,7 @@ class _Tool:
     def _start(self, *words: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         self.log.seek(0)
         self.log.truncate()
-        return subprocess.Popen(
-            [self.path, *words], stdin=stdin, stdout=self.log, stderr=subprocess.STDOUT
-        )
+        return subprocess.Popen([self.path, *words], stdin=stdin, stdout=self.log, stderr=subprocess.STDOUT)
 
     def _said(self) -> list[str]:
         self.log.seek(0)

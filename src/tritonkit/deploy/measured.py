@@ -78,15 +78,14 @@ def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
         first = next(iter(found.values()), measured)
         where = str(folder / each.file)
         if measured.model in found:
-            raise RenderError(
-                where, found=f"model {measured.model}, once more",
-                wanted="one measurement of each model",
-            )  # fmt: skip
+            raise RenderError(where, found=f"model {measured.model}, once more", wanted="one measurement of each model")
         if measured.cores != first.cores:
             raise RenderError(
-                where, found=f"measured with {measured.cores} cores",
-                wanted=f"{first.cores}, as {expected[0].file}", todo="measure all on one kind of machine",
-            )  # fmt: skip
+                where,
+                found=f"measured with {measured.cores} cores",
+                wanted=f"{first.cores}, as {expected[0].file}",
+                todo="measure all on one kind of machine",
+            )
         found[measured.model] = measured
         slo = parse_slo([each.slo])
         replicas += size_measured(measured, each.rate_per_s, slo, "measured.slo").replicas

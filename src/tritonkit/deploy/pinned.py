@@ -20,9 +20,7 @@ def require_pinned(image: str) -> str:
     if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
         return image
     if not name or not tag or tag == "latest" or "@" in image or any(c.isspace() for c in image):
-        raise ValueError(
-            f"{image!r}; wanted NAME:TAG with a tag other than latest, or NAME@sha256:..."
-        )
+        raise ValueError(f"{image!r}; wanted NAME:TAG with a tag other than latest, or NAME@sha256:...")
     return image
 
 

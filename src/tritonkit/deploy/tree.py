@@ -100,18 +100,19 @@ def compare(out: Path, tree: dict[str, str]) -> Changes:
         if found == wanted:
             continue
         lines = difflib.unified_diff(
-            (found or "").splitlines(keepends=True), wanted.splitlines(keepends=True),
-            f"{path} (there)", f"{path} (rendered)",
-        )  # fmt: skip
+            (found or "").splitlines(keepends=True),
+            wanted.splitlines(keepends=True),
+            f"{path} (there)",
+            f"{path} (rendered)",
+        )
         differing[path] = "".join(lines)
         if found is not None and not _untouched(found):
             edited.append(path)
     left = [
         path
         for file in sorted(out.rglob("*.yaml"))
-        if (path := file.relative_to(out).as_posix()) not in tree
-        and _untouched(_read(file) or "")
-    ]  # fmt: skip
+        if (path := file.relative_to(out).as_posix()) not in tree and _untouched(_read(file) or "")
+    ]
     return Changes(differing, tuple(edited), tuple(left))
 
 
@@ -124,10 +125,11 @@ def write_tree(out: Path, tree: dict[str, str], *, force: bool = False) -> list[
     changes = compare(out, tree)
     if changes.edited and not force:
         raise RenderError(
-            str(out), found=f"edited by hand: {', '.join(changes.edited)}",
+            str(out),
+            found=f"edited by hand: {', '.join(changes.edited)}",
             wanted="changes in values.yaml, or in an overlay of your own",
             todo="tritonkit deploy --check shows them; --force writes over them",
-        )  # fmt: skip
+        )
     written = []
     try:
         for path in changes.differing:
@@ -150,10 +152,7 @@ def _of_canary(text: str) -> str:
 
 def _header(text: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return (
-        f"# Written by `tritonkit deploy` (sha256 {digest}).\n"
-        "# Do not edit: change values.yaml and run it again.\n"
-    )
+    return f"# Written by `tritonkit deploy` (sha256 {digest}).\n# Do not edit: change values.yaml and run it again.\n"
 
 
 def _untouched(text: str) -> bool:

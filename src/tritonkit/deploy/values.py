@@ -18,17 +18,7 @@ from tritonkit.errors import RenderError, SpecError, UsageError
 from tritonkit.spec.base import Strict
 from tritonkit.spec.document import read_document
 
-__all__ = [
-    "FILE",
-    "Gpu",
-    "Images",
-    "ModelCache",
-    "Models",
-    "Values",
-    "read_values",
-    "with_namespace",
-    "write_values",
-]
+__all__ = ["FILE", "Gpu", "Images", "ModelCache", "Models", "Values", "read_values", "with_namespace", "write_values"]
 
 FILE = "values.yaml"
 
@@ -48,12 +38,7 @@ def _store(url: str) -> str:
     if "@" in rest.partition("/")[0]:
         raise ValueError("a password in the address (not shown); wanted it in the environment")
     # `$` would be taken for a variable by the kubelet.
-    if (
-        not found
-        or not scheme.isalnum()
-        or not rest
-        or any(c.isspace() or c in "$\"'" for c in url)
-    ):
+    if not found or not scheme.isalnum() or not rest or any(c.isspace() or c in "$\"'" for c in url):
         raise ValueError(f"{url!r}; wanted such as s3://bucket/models")
     return url
 
@@ -103,9 +88,7 @@ class Models(Strict):
     def _one(self) -> Self:
         given = [name for name in _SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}"
-            )
+            raise ValueError(f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}")
         of_a_store = [name for name in _OF_A_STORE if getattr(self, name) is not None]
         if of_a_store and self.store is None:
             raise ValueError(f"{of_a_store[0]} without store; wanted it beside a store alone")
@@ -146,16 +129,13 @@ class Gpu(Strict):
     resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-z0-9][a-z0-9.-]*$")] = "nvidia.com/gpu"
     """A resource of NVIDIA's device plugin: `nvidia.com/mig-1g.10gb` for a part of a GPU."""
     count: Annotated[int, Field(ge=1, le=16, strict=True)] = 1
-    product: (
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")] | None
-    ) = None
+    product: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")] | None = None
     """The node label `nvidia.com/gpu.product` that pods are held to."""
 
 
 Component = Literal[
-    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway",
-    "gateway-api",
-]  # fmt: skip
+    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway", "gateway-api"
+]
 REPLICAS = 2
 """Where values.yaml has neither a number nor measurements."""
 AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
@@ -219,9 +199,7 @@ class Values(Strict):
     def of_canary(self) -> Values:
         """What its pods are rendered with."""
         assert self.canary is not None  # noqa: S101
-        return self.model_copy(
-            update={"models": self.canary.models, "replicas": self.canary.replicas}
-        )
+        return self.model_copy(update={"models": self.canary.models, "replicas": self.canary.replicas})
 
     @property
     def http_hosts(self) -> tuple[str, ...]:
@@ -251,14 +229,10 @@ class Values(Strict):
                 " wanted a window of at least four scrapes"
             )
         if "gateway-api" in self.production and self.gateway_api is None:
-            raise ValueError(
-                "production has gateway-api; wanted gateway_api, with its Gateway's name"
-            )
+            raise ValueError("production has gateway-api; wanted gateway_api, with its Gateway's name")
         autoscalers = [name for name in AUTOSCALERS if name in self.production]
         if len(autoscalers) > 1:
-            raise ValueError(
-                f"production has {' and '.join(autoscalers)}; wanted one of them: each sets the replicas"
-            )
+            raise ValueError(f"production has {' and '.join(autoscalers)}; wanted one of them: each sets the replicas")
         return self
 
 
@@ -274,9 +248,12 @@ def read_values(file: Path) -> Values:
         return read_document(file, Values)
     except SpecError as error:
         raise SpecError(
-            error.where, found=error.found, wanted=error.wanted,
-            todo="correct it; docs/kubernetes.md says what may stand there", details=error.details,
-        ) from None  # fmt: skip
+            error.where,
+            found=error.found,
+            wanted=error.wanted,
+            todo="correct it; docs/kubernetes.md says what may stand there",
+            details=error.details,
+        ) from None
 
 
 def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
@@ -288,15 +265,13 @@ def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
     if namespace is None or namespace == values.namespace:
         return values
     if file.exists():
-        raise UsageError(
-            f"--namespace {namespace}", found=f"{file} says {values.namespace}",
-            todo="change it there",
-        )  # fmt: skip
+        raise UsageError(f"--namespace {namespace}", found=f"{file} says {values.namespace}", todo="change it there")
     if not re.fullmatch(_LABEL, namespace):
         raise UsageError(
-            f"--namespace {namespace}", found="no namespace's name",
+            f"--namespace {namespace}",
+            found="no namespace's name",
             wanted="at most 63 small letters, digits and hyphens",
-        )  # fmt: skip
+        )
     return values.model_copy(update={"namespace": namespace})
 
 

@@ -17,14 +17,7 @@ from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.observe import Watcher, plain_inputs
 from tritonkit.diagnose.own_python import prove_own_python
 from tritonkit.diagnose.rules import RULES, TARGET_MS, diagnose
-from tritonkit.diagnose.snapshot import (
-    LanguageFacts,
-    Look,
-    MachineLook,
-    ModelFacts,
-    Observation,
-    Probe,
-)
+from tritonkit.diagnose.snapshot import LanguageFacts, Look, MachineLook, ModelFacts, Observation, Probe
 
 __all__ = [
     "HEALTHY",

@@ -41,11 +41,7 @@ def in_flight_note(facts: Iterable[ModelFacts], pid: int | None) -> str:
     named = f"max_inflight_requests of {', '.join(bounds)}"
     if pid is not None and not has_guard(pid):
         return f"{named} bounds nothing: the server runs without tritonkit's guard; serve it with tritonkit"
-    held = (
-        ""
-        if pid is not None
-        else " (where tritonkit's guard is in the server; elsewhere it bounds nothing)"
-    )
+    held = "" if pid is not None else " (where tritonkit's guard is in the server; elsewhere it bounds nothing)"
     return (
         f"{named} lets the other requests wait before the first step{held}: the server's figures do not show that wait,"
         " and no batch of a step is larger; where requests in flight stay near the bound, try a higher one"

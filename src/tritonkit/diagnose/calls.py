@@ -39,8 +39,4 @@ class CallLog:
 
     def since(self, moment: float, model: str = "") -> tuple[Probe, ...]:
         """Those that ended after a moment of the monotonic clock, of one model or of all."""
-        return tuple(
-            call
-            for name, call in tuple(self._calls)
-            if call.at_s >= moment and (not model or name == model)
-        )
+        return tuple(call for name, call in tuple(self._calls) if call.at_s >= moment and (not model or name == model))

@@ -162,9 +162,7 @@ def _server(seen: Observation, address: str, looks: Sequence[Look]) -> ServerEvi
     trips = seen.round_trips_ms.get(address, ())
     roles = _roles(seen)
     seconds = good[-1].at_s - good[0].at_s if len(good) > 1 else 0.0
-    models = (
-        [_model(facts, address, good, roles) for facts in seen.facts.values()] if seconds else []
-    )
+    models = [_model(facts, address, good, roles) for facts in seen.facts.values()] if seconds else []
     steps = {step for facts in seen.facts.values() for step in (*facts.steps, *facts.calls)}
     return ServerEvidence(
         address,
@@ -178,7 +176,7 @@ def _server(seen: Observation, address: str, looks: Sequence[Look]) -> ServerEvi
         tuple(dict.fromkeys(probe.error for probe in probes if probe.error)),
         machine_evidence(looks, seen.runnable, seen.runnable_all),
         error,
-    )  # fmt: skip
+    )
 
 
 def _roles(seen: Observation) -> dict[str, Role]:
@@ -191,9 +189,7 @@ def _roles(seen: Observation) -> dict[str, Role]:
 Number = Callable[[str], float]
 
 
-def _model(
-    facts: ModelFacts, address: str, looks: Sequence[Look], roles: Mapping[str, Role]
-) -> ModelEvidence:
+def _model(facts: ModelFacts, address: str, looks: Sequence[Look], roles: Mapping[str, Role]) -> ModelEvidence:
     name = facts.name
     pairs = [
         (after.at_s - before.at_s, before.models.get(name), after.models[name])
@@ -219,26 +215,34 @@ def _model(
     # Answers of the response cache are requests without a run.
     ran = requests - more("cache_hit_count")
     return ModelEvidence(
-        address, facts, roles.get(name, ""),
-        rate_per_s=requests / seconds, failed=int(more("failure_count")), runs_per_s=runs / seconds,
-        requests_per_run=ran / runs if runs else None, items_per_run=items / runs if runs else None,
+        address,
+        facts,
+        roles.get(name, ""),
+        rate_per_s=requests / seconds,
+        failed=int(more("failure_count")),
+        runs_per_s=runs / seconds,
+        requests_per_run=ran / runs if runs else None,
+        items_per_run=items / runs if runs else None,
         queue_ms=1e3 * more("queue_s") / requests if requests else None,
         server_ms=1e3 * more("success_s") / requests if requests else None,
         compute_ms=1e3 * run_s / runs if runs else None,
-        busy=run_s / seconds, in_flight=more("success_s") / seconds,
+        busy=run_s / seconds,
+        in_flight=more("success_s") / seconds,
         in_flight_range=(min(flights), max(flights)),
-        early_queue_ms=_mean(waits[: -(-len(waits) // 3)]), late_queue_ms=_mean(waits[-(-len(waits) // 3) :]),
+        early_queue_ms=_mean(waits[: -(-len(waits) // 3)]),
+        late_queue_ms=_mean(waits[-(-len(waits) // 3) :]),
         early_compute_ms=max(computes[: len(computes) // 2], default=None),
         late_compute_ms=statistics.median(computes[len(computes) // 2 :]) if computes else None,
         pending=(pending[0], pending[-1]) if pending else None,
         rejected=int(rejected[-1] - rejected[0]) if rejected else None,
         runs_before=_runs_before(first, pairs[-1][2]),
-        lookups=int(more("cache_hit_count") + more("cache_miss_count")), hits=int(more("cache_hit_count")),
+        lookups=int(more("cache_hit_count") + more("cache_miss_count")),
+        hits=int(more("cache_hit_count")),
         sizes=_sizes(first, pairs[-1][2]),
-        language=language_evidence([
-            (look.at_s, look.language[name]) for look in looks if look.language and name in look.language
-        ]),
-    )  # fmt: skip
+        language=language_evidence(
+            [(look.at_s, look.language[name]) for look in looks if look.language and name in look.language]
+        ),
+    )
 
 
 def _rise(before: ModelStatistics | None, after: ModelStatistics) -> Number:

@@ -39,7 +39,7 @@ _CHANGE = {
     " that the server joined with it): nothing can be said of batches. Check it repeatable, and on a quiet server",
     "batches-refused": "the model does not take several items in one request: max_batch_size: 0, or an export whose"
     " first axis is free",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class BatchingCheck:
 
 def check_batching(
     client: Client, name: str, inputs: Arrays, *, version: int | None = None, tolerance: float | None = None
-) -> BatchingCheck:  # fmt: skip
+) -> BatchingCheck:
     """Compare the answers of items sent in several ways with those that each has alone.
 
     Args:
@@ -143,13 +143,17 @@ def check_batching(
 
 
 def _result(
-    name: str, check: _Check, verdict: Verdict, couplings: tuple[Coupling, ...], done: tuple[str, ...],
-    joined: float | None = None, found: str = "",
-) -> BatchingCheck:  # fmt: skip
+    name: str,
+    check: _Check,
+    verdict: Verdict,
+    couplings: tuple[Coupling, ...],
+    done: tuple[str, ...],
+    joined: float | None = None,
+    found: str = "",
+) -> BatchingCheck:
     return BatchingCheck(
-        name, check.version, len(check.items), check.signature.max_batch_size, verdict, couplings, done,
-        joined, found,
-    )  # fmt: skip
+        name, check.version, len(check.items), check.signature.max_batch_size, verdict, couplings, done, joined, found
+    )
 
 
 Answered: TypeAlias = Iterator[tuple[int, Arrays]]
@@ -160,9 +164,8 @@ class _Check:
     """The items, their answers alone, and requests that are compared with them."""
 
     def __init__(
-        self, predict: Callable[..., Any], signature: ModelSignature, items: Sequence[Arrays],
-        tolerance: float | None,
-    ) -> None:  # fmt: skip
+        self, predict: Callable[..., Any], signature: ModelSignature, items: Sequence[Arrays], tolerance: float | None
+    ) -> None:
         self.signature = signature
         self.items = items
         self._predict = predict
@@ -175,8 +178,7 @@ class _Check:
         """The outputs of one request with these items."""
         if self.signature.max_batch_size:
             given: dict[str, Any] = {
-                name: np.stack([self.items[place][name] for place in places])
-                for name in self.items[0]
+                name: np.stack([self.items[place][name] for place in places]) for name in self.items[0]
             }
         else:
             (place,) = places
@@ -198,9 +200,7 @@ class _Check:
                 yield (
                     place,
                     {name: output[row : row + 1] for name, output in outputs.items()}
-                    if all(
-                        output.ndim and len(output) == len(places) for output in outputs.values()
-                    )
+                    if all(output.ndim and len(output) == len(places) for output in outputs.values())
                     else outputs,
                 )
 
@@ -208,9 +208,7 @@ class _Check:
         """Single items of many callers, which the server may join."""
         places = np.random.default_rng(_SEED).integers(len(self.items), size=_REQUESTS).tolist()
         with ThreadPoolExecutor(_CALLERS) as pool:
-            yield from zip(
-                places, pool.map(lambda place: self._answer([place]), places), strict=True
-            )
+            yield from zip(places, pool.map(lambda place: self._answer([place]), places), strict=True)
 
     def compared(self, arrangement: str, answers: Answered) -> Coupling | None:
         """The largest difference to an answer alone; None where there is none."""
@@ -224,9 +222,7 @@ class _Check:
         if not differing:
             return None
         place, worst = max(differing, key=lambda each: _weight(each[1]))
-        return Coupling(
-            arrangement, place, worst.output, worst.found, worst.largest, len(differing), compared
-        )
+        return Coupling(arrangement, place, worst.output, worst.found, worst.largest, len(differing), compared)
 
 
 def _weight(found: Difference) -> float:
@@ -258,9 +254,10 @@ def _different(name: str, inputs: Arrays) -> list[Arrays]:
     counts = {len(array) for array in inputs.values()}
     if len(counts) > 1:
         raise UsageError(
-            f"inputs of {name}", found=f"{' and '.join(map(str, sorted(counts)))} items",
+            f"inputs of {name}",
+            found=f"{' and '.join(map(str, sorted(counts)))} items",
             wanted="the same number of items in each: along the first axis",
-        )  # fmt: skip
+        )
     items: list[Arrays] = []
     for place in range(max(counts, default=0)):
         item = {each: array[place] for each, array in inputs.items()}
@@ -268,10 +265,11 @@ def _different(name: str, inputs: Arrays) -> list[Arrays]:
             items.append(item)
     if len(items) < 2:
         raise UsageError(
-            f"inputs of {name}", found=f"{len(items)} different item{'s' * (len(items) != 1)}",
+            f"inputs of {name}",
+            found=f"{len(items)} different item{'s' * (len(items) != 1)}",
             wanted="at least two different ones: equal items cannot show that one changes another's answer",
             todo="give more along the first axis: --input x=@items.npy of shape [items, ...]",
-        )  # fmt: skip
+        )
     return items[:_MOST_ITEMS]
 
 

@@ -70,8 +70,12 @@ def language_evidence(looks: Sequence[tuple[float, LanguageLook]]) -> LanguageEv
         return statistics.fmean(look.gauges.get(name, 0.0) for _, look in looks)
 
     return LanguageEvidence(
-        mean("running"), mean("waiting"), mean("stalled"), mean("cache_usage"),
-        tokens_per_s=rise("tokens_total") / seconds, prompt_tokens_per_s=prompt_tokens / seconds,
+        mean("running"),
+        mean("waiting"),
+        mean("stalled"),
+        mean("cache_usage"),
+        tokens_per_s=rise("tokens_total") / seconds,
+        prompt_tokens_per_s=prompt_tokens / seconds,
         paused=int(rise("preemptions_total")),
         ended=int(sum(rise("requests_total", own) for own in outcomes)),
         refused=int(rise("requests_total", "refused")),
@@ -82,8 +86,9 @@ def language_evidence(looks: Sequence[tuple[float, LanguageLook]]) -> LanguageEv
         prefill_share=prefill_s / (prefill_s + decode_s) if prefill_s + decode_s else 0.0,
         prompt_tokens_per_step=prompt_tokens / prefill if prefill else None,
         first_ms=1e3 * rise("first_token_seconds_sum") / begun if begun else None,
-        between_ms=_quantile(between, 0.5), between_p95_ms=_quantile(between, 0.95),
-    )  # fmt: skip
+        between_ms=_quantile(between, 0.5),
+        between_p95_ms=_quantile(between, 0.95),
+    )
 
 
 Rise = Callable[..., float]

@@ -70,9 +70,7 @@ def _stub_model(folder: Path) -> str:
 
 def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | None:
     """One look at the machine of a server; None when its process is gone."""
-    processes = tuple(
-        _look_at(proc / str(each), model) for each, model in server_processes(pid, proc).items()
-    )
+    processes = tuple(_look_at(proc / str(each), model) for each, model in server_processes(pid, proc).items())
     if not any(each.threads for each in processes):
         return None
     busy = [int(word) for word in (proc / "stat").read_text().split("\n", 1)[0].split()[1:]]
@@ -162,16 +160,8 @@ def _cpu_limit(pid: int, proc: Path) -> dict[str, Any]:
     found = {} if folder is None else _numbers(folder / "cpu.stat")
     if "nr_periods" not in found:
         return {}
-    throttled_s = (
-        found["throttled_usec"] / 1e6
-        if "throttled_usec" in found
-        else found.get("throttled_time", 0) / 1e9
-    )
-    return {
-        "periods": found["nr_periods"],
-        "throttled": found["nr_throttled"],
-        "throttled_s": throttled_s,
-    }
+    throttled_s = found["throttled_usec"] / 1e6 if "throttled_usec" in found else found.get("throttled_time", 0) / 1e9
+    return {"periods": found["nr_periods"], "throttled": found["nr_throttled"], "throttled_s": throttled_s}
 
 
 def _memory(pid: int, proc: Path) -> dict[str, Any]:
@@ -188,9 +178,11 @@ def _memory(pid: int, proc: Path) -> dict[str, Any]:
             kills = _numbers(folder / "memory.oom_control").get("oom_kill")
         if used is not None and limit is not None and 0 < limit < _UNLIMITED:
             return {
-                "memory_share": used / limit, "memory_limit_mib": limit / (1 << 20),
-                "memory_hits": hits, "oom_kills": kills,
-            }  # fmt: skip
+                "memory_share": used / limit,
+                "memory_limit_mib": limit / (1 << 20),
+                "memory_hits": hits,
+                "oom_kills": kills,
+            }
     try:
         text = (proc / "meminfo").read_text().replace(":", "").replace(" kB", "")
         facts = {line.split()[0]: int(line.split()[1]) for line in text.splitlines()}

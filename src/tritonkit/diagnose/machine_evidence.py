@@ -83,16 +83,17 @@ def machine_evidence(
     own = [runnable[pid] for pid in used if pid in runnable]
     can_run = sum(own) if own else None
     return MachineEvidence(
-        last.cores, seconds, server_s / seconds, max(0.0, busy_s - server_s) / seconds,
+        last.cores,
+        seconds,
+        server_s / seconds,
+        max(0.0, busy_s - server_s) / seconds,
         stubs=tuple(
             _stub(each, spent[each.pid] / seconds, used[each.pid], runnable, waits.get(each.pid, {}), seconds)
             for each in last.processes
             if each.model
         ),
         runnable=can_run,
-        other_runnable=(
-            None if can_run is None or everywhere is None else max(0.0, everywhere - can_run)
-        ),
+        other_runnable=(None if can_run is None or everywhere is None else max(0.0, everywhere - can_run)),
         psi_cpu=_share(first.psi_cpu_s, last.psi_cpu_s, seconds),
         psi_memory=_share(first.psi_memory_s, last.psi_memory_s, seconds),
         periods=_rise(first.periods, last.periods),
@@ -104,32 +105,31 @@ def machine_evidence(
         oom_kills=_rise(first.oom_kills, last.oom_kills),
         shm_free_mib=min((m.shm_free_mib for _, m in seen if m.shm_free_mib is not None), default=None),
         shm_mib=last.shm_mib,
-    )  # fmt: skip
+    )
 
 
 def _used(first: MachineLook, last: MachineLook) -> dict[int, dict[int, float]]:
     """Seconds of CPU by process and thread; a thread that is new has all of its own."""
     before = {each.pid: each.threads for each in first.processes}
     return {
-        each.pid: {
-            tid: max(0.0, s - before.get(each.pid, {}).get(tid, 0.0))
-            for tid, s in each.threads.items()
-        }
+        each.pid: {tid: max(0.0, s - before.get(each.pid, {}).get(tid, 0.0)) for tid, s in each.threads.items()}
         for each in last.processes
     }
 
 
 def _stub(
-    look: ProcessLook, cores: float, used: Mapping[int, float], runnable: Mapping[int, float],
-    waits_before: Mapping[int, int], seconds: float,
-) -> StubEvidence:  # fmt: skip
+    look: ProcessLook,
+    cores: float,
+    used: Mapping[int, float],
+    runnable: Mapping[int, float],
+    waits_before: Mapping[int, int],
+    seconds: float,
+) -> StubEvidence:
     whole = sum(used.values())
     working = [tid for tid, s in used.items() if whole and s >= _WORKING * whole]
     rises = [look.waits.get(tid, 0) - waits_before.get(tid, 0) for tid in working]
     waits = max(0, min(rises, default=0)) / seconds
-    return StubEvidence(
-        look.pid, look.model, cores, len(working), runnable.get(look.pid, 0.0), waits
-    )
+    return StubEvidence(look.pid, look.model, cores, len(working), runnable.get(look.pid, 0.0), waits)
 
 
 def _rise(first: int | None, last: int | None) -> int | None:

@@ -17,12 +17,7 @@ from tritonkit.datatypes import DATATYPES
 from tritonkit.diagnose.bounds import in_flight_note, stall_note
 from tritonkit.diagnose.calls import CallLog
 from tritonkit.diagnose.configuration import facts_of
-from tritonkit.diagnose.machine import (
-    RunnableThreads,
-    find_server,
-    look_at_machine,
-    server_processes,
-)
+from tritonkit.diagnose.machine import RunnableThreads, find_server, look_at_machine, server_processes
 from tritonkit.diagnose.metrics import Metrics, read_metrics
 from tritonkit.diagnose.snapshot import Look, ModelFacts, Observation, Probe
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError
@@ -93,9 +88,7 @@ class Watcher:
         kept = int(window_s / _EVERY_S) + 2
         self._looks: dict[str, deque[Look]] = {a: deque(maxlen=kept) for a in self._addresses}
         self._probes: deque[Probe] = deque(maxlen=1000)
-        self._trips: dict[str, deque[tuple[float, float]]] = {
-            a: deque(maxlen=200) for a in self._addresses
-        }
+        self._trips: dict[str, deque[tuple[float, float]]] = {a: deque(maxlen=200) for a in self._addresses}
         self._runnable = RunnableThreads(int(window_s / _STATES_EVERY_S))
         self._pids = {a: pid for a in addresses if (pid := (processes or {}).get(a) or _local(a))}
         self._facts: dict[str, ModelFacts] = {}
@@ -112,16 +105,14 @@ class Watcher:
         tasks: list[Callable[[], None]] = [self._count]
         for address in self._addresses:
             tasks += [partial(self._watch, address), partial(self._send, address)]
-        self._threads = [
-            threading.Thread(target=task, name="tritonkit-diagnose", daemon=True) for task in tasks
-        ]
+        self._threads = [threading.Thread(target=task, name="tritonkit-diagnose", daemon=True) for task in tasks]
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._end.set()
         for thread in self._threads:
             thread.join()
@@ -146,8 +137,7 @@ class Watcher:
             probes=tuple(probe for probe in tuple(self._probes) if probe.at_s >= since),
             calls=() if self._calls is None else self._calls.since(since, self._model),
             round_trips_ms={
-                address: tuple(ms for at, ms in tuple(trips) if at >= since)
-                for address, trips in self._trips.items()
+                address: tuple(ms for at, ms in tuple(trips) if at >= since) for address, trips in self._trips.items()
             },
             runnable=means,
             runnable_all=everywhere,

@@ -67,10 +67,7 @@ class _Trial:
         self._plans = {plan.name: plan for plan in plans}
         self._steps = plans[-1].steps
         self._names = names
-        self.verdicts = {
-            name: Independence("unknown", "no two different items of it are known")
-            for name in names
-        }
+        self.verdicts = {name: Independence("unknown", "no two different items of it are known") for name in names}
 
     def walk(self, items: Arrays) -> None:
         """Follow items through the pipeline, and try each model that is to be tried on what reaches it."""
@@ -95,13 +92,7 @@ class _Trial:
         if self._steps:
             return [(step.model, step.input_map, step.output_map) for step in self._steps]
         (plan,) = self._plans.values()
-        return [
-            (
-                plan.name,
-                {t.name: t.name for t in plan.inputs},
-                {t.name: t.name for t in plan.outputs},
-            )
-        ]
+        return [(plan.name, {t.name: t.name for t in plan.inputs}, {t.name: t.name for t in plan.outputs})]
 
     def _verdict(self, name: str, taken: Arrays) -> Independence:
         try:
@@ -109,18 +100,13 @@ class _Trial:
         except UsageError as error:
             return Independence("unknown", error.found)
         except ClientError as error:
-            return Independence(
-                "unknown", f"it does not answer an item alone ({error.in_a_line()})"
-            )
+            return Independence("unknown", f"it does not answer an item alone ({error.in_a_line()})")
 
     def _answers(self, name: str, taken: Arrays) -> dict[str, Any]:
         """A model's outputs for the items, asked one by one; those whose shape differs between items are left out."""
         model, count = self._client.model(name), len(next(iter(taken.values())))
         try:
-            rows = [
-                model.predict(inputs={own: array[i : i + 1] for own, array in taken.items()})
-                for i in range(count)
-            ]
+            rows = [model.predict(inputs={own: array[i : i + 1] for own, array in taken.items()}) for i in range(count)]
         except ClientError:
             return {}
         return {

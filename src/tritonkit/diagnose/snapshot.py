@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from tritonkit.client import ModelStatistics
 
-__all__ = [
-    "LanguageFacts", "LanguageLook", "Look", "MachineLook", "ModelFacts", "Observation", "Probe", "ProcessLook",
-]  # fmt: skip
+__all__ = ["LanguageFacts", "LanguageLook", "Look", "MachineLook", "ModelFacts", "Observation", "Probe", "ProcessLook"]
 
 
 @dataclass(frozen=True, slots=True)

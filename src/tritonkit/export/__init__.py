@@ -4,12 +4,4 @@ from tritonkit.export.artifact import Artifact, Measured, Signature, TensorInfo,
 from tritonkit.export.cache import BuildCache
 from tritonkit.export.hooks import load_hook
 
-__all__ = [
-    "Artifact",
-    "BuildCache",
-    "Measured",
-    "Signature",
-    "TensorInfo",
-    "load_hook",
-    "sha256_file",
-]
+__all__ = ["Artifact", "BuildCache", "Measured", "Signature", "TensorInfo", "load_hook", "sha256_file"]

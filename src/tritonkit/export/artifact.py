@@ -195,11 +195,7 @@ class Artifact:
     @property
     def label(self) -> str:
         """The variant's name for people: `onnx-fp32 (the file: INT8 (QDQ))` says that the file is not FP32."""
-        return (
-            f"{self.variant} (the file: {self.number_format})"
-            if self.number_format
-            else self.variant
-        )
+        return f"{self.variant} (the file: {self.number_format})" if self.number_format else self.variant
 
     @property
     def form(self) -> str:

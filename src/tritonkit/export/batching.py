@@ -19,9 +19,7 @@ def demand(serving: Serving) -> str:
         return "none"
     if serving.independent_items:
         return "declared"
-    if serving.max_batch_size == 1 or (
-        dynamic is False and sequences is None and serving.max_batch_size
-    ):
+    if serving.max_batch_size == 1 or (dynamic is False and sequences is None and serving.max_batch_size):
         return "unshared"
     return "demanded" if serving.max_batch_size or dynamic else "open"
 

@@ -80,8 +80,6 @@ class BuildCache:
         return self.folder / model / f"{variant}-{source_hash[:16]}"
 
     def _remove_old(self, model: str, variant: str) -> None:
-        places = sorted(
-            (self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True
-        )
+        places = sorted((self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True)
         for place in places[_RETAINED:]:
             shutil.rmtree(place, ignore_errors=True)

@@ -12,9 +12,7 @@ from tritonkit.resources import shipped_modules
 __all__ = ["check_chat"]
 
 _BACKEND = "python_backends/backends/llm"
-_TALKS = (
-    ("user",), ("system", "user"), ("user", "assistant", "user"), ("system", "user", "assistant", "user"),
-)  # fmt: skip
+_TALKS = (("user",), ("system", "user"), ("user", "assistant", "user"), ("system", "user", "assistant", "user"))
 
 
 def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -42,17 +40,19 @@ def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
             _try(template, roles, rendering.special_of(settings), budget.Exhausted)
     except budget.Exhausted as error:
         raise BuildError(
-            where, found=f"for a chat of a few words, {error}",
+            where,
+            found=f"for a chat of a few words, {error}",
             wanted="a template that is done after a bounded number of steps",
             todo="correct the template, or remove it: the model then takes text alone",
-        ) from None  # fmt: skip
+        ) from None
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         raise BuildError(
-            where, found=f"it does not compile: {error.message}" + (f" (line {line})" if line else ""),
+            where,
+            found=f"it does not compile: {error.message}" + (f" (line {line})" if line else ""),
             wanted="a template in Jinja, as transformers takes it",
             todo="correct the template, or remove it: the model then takes text alone",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _try(template: Any, roles: tuple[str, ...], special: Mapping[str, str], exhausted: Any) -> None:
@@ -71,6 +71,4 @@ def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BuildError(
-            str(file), found=f"it cannot be read: {error}", wanted="text in UTF-8"
-        ) from None  # fmt: skip
+        raise BuildError(str(file), found=f"it cannot be read: {error}", wanted="text in UTF-8") from None

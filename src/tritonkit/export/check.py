@@ -17,7 +17,7 @@ TRAINING_MODE = "look for layers that behave differently in training mode, or wi
 
 def compare(
     spec: Spec, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], *, lossless: bool
-) -> float:  # fmt: skip
+) -> float:
     """The largest absolute difference of any output element.
 
     BuildError at the first output that differs in name or shape, or is not finite where the
@@ -27,9 +27,7 @@ def compare(
     for batch, got, expected in zip(given, found, wanted, strict=True):
         if set(got) != set(expected):
             raise BuildError(
-                f"{spec.file} network",
-                found=f"the exported file gives {sorted(got)}",
-                wanted=f"{sorted(expected)}",
+                f"{spec.file} network", found=f"the exported file gives {sorted(got)}", wanted=f"{sorted(expected)}"
             )
         for name, array in got.items():
             if array.shape != expected[name].shape:
@@ -48,9 +46,7 @@ def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) 
 
     if not np.issubdtype(wanted.dtype, np.number):
         if not np.array_equal(found, wanted):
-            raise BuildError(
-                f"{spec.file} output {name}", found="values that differ from the reference's"
-            )
+            raise BuildError(f"{spec.file} output {name}", found="values that differ from the reference's")
         return 0.0
     tolerance = spec.model.quality.tolerance
     a, b = found.astype(np.float64), wanted.astype(np.float64)

@@ -21,15 +21,10 @@ from tritonkit.text import first_line
 
 __all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
 
-CARRIED = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-    "chat_template.jinja",
-)  # fmt: skip
+CARRIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 """What a server needs beside the network; the second and the last may be absent."""
 _NEEDED = ("config.json", "tokenizer.json")
-_SIZES = (
-    "max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size",
-)  # fmt: skip
+_SIZES = ("max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size")
 """What is known of every network with attention; config.json may call them otherwise."""
 _MORE_SIZES = ("num_key_value_heads", "head_dim")
 """What some networks have besides, and then decides how much memory keys and values take."""
@@ -89,15 +84,21 @@ class Checkpoint:
         torch, transformers = need("torch", "build"), need("transformers", "models")
         with _read_errors(self.folder, "weights that fit its config.json"), quiet():
             module, report = transformers.AutoModelForCausalLM.from_pretrained(
-                str(self.folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
-                dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True,
-            )  # fmt: skip
+                str(self.folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                output_loading_info=True,
+            )
         # transformers fills what is missing with random numbers, and only warns.
         if missing := sorted(report["missing_keys"]):
             raise BuildError(
-                str(self.folder), found=f"no weights for {missing[0]} and {len(missing) - 1} more",
+                str(self.folder),
+                found=f"no weights for {missing[0]} and {len(missing) - 1} more",
                 wanted="all that its config.json asks for",
-            )  # fmt: skip
+            )
         return module.eval()
 
 
@@ -115,25 +116,28 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     architecture = next(iter(config.get("architectures") or []), "none")
     if config.get("auto_map"):
         raise BuildError(
-            f"{folder / 'config.json'} auto_map", found="an architecture whose code lies in the checkpoint",
+            f"{folder / 'config.json'} auto_map",
+            found="an architecture whose code lies in the checkpoint",
             wanted="one of transformers' own: code of a checkpoint is not run",
-        )  # fmt: skip
+        )
     transformers = need("transformers", "models")
     known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if architecture not in known.values() or config.get("is_encoder_decoder"):
         raise BuildError(
-            f"{folder / 'config.json'} architectures", found=architecture,
+            f"{folder / 'config.json'} architectures",
+            found=architecture,
             wanted="a causal language model of transformers, such as LlamaForCausalLM",
-        )  # fmt: skip
+        )
     with _read_errors(folder / "config.json", "a configuration of transformers"):
         read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
     found = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
     sizes = {name: size for name, size in found.items() if isinstance(size, int)}
     if unknown := [name for name in _SIZES if name not in sizes]:
         raise BuildError(
-            str(folder / "config.json"), found=f"{architecture} without {unknown[0]}",
+            str(folder / "config.json"),
+            found=f"{architecture} without {unknown[0]}",
             wanted="a network whose layers have attention, with keys and values",
-        )  # fmt: skip
+        )
     _check_sizes(folder, sizes)
     _check_tokenizer(folder)
     # What is traced attends to all that came before, which is the same as long as the window holds all of it.
@@ -158,26 +162,31 @@ def _check_adapter(folder: Path) -> None:
     """With peft installed, transformers follows an adapter's file to a base model elsewhere."""
     if os.path.lexists(folder / _ADAPTER):
         raise BuildError(
-            str(folder / _ADAPTER), found="an adapter (peft), which names a base model elsewhere",
+            str(folder / _ADAPTER),
+            found="an adapter (peft), which names a base model elsewhere",
             wanted="a checkpoint that is whole by itself",
             todo="merge it where you trust both: merge_and_unload() of peft, then save_pretrained; in a folder that is"
             " whole already, remove the file",
-        )  # fmt: skip
+        )
 
 
 def _check_files(folder: Path) -> None:
     if not folder.is_dir():
         raise BuildError(
-            str(folder), found="no such folder", wanted="a Hugging Face checkpoint that lies on this machine",
+            str(folder),
+            found="no such folder",
+            wanted="a Hugging Face checkpoint that lies on this machine",
             todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
-        )  # fmt: skip
+        )
     _check_adapter(folder)
     for name in _NEEDED:
         if not os.path.lexists(folder / name):
             raise BuildError(
-                str(folder), found=f"no {name}", wanted="a Hugging Face checkpoint with it",
+                str(folder),
+                found=f"no {name}",
+                wanted="a Hugging Face checkpoint with it",
                 todo="save the model and its fast tokenizer with save_pretrained",
-            )  # fmt: skip
+            )
     for file in _carried(folder):
         plain_file(file, folder, _MOST_TEMPLATE_BYTES if file.suffix == ".jinja" else _MOST_BYTES)
     if any(folder.glob(f"*{_WEIGHTS}")):
@@ -185,9 +194,11 @@ def _check_files(folder: Path) -> None:
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
     found = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"
     raise BuildError(
-        str(folder), found=found, wanted="*.safetensors: a pickle can run code when it is read",
+        str(folder),
+        found=found,
+        wanted="*.safetensors: a pickle can run code when it is read",
         todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
-    )  # fmt: skip
+    )
 
 
 def _check_weights(folder: Path) -> None:
@@ -201,23 +212,24 @@ def _check_weights(folder: Path) -> None:
         named = set(places.values()) if isinstance(places, dict) else {places}
         if unknown := named - {file.name for file in files}:
             raise BuildError(
-                f"{index} weight_map", found=f"weights in {str(next(iter(unknown)))[:120]!r}",
-                wanted=f"the {_WEIGHTS} files of its folder", todo="copy the missing files, too",
-            )  # fmt: skip
+                f"{index} weight_map",
+                found=f"weights in {str(next(iter(unknown)))[:120]!r}",
+                wanted=f"the {_WEIGHTS} files of its folder",
+                todo="copy the missing files, too",
+            )
 
 
 def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
     """The library makes each layer before it looks for its weights."""
     where = folder / "config.json"
     if small := [name for name, size in sizes.items() if size < 1]:
-        raise BuildError(
-            f"{where} {small[0]}", found=str(sizes[small[0]]), wanted="a whole number above 0"
-        )  # fmt: skip
+        raise BuildError(f"{where} {small[0]}", found=str(sizes[small[0]]), wanted="a whole number above 0")
     if sizes["num_hidden_layers"] > _MOST_LAYERS:
         raise BuildError(
-            f"{where} num_hidden_layers", found=f"{sizes['num_hidden_layers']:,}",
+            f"{where} num_hidden_layers",
+            found=f"{sizes['num_hidden_layers']:,}",
             wanted=f"at most {_MOST_LAYERS:,}: the largest networks have some hundred",
-        )  # fmt: skip
+        )
 
 
 def _check_tokenizer(folder: Path) -> None:
@@ -225,9 +237,11 @@ def _check_tokenizer(folder: Path) -> None:
     [tokenizer] = shipped_modules(["python_backends/backends/llm"], "llm_tokenizer")
     if why := tokenizer.refusal(_read_json(folder / "tokenizer.json")):
         raise BuildError(
-            str(folder / "tokenizer.json"), found=why, wanted="a tokenizer whose work the length of a text bounds",
+            str(folder / "tokenizer.json"),
+            found=why,
+            wanted="a tokenizer whose work the length of a text bounds",
             todo="copy the tokenizer again from where it was trained",
-        )  # fmt: skip
+        )
     file = folder / "tokenizer_config.json"
     check_chat(folder, _read_json(file) if file.exists() else {})
 
@@ -250,4 +264,4 @@ def _read_errors(where: Path, wanted: str) -> Iterator[None]:
     except Exception as error:
         raise BuildError(
             str(where), found=f"it cannot be read: {type(error).__name__}: {first_line(error)}", wanted=wanted
-        ) from error  # fmt: skip
+        ) from error

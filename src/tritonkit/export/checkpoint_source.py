@@ -20,9 +20,7 @@ __all__ = ["find_checkpoint"]
 _KEPT = "checkpoint"
 
 
-def find_checkpoint(
-    spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str], None]
-) -> Checkpoint:
+def find_checkpoint(spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str], None]) -> Checkpoint:
     """What the spec's variants are made from.
 
     Args:
@@ -56,9 +54,10 @@ def _train(spec: Spec, place: Path) -> None:
     load_hook(spec, hook, "network.llm.train")(unfinished)
     if not (unfinished / "config.json").is_file():
         raise BuildError(
-            f"{spec.file} network.llm.train", found=f"{hook} wrote no config.json",
+            f"{spec.file} network.llm.train",
+            found=f"{hook} wrote no config.json",
             wanted="a folder as save_pretrained of transformers writes it",
-        )  # fmt: skip
+        )
     unfinished.rename(place)
 
 
@@ -67,8 +66,6 @@ def _hash(spec: Spec) -> str:
     facts = {
         "network": network_facts(spec.model.network),
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
-        "tools": {
-            name: tools.get(name) for name in ("python", "torch", "transformers", "tokenizers")
-        },
+        "tools": {name: tools.get(name) for name in ("python", "torch", "transformers", "tokenizers")},
     }
     return sha256_json(facts)[:16]

@@ -153,9 +153,7 @@ def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, in
                 difference = np.abs(got[name].astype(np.float64) - array.astype(np.float64))
             difference = np.where(got[name] == array, 0.0, difference).ravel()
             equal += int((difference == 0).sum())
-            counts += np.bincount(
-                np.searchsorted(_EDGES, difference[difference > 0]), minlength=len(counts)
-            )
+            counts += np.bincount(np.searchsorted(_EDGES, difference[difference > 0]), minlength=len(counts))
     labels = [f"{edge:.0e}" for edge in _EDGES] + ["more"]
     return {"0": equal, **dict(zip(labels, map(int, counts), strict=True))}
 

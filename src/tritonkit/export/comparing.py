@@ -9,16 +9,7 @@ from tritonkit.export.neighbors import NAN, jittered
 from tritonkit.export.samples import Batch
 from tritonkit.spec.model import Tolerance
 
-__all__ = [
-    "apart",
-    "differs_by",
-    "explains",
-    "has_floats",
-    "may_be_rare",
-    "rare",
-    "spread",
-    "tipped",
-]
+__all__ = ["apart", "differs_by", "explains", "has_floats", "may_be_rare", "rare", "spread", "tipped"]
 
 _JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
 _RARE = 0.005
@@ -28,9 +19,7 @@ _SHAKEN_FACTOR = 8.0
 """By how much rounding may exceed what moved networks show of it."""
 
 
-def tipped(
-    run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance
-) -> dict[str, Any]:
+def tipped(run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance) -> dict[str, Any]:
     """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
     import numpy as np
 

@@ -33,9 +33,7 @@ def judge_neighbors(
         samples = first_items(samples, _MOST, True)
     alone = [_alone(run, batch) for batch in samples]
     name, best = score_outputs(spec, alone, alone)
-    worst = score_beside(
-        run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone)[1]
-    )
+    worst = score_beside(run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone)[1])
     beside = f"next to {worst.neighbor}, {name} falls from {best:.4f} alone to {worst.score:.4f}"
     if below(best, worst.score) <= quality.max_drop:
         return Independence("proven", f"within quality.max_drop: {beside}")

@@ -32,8 +32,7 @@ def example_keys(signature: Signature) -> list[str]:
     names = ", ".join(f"{t.name!r}: array" for t in signature.inputs)
     return [
         *keys,
-        "give real input: quality: {samples: data:samples}, a function of data.py that returns"
-        f" [{{{names}}}]",
+        f"give real input: quality: {{samples: data:samples}}, a function of data.py that returns [{{{names}}}]",
     ]
 
 
@@ -90,9 +89,7 @@ def _sizes(tensor: TensorInfo) -> list[str]:
 
 
 def _array(tensor: TensorInfo) -> str:
-    return {"BYTES": "object (str)", "BF16": "float32"}.get(
-        tensor.dtype, NUMPY_DTYPES.get(tensor.dtype, "")
-    )
+    return {"BYTES": "object (str)", "BF16": "float32"}.get(tensor.dtype, NUMPY_DTYPES.get(tensor.dtype, ""))
 
 
 def _named(tensor: TensorInfo) -> str:

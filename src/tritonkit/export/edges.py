@@ -29,7 +29,7 @@ _FEW_RUNS = 4
 
 def settle_edges(
     file: Path, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], tolerance: Tolerance
-) -> tuple[list[Batch], str]:  # fmt: skip
+) -> tuple[list[Batch], str]:
     """`found`, with the reference's values where rounding alone explains a difference; and a sentence on how many.
 
     Args:
@@ -54,9 +54,7 @@ def _mixed(found: Any, wanted: Any, mask: Any) -> Any:
     return wanted if found.shape != wanted.shape else np.where(mask, wanted, found)
 
 
-def _explained(
-    file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance
-) -> dict[str, Any]:
+def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance) -> dict[str, Any]:
     """By output, which values differ from the reference's and may; outputs that are alike are not in it."""
     differing = {
         name: mask

@@ -20,26 +20,28 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 
-__all__ = [
-    "MAX_WEIGHT_BYTES",
-    "data_files",
-    "flat_names",
-    "locations",
-    "relocate",
-    "resolved_in_place",
-    "save_apart",
-]
+__all__ = ["MAX_WEIGHT_BYTES", "data_files", "flat_names", "locations", "relocate", "resolved_in_place", "save_apart"]
 
 MAX_WEIGHT_BYTES = 2**31 - 2**26
 """Weights within one ONNX file. A protobuf message is smaller than 2 GiB; 64 MiB are left for the graph."""
 
-_ITEMS_PER_BYTE = {
-    "INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4,
-}  # fmt: skip
+_ITEMS_PER_BYTE = {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NOT_DATA = {
-    ".json", ".onnx", ".pbtxt", ".plan", ".pt", ".pt2", ".py", ".pyc", ".so", ".tflite", ".xml", ".yaml", ".yml",
-}  # fmt: skip
+    ".json",
+    ".onnx",
+    ".pbtxt",
+    ".plan",
+    ".pt",
+    ".pt2",
+    ".py",
+    ".pyc",
+    ".so",
+    ".tflite",
+    ".xml",
+    ".yaml",
+    ".yml",
+}
 """Endings that have a meaning in a model's folder or in a version folder."""
 
 
@@ -113,9 +115,7 @@ def save_apart(model: Any, file: Path) -> None:
     The model in memory stays as it is: its weights are read back from there.
     """
     onnx = need("onnx", "build")
-    onnx.save(
-        model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=1024
-    )
+    onnx.save(model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=1024)
     onnx.load_external_data_for_model(model, str(file.parent))
 
 
@@ -124,9 +124,7 @@ def _entries(tensor: Any) -> dict[str, str]:
 
 
 def _is_plain(location: str) -> bool:
-    return (
-        bool(_PLAIN.fullmatch(location)) and PurePosixPath(location).suffix.lower() not in _NOT_DATA
-    )
+    return bool(_PLAIN.fullmatch(location)) and PurePosixPath(location).suffix.lower() not in _NOT_DATA
 
 
 def _has_link(folder: Path, location: str) -> bool:
@@ -145,18 +143,20 @@ def _resolved(location: str, file: Path, where: str) -> Path:
         state = path.stat()
     except FileNotFoundError:
         raise _refused(
-            file, where, location, f"and {file.parent} has no such file",
-            "copy that file, too: the two belong together",
-        ) from None  # fmt: skip
+            file, where, location, f"and {file.parent} has no such file", "copy that file, too: the two belong together"
+        ) from None
     except (OSError, RuntimeError) as error:  # a name too long, a link that leads to itself
         reason = getattr(error, "strerror", None) or error
         raise _refused(file, where, location, f"which cannot be read: {reason}") from None
     homes = (file.parent.resolve(), file.resolve().parent)
     if not any(path.is_relative_to(home) for home in homes):
         raise _refused(
-            file, where, location, f"a link that leads out of {file.parent}",
+            file,
+            where,
+            location,
+            f"a link that leads out of {file.parent}",
             f"copy it in place of the link: cp --remove-destination {path} {file.parent / location}",
-        )  # fmt: skip
+        )
     if not stat.S_ISREG(state.st_mode):
         raise _refused(file, where, location, "which is not a regular file")
     if path == file.resolve():
@@ -174,15 +174,15 @@ def _check_extent(tensor: Any, entries: Mapping[str, str], path: Path, where: st
             raise _bad_tensor(tensor, where, f"its {key} is {text[:40]!r}", "a number of bytes")
     offset, length = int(numbers["offset"]), int(numbers["length"])
     if length and length != needed:
-        raise _bad_tensor(
-            tensor, where, f"its length is {length} bytes", f"{needed} bytes, as its shape needs"
-        )
+        raise _bad_tensor(tensor, where, f"its length is {length} bytes", f"{needed} bytes, as its shape needs")
     if offset + needed > size:
         raise _bad_tensor(
-            tensor, where, f"{path.name} has {size} bytes",
+            tensor,
+            where,
+            f"{path.name} has {size} bytes",
             f"at least {offset + needed}: {needed} bytes at offset {offset}",
             "copy that file again: a truncated download looks like this",
-        )  # fmt: skip
+        )
 
 
 def _needed_bytes(tensor: Any, where: str) -> int:
@@ -191,9 +191,7 @@ def _needed_bytes(tensor: Any, where: str) -> int:
     kinds = onnx.TensorProto.DataType
     kind = kinds.Name(tensor.data_type) if tensor.data_type in kinds.values() else "UNDEFINED"
     if kind in ("STRING", "UNDEFINED") or any(size < 0 for size in tensor.dims):
-        raise _bad_tensor(
-            tensor, where, f"dtype {kind}, shape {list(tensor.dims)}", "numbers of a known type"
-        )
+        raise _bad_tensor(tensor, where, f"dtype {kind}, shape {list(tensor.dims)}", "numbers of a known type")
     items = math.prod(int(size) for size in tensor.dims)
     if kind in _ITEMS_PER_BYTE:
         return -(-items // _ITEMS_PER_BYTE[kind])

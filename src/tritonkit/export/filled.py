@@ -35,9 +35,7 @@ def fill_inputs(model: Any, values: dict[str, int | float], where: str) -> None:
     constants = {tensor.name for tensor in graph.initializer}
     names = [value.name for value in graph.input if value.name not in constants]
     if unknown := sorted(set(values) - set(names)):
-        raise SpecError(
-            f"{where}.{unknown[0]}", found="the file has no such input", wanted=f"one of {names}"
-        )
+        raise SpecError(f"{where}.{unknown[0]}", found="the file has no such input", wanted=f"one of {names}")
     filled = [value for value in graph.input if value.name in values]
     for value in filled:
         graph.input.remove(value)
@@ -63,15 +61,11 @@ def _nodes(model: Any, value: Any, number: float, sources: list[Any], where: str
     for place, dim in enumerate(dims):
         size = f"{own}_{place}"
         if dim.HasField("dim_value"):
-            model.graph.initializer.append(
-                onnx.numpy_helper.from_array(np.array([dim.dim_value], np.int64), size)
-            )
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([dim.dim_value], np.int64), size))
         else:
             source, axis = _source(value, place, sources, where)
             index = f"{size}_index"
-            model.graph.initializer.append(
-                onnx.numpy_helper.from_array(np.array([axis], np.int64), index)
-            )
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([axis], np.int64), index))
             nodes += [
                 helper.make_node("Shape", [source], [f"{size}_shape"]),
                 helper.make_node("Gather", [f"{size}_shape", index], [size]),
@@ -80,13 +74,8 @@ def _nodes(model: Any, value: Any, number: float, sources: list[Any], where: str
     if sizes:
         nodes.append(helper.make_node("Concat", sizes, [f"{own}_sizes"], axis=0))
     else:
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(np.zeros(0, np.int64), f"{own}_sizes")
-        )
-    return [
-        *nodes,
-        helper.make_node("ConstantOfShape", [f"{own}_sizes"], [value.name], value=constant),
-    ]
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(0, np.int64), f"{own}_sizes"))
+    return [*nodes, helper.make_node("ConstantOfShape", [f"{own}_sizes"], [value.name], value=constant)]
 
 
 def _source(value: Any, place: int, sources: list[Any], where: str) -> tuple[str, int]:

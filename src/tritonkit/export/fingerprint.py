@@ -47,11 +47,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "tools": tools,
         "room": {
             file.name: sha256_file(file)
-            for file in [
-                *sorted(_ROOM.glob("*.py")),
-                _OPTIMIZE / "make.py",
-                _OPTIMIZE / "outputs.py",
-            ]
+            for file in [*sorted(_ROOM.glob("*.py")), _OPTIMIZE / "make.py", _OPTIMIZE / "outputs.py"]
         },
         "code": {file.name: sha256_file(file) for file in sorted(_with_helpers(code))},
     }

@@ -95,9 +95,7 @@ def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
         found=f"{artifact.variant}: {first.found}",
         wanted=first.wanted,
         todo=first.todo,
-        details="\n".join(
-            f"also {m.field}: {m.found}; wanted {m.wanted}" for m in outcome.misses[1:]
-        ),
+        details="\n".join(f"also {m.field}: {m.found}; wanted {m.wanted}" for m in outcome.misses[1:]),
     )
 
 
@@ -132,7 +130,7 @@ def _lose_less(variant: str) -> str:
 
 def _drop(
     variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool, made_up: bool = False
-) -> list[Miss]:  # fmt: skip
+) -> list[Miss]:
     value, reference = pair
     drop = below(reference, value)
     if drop <= limit:
@@ -153,6 +151,4 @@ def _ratio(field: str, unit: str, pair: tuple[float, float], limit: float | None
     if limit is None or pair[0] <= limit * pair[1]:
         return []
     found = f"{pair[0]:.6g} {unit}, {pair[0] / pair[1]:.2f} times those of onnx-fp32"
-    return [
-        Miss(field, found, f"at most {limit} times", f"choose another variant, or raise {field}")
-    ]
+    return [Miss(field, found, f"at most {limit} times", f"choose another variant, or raise {field}")]

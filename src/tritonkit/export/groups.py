@@ -224,10 +224,7 @@ def _with_zeros(columns: _Columns, parts: list[Any]) -> list[Any]:
     if not len(zero) or not parts:
         return [*parts, zero] if len(zero) else parts
     largest = max(range(len(parts)), key=lambda place: columns.spread[parts[place]].max())
-    return [
-        np.sort(np.append(part, zero)) if place == largest else part
-        for place, part in enumerate(parts)
-    ]
+    return [np.sort(np.append(part, zero)) if place == largest else part for place, part in enumerate(parts)]
 
 
 def _scales(columns: _Columns) -> Any:

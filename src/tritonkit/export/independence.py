@@ -17,16 +17,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.export.artifact import Independence
-from tritonkit.export.comparing import (
-    apart,
-    differs_by,
-    explains,
-    has_floats,
-    may_be_rare,
-    rare,
-    spread,
-    tipped,
-)
+from tritonkit.export.comparing import apart, differs_by, explains, has_floats, may_be_rare, rare, spread, tipped
 from tritonkit.export.mixtures import ROWS, RUNS, pairs_at_edges
 from tritonkit.export.neighbors import KINDS, OTHERS, WHOLE, ZEROS, join, neighbor, orders, patterns
 from tritonkit.export.samples import Batch
@@ -262,9 +253,7 @@ def _together(trial: _Trial, items: Sequence[Batch]) -> Batch:
     try:
         outputs = trial.run(join(items))
     except BuildError as error:
-        raise _CoupledError(
-            f"each item runs alone, and {len(items)} of them together do not: {error.found}"
-        ) from error
+        raise _CoupledError(f"each item runs alone, and {len(items)} of them together do not: {error.found}") from error
     _hold_rows(outputs, len(items))
     trial.largest = max(trial.largest, len(items))
     return outputs
@@ -322,9 +311,13 @@ def _edge(trial: _Trial, item: Batch, name: str, got: Any, wanted: Any) -> Any:
 
 
 def _hold_still(
-    trial: _Trial, before: Batch, after: Batch, row: int, kind: str,
+    trial: _Trial,
+    before: Batch,
+    after: Batch,
+    row: int,
+    kind: str,
     excused: Callable[[str, Any, Any], Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     for name, outputs in after.items():
         got, wanted = outputs[row : row + 1], before[name][row : row + 1]
         differing = apart(got, wanted, trial.tolerance, 0.0)

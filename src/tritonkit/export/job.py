@@ -34,14 +34,7 @@ from tritonkit.export.onnx_file import (
 from tritonkit.export.probe import advise, find_hints
 from tritonkit.export.proof import prove_network, prove_variant
 from tritonkit.export.quality import Reference
-from tritonkit.export.samples import (
-    Batch,
-    batches,
-    each_item,
-    first_items,
-    hook_calibration,
-    hook_training,
-)
+from tritonkit.export.samples import Batch, batches, each_item, first_items, hook_calibration, hook_training
 from tritonkit.export.torch_module import as_plain, load_teacher, load_trained
 from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
@@ -100,12 +93,7 @@ class Job:
     def one_by_one(self) -> bool:
         """Whether the network gets one item at a time, as its items are not independent and no batch is demanded."""
         found = self.independence
-        return (
-            self.batched
-            and found is not None
-            and not found.holds
-            and demand(self.spec.model.serving) == "open"
-        )
+        return self.batched and found is not None and not found.holds and demand(self.spec.model.serving) == "open"
 
     @property
     def independence(self) -> Independence | None:
@@ -130,9 +118,7 @@ class Job:
         """The same, with fewer batches, for a lossless variant of a network whose items are independent."""
         return prove_variant(self.spec, self.samples, run, self.onnx)
 
-    def _proven(
-        self, signature: Signature, run: Callable[[Batch], Batch], file: Path
-    ) -> Independence:
+    def _proven(self, signature: Signature, run: Callable[[Batch], Batch], file: Path) -> Independence:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
         samples = self._samples_for(signature, hints)
@@ -150,9 +136,7 @@ class Job:
             return DECLARED
         return self._judged(run, self.samples)
 
-    def _judged(
-        self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = ""
-    ) -> Independence:
+    def _judged(self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = "") -> Independence:
         self.say("measuring what an outlier does to the other items")
         return judge_neighbors(self.spec, run, samples, seen)
 
@@ -174,18 +158,14 @@ class Job:
         if (missing := batch_axis_missing(model)) and demand(self.spec.model.serving) == "open":
             self._independence = Independence("fixed", missing)
             return False
-        signature = check_against_spec(
-            read_signature(model, where, batched=True), self.spec, self.source.name
-        )
+        signature = check_against_spec(read_signature(model, where, batched=True), self.spec, self.source.name)
         session = open_session(self.source, where)
         try:
             found = self._proven(signature, lambda b: run_session(session, b, where), self.source)
         except BuildError as error:
             if demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
                 raise
-            self._independence = Independence(
-                "unknown", f"one item alone does not run: {error.found}"
-            )
+            self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
             return False
         hold_to_demand(self.spec, found, self.source.name)
         self._independence = found
@@ -268,9 +248,7 @@ class Job:
     def _plain(self, module: Any) -> Any:
         """The module with tensors alone as inputs and outputs, and a note of what that leaves out."""
         with self.advised():
-            plain, notes = as_plain(
-                self.spec, module, first_items(self.samples[:1], 2, self.batched)[0]
-            )
+            plain, notes = as_plain(self.spec, module, first_items(self.samples[:1], 2, self.batched)[0])
         self.left_out = notes
         return plain
 
@@ -333,9 +311,7 @@ class Job:
         model = need("onnx", "build").load(self.source, load_external_data=False)
         session = cache(lambda: open_session(self.source, where, optimized=False))
         with self.advised(signature):
-            return find_hints(
-                self.spec, signature, model, lambda batch: run_session(session(), batch, where)
-            )
+            return find_hints(self.spec, signature, model, lambda batch: run_session(session(), batch, where))
 
     @contextmanager
     def advised(self, signature: Signature | None = None) -> Iterator[None]:

@@ -49,10 +49,7 @@ def read_texts(spec: Spec, checkpoint: Checkpoint) -> Texts:
     tokens = _tokens(spec, checkpoint)
     torch, network = need("torch", "build"), checkpoint.load()
     with torch.inference_mode():
-        found = [
-            mean_log_likelihood(network(torch.from_numpy(ids)[None]).logits[0].numpy(), ids)
-            for ids in tokens
-        ]
+        found = [mean_log_likelihood(network(torch.from_numpy(ids)[None]).logits[0].numpy(), ids) for ids in tokens]
     return Texts(tokens, np.array(found))
 
 
@@ -79,16 +76,14 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise BuildError(
             f"{spec.file} {field}", found=f"{hook} returned {type(texts).__name__}", wanted="a list of texts"
-        )  # fmt: skip
+        )
     texts = texts[: spec.model.quality.max_samples]
     longest = min(_LONGEST, checkpoint.context)
     with _refusals(file):
         found = [np.array(tokenizer.encode(text).ids[:longest], np.int64) for text in texts]
     found = [ids for ids in found if len(ids) > 1]
     if not found:
-        raise BuildError(
-            f"{spec.file} {field}", found="no text of more than one token", wanted="real, held-out texts"
-        )  # fmt: skip
+        raise BuildError(f"{spec.file} {field}", found="no text of more than one token", wanted="real, held-out texts")
     return found
 
 
@@ -101,9 +96,10 @@ def _refusals(file: Path) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | BuildError):
             raise
         raise BuildError(
-            str(file), found=f"the tokenizer cannot cut texts into tokens: {first_line(error)}",
+            str(file),
+            found=f"the tokenizer cannot cut texts into tokens: {first_line(error)}",
             wanted="a fast tokenizer, as save_pretrained writes it",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _documentation() -> list[str]:
@@ -118,9 +114,7 @@ def _documentation() -> list[str]:
     import subprocess
     import threading
 
-    modules = (
-        argparse, collections, datetime, decimal, difflib, logging, pathlib, subprocess, threading
-    )  # fmt: skip
+    modules = (argparse, collections, datetime, decimal, difflib, logging, pathlib, subprocess, threading)
     texts = [
         str(value.__doc__)
         for module in modules

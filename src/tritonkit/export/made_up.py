@@ -69,28 +69,22 @@ def holds_ids(tensor: TensorInfo) -> bool:
 
 def make_up(
     spec: Spec, signature: Signature, size: int, largest: bool, seed: int = 0, hints: Hints = NO_HINTS
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Arrays [size, ...], the same ones for the same seed; free axes take their large or their small size."""
     import numpy as np
 
     random = np.random.default_rng(seed)
     lead = (size,) if signature.batched else ()
     shapes = {
-        tensor.name: lead + _sizes(spec.model.network.free_axes, tensor, largest, hints)
-        for tensor in signature.inputs
+        tensor.name: lead + _sizes(spec.model.network.free_axes, tensor, largest, hints) for tensor in signature.inputs
     }
-    longest = max(
-        (n for tensor in signature.inputs for n in _free_sizes(tensor, shapes)), default=1
-    )
+    longest = max((n for tensor in signature.inputs for n in _free_sizes(tensor, shapes)), default=1)
     return {
-        tensor.name: _values(random, spec, tensor, shapes[tensor.name], longest, hints)
-        for tensor in signature.inputs
+        tensor.name: _values(random, spec, tensor, shapes[tensor.name], longest, hints) for tensor in signature.inputs
     }
 
 
-def _sizes(
-    described: Mapping[str, FreeAxis], tensor: TensorInfo, largest: bool, hints: Hints
-) -> tuple[int, ...]:
+def _sizes(described: Mapping[str, FreeAxis], tensor: TensorInfo, largest: bool, hints: Hints) -> tuple[int, ...]:
     sizes = []
     for position, size in enumerate(tensor.shape):
         axis = described.get(tensor.axis_names[position])
@@ -116,9 +110,7 @@ def _free_sizes(tensor: TensorInfo, shapes: Mapping[str, tuple[int, ...]]) -> li
     return [size for size, declared in zip(found, tensor.shape, strict=True) if declared < 0]
 
 
-def _values(
-    random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...], longest: int, hints: Hints
-) -> Any:  # fmt: skip
+def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...], longest: int, hints: Hints) -> Any:
     """Values by dtype, and by what the input's name says it is."""
     import numpy as np
 
@@ -152,10 +144,6 @@ def _texts(random: Any, spec: Spec, name: str, shape: tuple[int, ...]) -> Any:
     """The spec's example, else words; as text, which is what ONNX Runtime takes for strings."""
     import numpy as np
 
-    known = (
-        [read_example(spec, name).decode("utf-8", "replace")]
-        if name in spec.model.example
-        else _TEXTS
-    )
+    known = [read_example(spec, name).decode("utf-8", "replace")] if name in spec.model.example else _TEXTS
     chosen = random.integers(0, len(known), shape)
     return np.array([known[place] for place in chosen.ravel()], object).reshape(shape)

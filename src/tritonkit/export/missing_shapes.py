@@ -20,14 +20,10 @@ __all__ = ["complete_shapes", "is_incomplete"]
 
 def is_incomplete(model: Any) -> bool:
     """Whether an output has no type or no shape, which ONNX wants and ONNX Runtime does not need."""
-    return any(
-        not v.type.tensor_type.HasField("shape") for v in model.graph.output if _is_tensor(v)
-    )
+    return any(not v.type.tensor_type.HasField("shape") for v in model.graph.output if _is_tensor(v))
 
 
-def complete_shapes(
-    model: Any, nodes: Sequence[Any], inputs: Signature, run: Callable[[Batch], Batch]
-) -> None:
+def complete_shapes(model: Any, nodes: Sequence[Any], inputs: Signature, run: Callable[[Batch], Batch]) -> None:
     """Write the missing types and shapes into the parsed model.
 
     Args:

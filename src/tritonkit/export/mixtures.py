@@ -39,9 +39,7 @@ def pairs_at_edges(
     low, high = _mixed(random, items), _mixed(random, items)
     for batch in (low, _near_edges(run, low, high)):
         stays = random.random(ROWS) < 0.5
-        others = {
-            name: _grown(random, array, grows) for name, array in _mixed(random, items).items()
-        }
+        others = {name: _grown(random, array, grows) for name, array in _mixed(random, items).items()}
         yield batch, _chosen(stays, batch, others), np.flatnonzero(stays).tolist()
 
 
@@ -52,10 +50,7 @@ def _mixed(random: Any, items: Sequence[Batch]) -> Batch:
     one, other = (join([items[n] for n in random.integers(0, len(items), ROWS)]) for _ in range(2))
     zeros = {n: a if a.dtype == object else np.zeros_like(a) for n, a in other.items()}
     rest = _chosen(random.random(ROWS) < 0.5, zeros, other)
-    return {
-        name: np.where(random.random(array.shape) < 0.5, array, rest[name])
-        for name, array in one.items()
-    }
+    return {name: np.where(random.random(array.shape) < 0.5, array, rest[name]) for name, array in one.items()}
 
 
 def _grown(random: Any, array: Any, kinds: str) -> Any:

@@ -65,10 +65,7 @@ def _filled_up(items: list[Batch]) -> list[Batch]:
 
 def _key(item: Batch) -> tuple[bytes, ...]:
     """Equal for equal items; objects (text) by what they print."""
-    return tuple(
-        repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-        for array in item.values()
-    )
+    return tuple(repr(array.tolist()).encode() if array.dtype == object else array.tobytes() for array in item.values())
 
 
 def _varied(item: Batch, turn: int) -> Batch:
@@ -128,7 +125,7 @@ def patterns(size: int) -> list[list[bool]]:
     """Which rows of a batch are replaced, so that for any two rows one is, and the other is not, at some time: by each
     bit of a row's number, both ways."""
     bits = range(max(1, (size - 1).bit_length()))
-    return [[bool(row >> bit & 1) is one for row in range(size)] for bit in bits for one in (True, False)]  # fmt: skip
+    return [[bool(row >> bit & 1) is one for row in range(size)] for bit in bits for one in (True, False)]
 
 
 def join(items: Sequence[Batch]) -> Batch:

@@ -13,9 +13,13 @@ from tritonkit.extras import need
 __all__ = ["hold_to_fp32", "is_quantized", "number_format", "read_number_format"]
 
 _DYNAMIC = {
-    "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul", "MatMulIntegerToFloat",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat",
     "DynamicQuantizeLSTM",
-}  # fmt: skip
+}
 _QOPERATOR = {"QGemm", "QAttention", "QEmbedLayerNormalization"}
 _PACKED = {"MatMulNBits", "GatherBlockQuantized", "MatMulBnb4"}
 _LARGE = 16

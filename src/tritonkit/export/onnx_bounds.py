@@ -31,9 +31,7 @@ def load_onnx(file: Path, where: str) -> Any:
     """
     state = file.stat()
     if not stat.S_ISREG(state.st_mode):
-        raise BuildError(
-            where, found=f"{file.name} is no regular file", wanted="an ONNX file", todo="copy it"
-        )
+        raise BuildError(where, found=f"{file.name} is no regular file", wanted="an ONNX file", todo="copy it")
     if state.st_size > MAX_BYTES:
         raise BuildError(
             where,
@@ -56,9 +54,11 @@ def hold_to_bounds(model: Any, name: str, where: str) -> None:
         count = _Counting(model, name, where).of(model.graph.node, ())
     except RecursionError:
         raise BuildError(
-            where, found=f"{name} has graphs within functions within graphs, deeper than can be followed",
-            wanted="functions that can be written out", todo="export the network without functions",
-        ) from None  # fmt: skip
+            where,
+            found=f"{name} has graphs within functions within graphs, deeper than can be followed",
+            wanted="functions that can be written out",
+            todo="export the network without functions",
+        ) from None
     if count > MAX_NODES:
         raise BuildError(
             where,
@@ -73,9 +73,11 @@ def _hold_text(model: Any, name: str, where: str) -> None:
     for text in _texts(model):
         if isinstance(text, bytes):
             raise BuildError(
-                where, found=f"{name} holds a text that is not UTF-8: {text[:80]!r}", wanted="an ONNX file",
+                where,
+                found=f"{name} holds a text that is not UTF-8: {text[:80]!r}",
+                wanted="an ONNX file",
                 todo="export the network again",
-            )  # fmt: skip
+            )
 
 
 def _texts(model: Any) -> Iterator[str | bytes]:
@@ -106,9 +108,11 @@ def _hold_values(model: Any, name: str, where: str) -> None:
     for side, names in (("input", inputs), ("output", [v.name for v in model.graph.output])):
         if len(names) > _MAX_VALUES:
             raise BuildError(
-                where, found=f"{name} has {len(names)} {side}s", wanted=f"at most {_MAX_VALUES}",
+                where,
+                found=f"{name} has {len(names)} {side}s",
+                wanted=f"at most {_MAX_VALUES}",
                 todo="join them into fewer tensors",
-            )  # fmt: skip
+            )
         if wrong := next((each for each in names if "\0" in each), None):
             raise _bad_name(where, f"an {side} of {name} is called {wrong!r}")
         if "" in names:
@@ -120,18 +124,18 @@ def _hold_values(model: Any, name: str, where: str) -> None:
 
 def _bad_name(where: str, found: str) -> BuildError:
     return BuildError(
-        where, found=found, wanted="a name of its own for each input and output, without null characters",
+        where,
+        found=found,
+        wanted="a name of its own for each input and output, without null characters",
         todo="rename it in the exporter: torch.onnx.export(input_names=[...], output_names=[...])",
-    )  # fmt: skip
+    )
 
 
 class _Counting:
     """Counts operators as if functions were written out, each function once."""
 
     def __init__(self, model: Any, name: str, where: str) -> None:
-        self._functions: dict[_Key, Any] = {
-            (f.domain, f.name, f.overload): f for f in model.functions
-        }
+        self._functions: dict[_Key, Any] = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._known: dict[_Key, int] = {}
         self._name, self._where = name, where
 

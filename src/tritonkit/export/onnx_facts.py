@@ -45,8 +45,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
         raise
     except Exception as error:
         raise BuildError(
-            where,
-            found=f"{file.name} ({file.stat().st_size} bytes) is not an ONNX file: {error}",
+            where, found=f"{file.name} ({file.stat().st_size} bytes) is not an ONNX file: {error}"
         ) from error
     nodes = [node for graph in graphs(model) for node in graph.node]
     external = locations(tensors(model))
@@ -71,7 +70,6 @@ def _describe(value: Any, onnx: Any) -> str:
     tensor = value.type.tensor_type
     kinds = {number: name for name, number in onnx.TensorProto.DataType.items()}
     dims = ",".join(
-        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
-        for dim in tensor.shape.dim
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim
     )
     return f"{value.name} {kinds.get(tensor.elem_type, tensor.elem_type)} [{dims}]"

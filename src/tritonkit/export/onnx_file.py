@@ -12,21 +12,10 @@ from tritonkit.datatypes import BY_ONNX
 from tritonkit.errors import BuildError, SpecError
 from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.bf16 import has_bf16, run_with_bf16
-from tritonkit.export.external_data import (
-    data_files,
-    flat_names,
-    relocate,
-    resolved_in_place,
-)
+from tritonkit.export.external_data import data_files, flat_names, relocate, resolved_in_place
 from tritonkit.export.missing_shapes import complete_shapes, is_incomplete
 from tritonkit.export.onnx_bounds import load_onnx
-from tritonkit.export.onnx_kinds import (
-    custom_operators,
-    explain_refusal,
-    explain_unreadable,
-    needs_trial,
-    refuse_kinds,
-)
+from tritonkit.export.onnx_kinds import custom_operators, explain_refusal, explain_unreadable, needs_trial, refuse_kinds
 from tritonkit.export.plain_files import copy_file
 from tritonkit.export.runner import cannot_run
 from tritonkit.export.samples import Batch
@@ -80,9 +69,7 @@ def check_file(file: Path, where: str) -> Any:
     if is_incomplete(model):
         session = session or open_session(file, where, optimized=False)
         inputs = Signature(_inputs(model, where, batched=False), (), batched=False)
-        complete_shapes(
-            model, session.get_outputs(), inputs, lambda batch: run_session(session, batch, where)
-        )
+        complete_shapes(model, session.get_outputs(), inputs, lambda batch: run_session(session, batch, where))
     return model
 
 
@@ -179,10 +166,7 @@ def tensors(model: Any) -> Iterator[Any]:
 
 
 def _last_line(error: Exception) -> str:
-    return next(
-        (line.strip() for line in reversed(str(error).splitlines()) if line.strip()),
-        type(error).__name__,
-    )
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 def batch_axis_missing(model: Any) -> str:
@@ -229,14 +213,9 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
     dtype = onnx.TensorProto.DataType.Name(tensor.elem_type)
     if dtype not in BY_ONNX:
         raise BuildError(
-            where,
-            found=f"{side} {value.name} has the dtype {dtype}",
-            wanted=f"one of {', '.join(BY_ONNX)}",
+            where, found=f"{side} {value.name} has the dtype {dtype}", wanted=f"one of {', '.join(BY_ONNX)}"
         )
-    dims = [
-        (d.dim_value, "") if d.HasField("dim_value") else (-1, d.dim_param)
-        for d in tensor.shape.dim
-    ]
+    dims = [(d.dim_value, "") if d.HasField("dim_value") else (-1, d.dim_param) for d in tensor.shape.dim]
     if batched:
         if not dims or dims[0][0] != -1:
             shape = [size for size, _ in dims]
@@ -265,12 +244,7 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
             wanted=f"at most {MAX_SIZE} elements",
             todo="export it with the sizes that it takes, or with a free axis there",
         )
-    return TensorInfo(
-        value.name,
-        BY_ONNX[dtype].name,
-        sizes,
-        tuple(name for _, name in dims),
-    )
+    return TensorInfo(value.name, BY_ONNX[dtype].name, sizes, tuple(name for _, name in dims))
 
 
 def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
@@ -297,11 +271,7 @@ def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature
         for name, tensor in wanted.items():
             actual = by_name[name]
             if tensor.dtype != actual.dtype:
-                raise SpecError(
-                    f"{where}.{name}",
-                    found=tensor.dtype,
-                    wanted=f"{actual.dtype}, as {file} has it",
-                )
+                raise SpecError(f"{where}.{name}", found=tensor.dtype, wanted=f"{actual.dtype}, as {file} has it")
             if not _same_shape(tensor.dims, actual.shape):
                 raise SpecError(
                     f"{where}.{name}",
@@ -326,9 +296,7 @@ def _named(found: TensorInfo, wanted: Tensor | None, *, narrow: bool = False) ->
 
 
 def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    return len(wanted) == len(found) and all(
-        w == f or f == -1 for w, f in zip(wanted, found, strict=True)
-    )
+    return len(wanted) == len(found) and all(w == f or f == -1 for w, f in zip(wanted, found, strict=True))
 
 
 def session_options() -> Any:

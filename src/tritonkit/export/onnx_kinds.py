@@ -168,7 +168,7 @@ _FORMATS = (
     (b"\x80", 0, "a pickle", "export it: torch.onnx.export, or tritonkit new --torch"),
     (b"TFL3", 4, "a TensorFlow Lite file", "convert it with tf2onnx"),
     (b"ORTM", 4, "a file in ONNX Runtime's own format", "give the ONNX file it was made from"),
-)  # fmt: skip
+)
 _FIRST_FIELD = b"\x08"
 """An ONNX file begins with its IR version."""
 
@@ -186,8 +186,5 @@ def explain_unreadable(file: Path, where: str, reason: str) -> BuildError:
             what, reason, todo = "not an ONNX file", f"it is {name}", advice
             break
     return BuildError(
-        where,
-        found=f"{file.name} ({file.stat().st_size} bytes) is {what}: {reason}",
-        wanted="an ONNX file",
-        todo=todo,
+        where, found=f"{file.name} ({file.stat().st_size} bytes) is {what}: {reason}", wanted="an ONNX file", todo=todo
     )

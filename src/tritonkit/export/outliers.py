@@ -19,11 +19,7 @@ from tritonkit.spec.model import Tolerance
 __all__ = ["Beside", "batch_gain", "moves", "score_beside"]
 
 OTHER = "another item"
-_KINDS = {
-    LARGE: f"an item {LARGE}",
-    ZEROS: "an item of zeros",
-    OTHER: "another item",
-}
+_KINDS = {LARGE: f"an item {LARGE}", ZEROS: "an item of zeros", OTHER: "another item"}
 """Kinds of neighbors, and how a sentence calls them."""
 _FEW = 4
 """Items that are run to see whether anything moves."""
@@ -44,9 +40,7 @@ class Beside:
         return _KINDS[self.kind]
 
 
-def moves(
-    run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: Tolerance
-) -> tuple[str, ...]:
+def moves(run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: Tolerance) -> tuple[str, ...]:
     """The kinds of neighbors by which the answers to others change; empty where rows are independent."""
     moving = []
     for kind in _KINDS:
@@ -62,9 +56,8 @@ def moves(
 
 
 def score_beside(
-    run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str],
-    score: Callable[[list[Batch]], float],
-) -> Beside:  # fmt: skip
+    run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], float]
+) -> Beside:
     """The lowest score that any of these kinds of neighbors leaves; `score` takes outputs of all samples."""
     found = []
     for kind in kinds:

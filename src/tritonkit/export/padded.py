@@ -66,9 +66,7 @@ class Padding:
     def cut(self, outputs: Batch, size: int) -> Batch:
         """The outputs as a server cuts them back."""
         return {
-            name: array[(slice(None),) * place + (slice(size),)]
-            if (place := self.outputs.get(name))
-            else array
+            name: array[(slice(None),) * place + (slice(size),)] if (place := self.outputs.get(name)) else array
             for name, array in outputs.items()
         }
 
@@ -111,9 +109,7 @@ def with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
 
 
 def _places(tensors: Sequence[TensorInfo], axis: str) -> dict[str, int]:
-    return {
-        info.name: info.axis_names.index(axis) + 1 for info in tensors if axis in info.axis_names
-    }
+    return {info.name: info.axis_names.index(axis) + 1 for info in tensors if axis in info.axis_names}
 
 
 def prove_padded(
@@ -181,9 +177,13 @@ def _longer(size: int, sizes: FreeAxis) -> Iterator[int]:
 
 
 def _hold_to_alone(
-    run: Callable[[Batch], Batch], items: Sequence[Batch], size: int, padding: Padding, tolerance: Tolerance,
+    run: Callable[[Batch], Batch],
+    items: Sequence[Batch],
+    size: int,
+    padding: Padding,
+    tolerance: Tolerance,
     counts: dict[str, list[int]],
-) -> bool:  # fmt: skip
+) -> bool:
     """Items of one size around a longer one; False where they do not run alone."""
     short = padding.size_of(items[0])
     longer = padding.resized(items[-1], size)
@@ -209,9 +209,14 @@ def _hold_to_alone(
 
 
 def _hold_answer(
-    run: Callable[[Batch], Batch], item: Batch, wanted: Batch, got: Batch, tolerance: Tolerance,
-    counts: dict[str, list[int]], seen: str,
-) -> None:  # fmt: skip
+    run: Callable[[Batch], Batch],
+    item: Batch,
+    wanted: Batch,
+    got: Batch,
+    tolerance: Tolerance,
+    counts: dict[str, list[int]],
+    seen: str,
+) -> None:
     """An item's outputs are those alone, but for values that rounding may change."""
     by_rounding: dict[str, Any] = {}
     for name, expected in wanted.items():
@@ -228,9 +233,7 @@ def _hold_answer(
         compared[1] += expected.size
 
 
-def judge_padded(
-    spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding
-) -> Independence:
+def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding) -> Independence:
     """The same of a network whose numbers are rounded: by the spec's metric, of all samples filled up to twice their
     size next to such an item, held to `quality.max_drop`."""
     exact = prove_padded(run, samples, padding, spec.model.quality.tolerance)
@@ -241,15 +244,11 @@ def judge_padded(
         outputs = run(batch)
         alone.append(outputs)
         filled.append(_filled_outputs(run, batch, padding) or outputs)
-    if any(
-        a.shape != f[n].shape for one, f in zip(alone, filled, strict=True) for n, a in one.items()
-    ):
+    if any(a.shape != f[n].shape for one, f in zip(alone, filled, strict=True) for n, a in one.items()):
         return exact
     name, best = score_outputs(spec, alone, alone)
     _, score = score_outputs(spec, filled, alone)
-    change = (
-        f"filled up to twice the {padding.axis}, {name} falls from {best:.4f} alone to {score:.4f}"
-    )
+    change = f"filled up to twice the {padding.axis}, {name} falls from {best:.4f} alone to {score:.4f}"
     if below(best, score) <= spec.model.quality.max_drop:
         return Independence("proven", f"within quality.max_drop: {change}")
     return Independence("coupled", f"{exact.seen}; {change}")

@@ -18,9 +18,12 @@ from tritonkit.spec.units import format_bytes
 __all__ = ["copy_file", "plain_file", "require_room"]
 
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-}  # fmt: skip
+}
 _STEP = 1 << 24
 
 
@@ -46,13 +49,9 @@ def plain_file(file: Path, folder: Path, most_bytes: int | None = None) -> Path:
         kind = _KINDS.get(stat.S_IFMT(state.st_mode), "something else")
         raise _refused(file, f"{link}{kind}")
     if not any(path.is_relative_to(home) for home in _homes(folder)):
-        raise _refused(
-            file, f"{link}out of {folder}", "if it belongs there, copy it in place of the link"
-        )
+        raise _refused(file, f"{link}out of {folder}", "if it belongs there, copy it in place of the link")
     if most_bytes is not None and state.st_size > most_bytes:
-        raise _refused(
-            file, f"{format_bytes(state.st_size)}; at most {format_bytes(most_bytes)} are taken"
-        )
+        raise _refused(file, f"{format_bytes(state.st_size)}; at most {format_bytes(most_bytes)} are taken")
     return path
 
 
@@ -94,9 +93,11 @@ def require_room(place: Path, needed: int, where: str) -> None:
     free = shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists())).free
     if needed > free:
         raise BuildError(
-            where, found=f"{format_bytes(needed)} to copy, and {format_bytes(free)} free in {place}",
-            wanted="room for a copy", todo="free space, or choose another disk",
-        )  # fmt: skip
+            where,
+            found=f"{format_bytes(needed)} to copy, and {format_bytes(free)} free in {place}",
+            wanted="room for a copy",
+            todo="free space, or choose another disk",
+        )
 
 
 def _homes(folder: Path) -> list[Path]:
@@ -111,6 +112,4 @@ def _reason(error: Exception) -> str:
 
 
 def _refused(file: Path, found: str, todo: str = "") -> BuildError:
-    return BuildError(
-        str(file), found=found, wanted="a regular file of its folder, or a link to one", todo=todo
-    )
+    return BuildError(str(file), found=found, wanted="a regular file of its folder, or a link to one", todo=todo)

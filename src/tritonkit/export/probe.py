@@ -33,9 +33,7 @@ _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 """Metadata in which exporters write the size that a network was made for; `imgsz` is ultralytics'."""
 
 
-def find_hints(
-    spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]
-) -> Hints:
+def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]) -> Hints:
     """Rows of the tables of a file, for each axis that the spec does not describe sizes at which it runs, and whether
     it wants positive numbers.
 
@@ -56,9 +54,7 @@ def find_hints(
     return hints
 
 
-def _bounds(
-    spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch], Batch]
-) -> dict[str, int]:
+def _bounds(spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch], Batch]) -> dict[str, int]:
     """By input of ids without a known table, how many values it takes: as far as the network runs on the largest of
     them, and gives numbers in arrays of the same shapes.
 
@@ -107,9 +103,7 @@ def _gives_nan(outputs: Batch) -> bool:
     return any(a.dtype.kind == "f" and bool(np.isnan(a).any()) for a in outputs.values())
 
 
-def _find_sizes(
-    spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]
-) -> Hints:
+def _find_sizes(spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]) -> Hints:
     rows = table_rows(model)
     axes = tuple(undescribed_axes(spec, signature))
     if not axes:
@@ -130,9 +124,7 @@ def _find_sizes(
             return Hints(small, rows)
         return Hints(large, rows)
     assert first is not None  # noqa: S101  there are sizes to try
-    first.wanted = (
-        "a size at which the network runs; " + ", ".join(map(str, _SIZES)) + " were tried"
-    )
+    first.wanted = "a size at which the network runs; " + ", ".join(map(str, _SIZES)) + " were tried"
     raise first
 
 

@@ -22,28 +22,32 @@ _AGAIN = 60_000_000_000
 
 
 def prove_network(
-    spec: Spec, signature: Signature, samples: Sequence[Batch], hints: Hints, run: Callable[[Batch], Batch],
-    file: Path,
-) -> Independence:  # fmt: skip
+    spec: Spec, signature: Signature, samples: Sequence[Batch], hints: Hints, run: Callable[[Batch], Batch], file: Path
+) -> Independence:
     """The proof for a network in full precision; `file` is its ONNX file, if it has one."""
     more: list[Batch] = []
     if spec.model.quality.samples is None:  # few values may all lie on one side of a threshold
         more = [
-            make_up(spec, signature, _MADE_UP, largest, seed, hints)
-            for seed, largest in ((100, False), (101, True))
+            make_up(spec, signature, _MADE_UP, largest, seed, hints) for seed, largest in ((100, False), (101, True))
         ]
     return prove(
-        run, groups_of([*samples, *more]), spec.model.quality.tolerance,
-        largest=max(DEFAULT_LARGEST, spec.model.serving.max_batch_size or 0), **facts_of(file),
-    )  # fmt: skip
+        run,
+        groups_of([*samples, *more]),
+        spec.model.quality.tolerance,
+        largest=max(DEFAULT_LARGEST, spec.model.serving.max_batch_size or 0),
+        **facts_of(file),
+    )
 
 
-def prove_variant(
-    spec: Spec, samples: Sequence[Batch], run: Callable[[Batch], Batch], base: Path
-) -> Independence:
+def prove_variant(spec: Spec, samples: Sequence[Batch], run: Callable[[Batch], Batch], base: Path) -> Independence:
     """The same, with fewer batches, for a lossless variant of the network in the file `base`, whose items are
     independent."""
     return prove(
-        run, groups_of(samples), spec.model.quality.tolerance,
-        kinds=FINITE_KINDS, largest=8, budget=_AGAIN, **facts_of(base),
-    )  # fmt: skip
+        run,
+        groups_of(samples),
+        spec.model.quality.tolerance,
+        kinds=FINITE_KINDS,
+        largest=8,
+        budget=_AGAIN,
+        **facts_of(base),
+    )

@@ -60,9 +60,7 @@ class Reference:
         else:
             where, exact = f"{spec.file} network.onnx", not job.number_format
             # Rounded numbers are what the optimized graph makes of them: it joins the rounding of neighbors.
-            name = (
-                "ONNX Runtime without optimizations" if exact else f"the {job.number_format} file"
-            )
+            name = "ONNX Runtime without optimizations" if exact else f"the {job.number_format} file"
             session = open_session(job.source, where, optimized=not exact)
             with job.advised():
                 outputs = [run_session(session, batch, where) for batch in batches]
@@ -157,26 +155,16 @@ def _compared(
     """
     spec, reference = job.spec, job.reference
     try:
-        return (
-            found,
-            compare(spec, reference.batches, found, reference.outputs, lossless=lossless),
-            "",
-        )
+        return (found, compare(spec, reference.batches, found, reference.outputs, lossless=lossless), "")
     except BuildError as error:
         if error.todo == TRAINING_MODE:
             _refuse_changing(job, runner, reference.batches[0])
         if not lossless or file is None or set(found[0]) != set(reference.outputs[0]):
             raise
         job.say("looking for decisions that rounding turns over")
-        settled, edges = settle_edges(
-            file, reference.batches, found, reference.outputs, spec.model.quality.tolerance
-        )
+        settled, edges = settle_edges(file, reference.batches, found, reference.outputs, spec.model.quality.tolerance)
         try:
-            return (
-                settled,
-                compare(spec, reference.batches, settled, reference.outputs, lossless=True),
-                edges,
-            )
+            return (settled, compare(spec, reference.batches, settled, reference.outputs, lossless=True), edges)
         except BuildError:
             raise error from None
 
@@ -199,9 +187,7 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
     random = np.random.default_rng(0)
     at_once = max(1, _INDICES // len(drop))
     means = [
-        drop[random.integers(0, len(drop), (min(at_once, _RESAMPLES - done), len(drop)))].mean(
-            axis=1
-        )
+        drop[random.integers(0, len(drop), (min(at_once, _RESAMPLES - done), len(drop)))].mean(axis=1)
         for done in range(0, _RESAMPLES, at_once)
     ]
     outside = (1 - _LEVEL) / 2
@@ -211,7 +197,7 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
 
 def _score(
     spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
-) -> _Score:  # fmt: skip
+) -> _Score:
     if hook is None:
         return _default_score(spec, found, wanted, batched)
     function = load_hook(spec, hook, field)
@@ -240,9 +226,7 @@ def _score(
     return _Score(name, float(both[0].mean()), float(both[1].mean()), both)
 
 
-def _default_score(
-    spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
-) -> _Score:
+def _default_score(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool) -> _Score:
     """R2 of the output, or group of its columns, that differs most from the reference."""
     groups = find_groups(wanted, batched)
     scores = item_r2(groups, found, wanted, spec.model.quality.tolerance.absolute)

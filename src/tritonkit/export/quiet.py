@@ -20,11 +20,7 @@ def quiet(level: int = logging.WARNING) -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(max(level, before))
     unread = io.StringIO()
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(unread),
-        contextlib.redirect_stderr(unread),
-    ):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(unread), contextlib.redirect_stderr(unread):
         warnings.simplefilter("ignore")
         try:
             yield

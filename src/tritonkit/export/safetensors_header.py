@@ -30,9 +30,7 @@ def check_header(file: Path) -> None:
     header.pop("__metadata__", None)
     ends = [_end(file, entry) for entry in header.values()]
     if 8 + length + max(ends, default=0) != size:
-        raise _refused(
-            file, f"weights up to byte {8 + length + max(ends, default=0):,} in a file of {size:,}"
-        )
+        raise _refused(file, f"weights up to byte {8 + length + max(ends, default=0):,} in a file of {size:,}")
 
 
 def _header(file: Path, data: bytes) -> dict[str, Any]:
@@ -63,6 +61,8 @@ def _end(file: Path, entry: Any) -> int:
 
 def _refused(file: Path, found: str) -> BuildError:
     return BuildError(
-        str(file), found=found, wanted="weights as safetensors writes them",
+        str(file),
+        found=found,
+        wanted="weights as safetensors writes them",
         todo="copy the file again: a truncated download looks like this",
-    )  # fmt: skip
+    )

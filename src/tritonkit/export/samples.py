@@ -55,9 +55,7 @@ def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
     """What `optimize.training` returns: (batch, targets), targets an array with an entry per item, or None."""
     field, hook = "optimize.training", _hook(spec, "training")
     found = load_hook(spec, hook, field)()
-    pairs = isinstance(found, Sequence) and all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in found
-    )
+    pairs = isinstance(found, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in found)
     if not pairs or not found:
         raise BuildError(
             f"{spec.file} {field}",
@@ -94,9 +92,7 @@ def _from_hook(spec: Spec, signature: Signature, field: str, hook: str) -> list[
     return _checked_batches(spec, signature, given, field, hook)
 
 
-def _checked_batches(
-    spec: Spec, signature: Signature, found: Any, field: str, hook: str
-) -> list[Batch]:
+def _checked_batches(spec: Spec, signature: Signature, found: Any, field: str, hook: str) -> list[Batch]:
     """What a hook returned, checked against the network's inputs and copied in C order."""
     listed = isinstance(found, Sequence)
     if not listed or not found or not all(isinstance(batch, dict) for batch in found):
@@ -149,9 +145,7 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
     where = f"{spec.file} {field}"
     names = [tensor.name for tensor in signature.inputs]
     if set(batch) != set(names):
-        raise BuildError(
-            where, found=f"batch {place} has the names {sorted(map(str, batch))}", wanted=f"{names}"
-        )
+        raise BuildError(where, found=f"batch {place} has the names {sorted(map(str, batch))}", wanted=f"{names}")
     counts: set[int] = set()
     batch = dict(batch)
     for tensor in signature.inputs:
@@ -176,9 +170,7 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
     wide = {tensor.name: "float32" for tensor in signature.inputs if tensor.dtype == "BF16"}
     texts = {tensor.name for tensor in signature.inputs if tensor.dtype == "BYTES"}
     return {
-        name: _as_texts(batch[name])
-        if name in texts
-        else np.array(batch[name], wide.get(name), order="C")
+        name: _as_texts(batch[name]) if name in texts else np.array(batch[name], wide.get(name), order="C")
         for name in names
     }
 
@@ -187,10 +179,7 @@ def _as_texts(array: Any) -> Any:
     """Objects of text, which is what ONNX Runtime takes; bytes are read as UTF-8."""
     import numpy as np
 
-    items = [
-        item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
-        for item in array.flat
-    ]
+    items = [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in array.flat]
     return np.array(items, object).reshape(array.shape)
 
 

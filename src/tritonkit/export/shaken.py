@@ -26,10 +26,7 @@ def facts_of(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     where = file.name
-    return {
-        "work": lambda item: count_work(file, item, where),
-        "shaken": lambda seed: shaken(file, where, seed),
-    }
+    return {"work": lambda item: count_work(file, item, where), "shaken": lambda seed: shaken(file, where, seed)}
 
 
 def shaken(file: Path, where: str, seed: int) -> Callable[[Batch], Batch] | None:

@@ -34,28 +34,20 @@ def warm_sizes(free_axes: Mapping[str, FreeAxis]) -> list[dict[str, int]]:
     """The sizes of free axes at which a network is warmed up: the first of every axis, the second of every axis, ...;
     a short list repeats its last."""
     sizes = {
-        name: axis.warm or (axis.at_least(axis.min), axis.at_most(axis.max))
-        for name, axis in sorted(free_axes.items())
+        name: axis.warm or (axis.at_least(axis.min), axis.at_most(axis.max)) for name, axis in sorted(free_axes.items())
     }
     longest = max((len(values) for values in sizes.values()), default=1)
-    return [
-        {name: values[min(turn, len(values) - 1)] for name, values in sizes.items()}
-        for turn in range(longest)
-    ]
+    return [{name: values[min(turn, len(values) - 1)] for name, values in sizes.items()} for turn in range(longest)]
 
 
-def measure_start(
-    spec: Spec, signature: Signature, samples: Sequence[Batch], runner: Runs
-) -> StartNeeds:
+def measure_start(spec: Spec, signature: Signature, samples: Sequence[Batch], runner: Runs) -> StartNeeds:
     """Measure the needs of a network that was just opened: one item of each warm size, the largest first.
 
     Zeros are what it will be warmed up with; where it refuses them, or none can be made, one of the samples is.
     """
     peak = _Peak()
     try:
-        zeros = [
-            _zeros(signature, sizes) for sizes in reversed(warm_sizes(spec.model.network.free_axes))
-        ]
+        zeros = [_zeros(signature, sizes) for sizes in reversed(warm_sizes(spec.model.network.free_axes))]
         for batch in zeros:
             peak.run(runner, batch)
     except (TritonkitError, MemoryError, _NoZeros) as error:
@@ -110,15 +102,10 @@ def _zeros(signature: Signature, sizes: Mapping[str, int]) -> Batch:
 
     batch: dict[str, Any] = {}
     for tensor in signature.inputs:
-        free = [
-            name for size, name in zip(tensor.shape, tensor.axis_names, strict=True) if size < 0
-        ]
+        free = [name for size, name in zip(tensor.shape, tensor.axis_names, strict=True) if size < 0]
         if tensor.dtype not in NUMPY_DTYPES or not set(free) <= set(sizes):
             raise _NoZeros(tensor.name)
-        shape = [
-            sizes[name] if size < 0 else size
-            for size, name in zip(tensor.shape, tensor.axis_names, strict=True)
-        ]
+        shape = [sizes[name] if size < 0 else size for size, name in zip(tensor.shape, tensor.axis_names, strict=True)]
         if math.prod(shape) > _MOST_ELEMENTS:
             raise _NoZeros(tensor.name)
         lead = [1] if signature.batched else []

@@ -10,17 +10,7 @@ from tritonkit.extras import need
 
 __all__ = ["table_rows"]
 
-_SAME_VALUES = {
-    "Cast",
-    "Identity",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Transpose",
-    "Expand",
-    "Slice",
-}
+_SAME_VALUES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Slice"}
 
 
 def table_rows(model: Any) -> dict[str, int]:
@@ -50,9 +40,7 @@ def table_rows(model: Any) -> dict[str, int]:
     return rows
 
 
-def _told_apart(
-    node: Any, comes_from: Mapping[str, str], constants: Mapping[str, Any]
-) -> Iterator[tuple[str, int]]:
+def _told_apart(node: Any, comes_from: Mapping[str, str], constants: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Graph inputs whose values a node turns into one-hot vectors, with the vectors' length.
 
     Exporters write OneHot, or a comparison with a constant range.

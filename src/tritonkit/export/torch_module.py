@@ -13,14 +13,7 @@ from tritonkit.errors import BuildError
 from tritonkit.export.hooks import hook_errors, load_hook
 from tritonkit.export.samples import Batch
 from tritonkit.export.torch_shared import name_shared_input
-from tritonkit.export.torch_values import (
-    Found,
-    adapted,
-    flatten,
-    keywords_of,
-    wants_other_values,
-    wrapper_text,
-)
+from tritonkit.export.torch_values import Found, adapted, flatten, keywords_of, wants_other_values, wrapper_text
 from tritonkit.export.weights import WeightCache
 from tritonkit.extras import need
 from tritonkit.spec import Spec, resolve_file
@@ -69,9 +62,7 @@ def make_module(spec: Spec, hook: str, field: str) -> Any:
     module = load_hook(spec, hook, field)()
     if not isinstance(module, torch.nn.Module):
         raise BuildError(
-            f"{spec.file} {field}",
-            found=f"{hook} returned {type(module).__name__}",
-            wanted="a torch.nn.Module",
+            f"{spec.file} {field}", found=f"{hook} returned {type(module).__name__}", wanted="a torch.nn.Module"
         )
     _check_order(spec, module, f"{spec.file} {field}")
     return module
@@ -100,7 +91,7 @@ def _check_order(spec: Spec, module: Any, where: str) -> None:
 
 def _trained(
     spec: Spec, module: Any, hook: str | None, name: str, weights: WeightCache, say: Callable[[str], None]
-) -> Any:  # fmt: skip
+) -> Any:
     if hook is None:
         return module
     state = weights.find(name)
@@ -160,9 +151,7 @@ def _running(spec: Spec, module: Any, tensors: Sequence[Any]) -> Iterator[None]:
         if wants_other_values(module, inputs):
             hook = str(network.torch)
             error.wanted = "a module that takes tensors alone, in the order of network.inputs or by their names"
-            error.todo = (
-                f"write a wrapper as below, and name it: torch: {hook.partition(':')[0]}:wrapped"
-            )
+            error.todo = f"write a wrapper as below, and name it: torch: {hook.partition(':')[0]}:wrapped"
             error.details = f"{wrapper_text(module, inputs, hook)}\n\n{error.details}"
         else:
             name_shared_input(error, lambda *given: _call(module, inputs, given), inputs, tensors)
@@ -221,9 +210,7 @@ def load_weights(module: Any, file: Path, where: str) -> None:
     try:
         result = module.load_state_dict(state, strict=False)
     except RuntimeError as error:
-        raise BuildError(
-            where, found="weights of other shapes than the module's", details=str(error)
-        ) from error
+        raise BuildError(where, found="weights of other shapes than the module's", details=str(error)) from error
     # Buffers that the module computes itself are saved by some writers and not by others.
     buffers = {name for name, _ in module.named_buffers()}
     missing = [name for name in result.missing_keys if name not in buffers]
@@ -233,9 +220,7 @@ def load_weights(module: Any, file: Path, where: str) -> None:
             where,
             found=f"{len(missing)} weights are missing and {len(unexpected)} are unknown to the module",
             wanted="the names of module.state_dict()",
-            details="\n".join(
-                [f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]
-            ),
+            details="\n".join([f"missing: {n}" for n in missing[:5]] + [f"unknown: {n}" for n in unexpected[:5]]),
         )
 
 

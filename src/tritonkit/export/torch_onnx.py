@@ -129,9 +129,7 @@ def _hold_to_static_outputs(spec: Spec, program: Any) -> None:
         for position, size in enumerate(output.shape or ()):
             symbols = set(re.findall(r"[A-Za-z_]\w*", str(getattr(size, "value", size)) or ""))
             if unknown := symbols - known - {"None"}:
-                raise _data_dependent(
-                    spec, f"output {output.name} axis {position} ({unknown.pop()})"
-                )
+                raise _data_dependent(spec, f"output {output.name} axis {position} ({unknown.pop()})")
 
 
 def _data_dependent(spec: Spec, what: str) -> BuildError:
@@ -150,9 +148,7 @@ def explain(spec: Spec, error: Exception) -> BuildError:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if "DataDependent" in type(cause).__name__ or "data-dependent" in str(cause):
-        explained = _control_flow(spec, cause) or _data_dependent(
-            spec, "a value inside the network"
-        )
+        explained = _control_flow(spec, cause) or _data_dependent(spec, "a value inside the network")
         explained.details = "\n".join(str(cause).splitlines()[:8])
         return explained
     if unknown := re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", str(cause)):

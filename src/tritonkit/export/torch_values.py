@@ -26,9 +26,7 @@ class Found:
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """The tensors that the spec's names stand for: those of the same names, else all in their order."""
-        return (
-            list(names) if self.has_keys and set(names) <= set(self.tensors) else list(self.tensors)
-        )
+        return list(names) if self.has_keys and set(names) <= set(self.tensors) else list(self.tensors)
 
 
 def flatten(value: Any) -> Found:
@@ -52,9 +50,7 @@ def flatten(value: Any) -> Found:
     return Found(tensors, tuple(left_out), has_keys)
 
 
-def _leaves(
-    value: Any, path: tuple[str, ...], tensor: type
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(value: Any, path: tuple[str, ...], tensor: type) -> Iterator[tuple[tuple[str, ...], Any]]:
     if path and path[-1] in _CACHES and not isinstance(value, tensor):
         yield path, value
         return
@@ -81,9 +77,7 @@ def _parts(value: Any) -> tuple[tuple[Any, Any], ...]:
     if isinstance(value, tuple | list):
         return tuple(enumerate(value))
     if _is_dataclass(value):
-        return tuple(
-            (field.name, getattr(value, field.name)) for field in dataclasses.fields(value)
-        )
+        return tuple((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
     return ()
 
 
@@ -102,11 +96,7 @@ def keywords_of(module: Any, names: Sequence[str]) -> bool:
     order = [places[name] for name in names]
     required = [p.name for p in parameters if not _is_optional(p) and p.name not in names]
     by_name_alone = any(parameters[place].kind is inspect.Parameter.KEYWORD_ONLY for place in order)
-    return (
-        not required
-        and order == sorted(order)
-        and (by_name_alone or order != list(range(len(order))))
-    )
+    return not required and order == sorted(order) and (by_name_alone or order != list(range(len(order))))
 
 
 def _parameters(module: Any) -> list[inspect.Parameter]:
@@ -154,9 +144,7 @@ def _caller(module: Any, inputs: Sequence[str]) -> Callable[..., Any]:
     return lambda *values: module(**dict(zip(inputs, values, strict=True)))
 
 
-def _wrapped(
-    torch: Any, module: Any, call: Callable[..., Any], inputs: Sequence[str], outputs: list[str]
-) -> Any:
+def _wrapped(torch: Any, module: Any, call: Callable[..., Any], inputs: Sequence[str], outputs: list[str]) -> Any:
     class Plain(torch.nn.Module):  # type: ignore[misc]  # torch comes in through `need`
         """Takes tensors by position and gives a tuple of tensors."""
 
@@ -184,9 +172,7 @@ def wrapper_text(module: Any, inputs: Sequence[str], hook: str) -> str:
     taken = ", ".join(_described(each) for each in _parameters(module))
     parameters = [each for each in _parameters(module) if not _is_optional(each)]
     names = [*inputs, *["..."] * (len(parameters) - len(inputs))]
-    given = [_written(name, each) for name, each in zip(names, parameters, strict=False)] or list(
-        inputs
-    )
+    given = [_written(name, each) for name, each in zip(names, parameters, strict=False)] or list(inputs)
     return f"""# forward({taken}) takes other values than the tensors {", ".join(inputs)}. In {file}.py:
 class Wrapped(torch.nn.Module):
     def __init__(self):
@@ -225,9 +211,7 @@ def wants_other_values(module: Any, inputs: Sequence[str]) -> bool:
     for place, each in enumerate(parameters):
         given = each.name in inputs or (place < len(inputs) and not set(inputs) <= named)
         text = str(each.annotation).lower()
-        if given and any(
-            word in text for word in ("list[", "dict[", "tuple[", "sequence[", "mapping[")
-        ):
+        if given and any(word in text for word in ("list[", "dict[", "tuple[", "sequence[", "mapping[")):
             return True
         if not given and not _is_optional(each):
             return True

@@ -26,9 +26,8 @@ class WeightCache:
     """
 
     def __init__(
-        self, folder: Path, spec: Spec, *, fresh: bool = False,
-        warn: Callable[[str], None] = lambda text: None,
-    ) -> None:  # fmt: skip
+        self, folder: Path, spec: Spec, *, fresh: bool = False, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
         self.folder = folder
         self._spec = spec
         self.fresh = fresh

@@ -16,13 +16,7 @@ from tritonkit.measure.recorder import Recorder
 from tritonkit.measure.report import Report, Series
 from tritonkit.measure.shapes import SHAPES, users_at
 from tritonkit.measure.thresholds import Limits, Thresholds, judge, limits_for, read_thresholds
-from tritonkit.measure.workload import (
-    Request,
-    Workload,
-    expect_embedding,
-    expect_label,
-    expect_like,
-)
+from tritonkit.measure.workload import Request, Workload, expect_embedding, expect_label, expect_like
 
 __all__ = [
     "SHAPES",

@@ -24,15 +24,11 @@ def split_given(texts: Sequence[str]) -> dict[str, Any]:
     pairs = [_split(text) for text in texts]
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise UsageError(
-            "--input", found="one name is given twice", wanted="each input once", todo="drop one"
-        )
+        raise UsageError("--input", found="one name is given twice", wanted="each input once", todo="drop one")
     return given
 
 
-def read_given(
-    given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None
-) -> dict[str, Any]:
+def read_given(given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
     """The values for a model: BYTES are taken as they stand, numbers as JSON, arrays in the model's type.
 
     Args:
@@ -43,18 +39,13 @@ def read_given(
     Raises:
         UsageError: a value that does not go with the input's datatype.
     """
-    return {
-        name: _value(name, value, signature, [] if notes is None else notes)
-        for name, value in given.items()
-    }
+    return {name: _value(name, value, signature, [] if notes is None else notes) for name, value in given.items()}
 
 
 def _split(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(
-            f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png"
-        )
+        raise UsageError(f"--input {text}", found="no name", wanted="NAME=VALUE, such as image=@seven.png")
     return name, _read_file(name, Path(value[1:])) if value.startswith("@") else value
 
 

@@ -90,9 +90,7 @@ def run_load(plan: LoadPlan) -> Outcome:
     """
     file = own_or_shipped(plan.root, "loadtest/locustfile.py")
     if importlib.util.find_spec("locust") is None:
-        raise UsageError(
-            "Locust", found="it is not installed", todo='pip install "tritonkit[loadtest]"'
-        )
+        raise UsageError("Locust", found="it is not installed", todo='pip install "tritonkit[loadtest]"')
     with _folder(plan) as folder:
         report = folder / _REPORT
         report.unlink(missing_ok=True)
@@ -116,28 +114,43 @@ def _folder(plan: LoadPlan) -> Iterator[Path]:
     try:
         plan.report.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            str(plan.report), found=f"it cannot be made: {error.strerror}", wanted="a folder"
-        ) from None
+        raise UsageError(str(plan.report), found=f"it cannot be made: {error.strerror}", wanted="a folder") from None
     yield plan.report
 
 
 def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
     thresholds = plan.thresholds or own_or_shipped(plan.root, THRESHOLDS)
     command = [
-        sys.executable, "-m", "locust", "-f", str(file),
-        "--headless", "--only-summary", "--loglevel", "WARNING",
-        "--host", plan.address,
-        "--users", str(plan.users),
-        "--spawn-rate", str(plan.users),
-        "--run-time", f"{plan.duration_s}s",
-        "--stop-timeout", "5",
-        "--models", ",".join(plan.models),
-        "--shape", plan.shape,
-        "--think-time", f"{plan.think_time_us}us",
-        "--thresholds", str(thresholds),
-        "--report-json", str(folder / _REPORT),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "locust",
+        "-f",
+        str(file),
+        "--headless",
+        "--only-summary",
+        "--loglevel",
+        "WARNING",
+        "--host",
+        plan.address,
+        "--users",
+        str(plan.users),
+        "--spawn-rate",
+        str(plan.users),
+        "--run-time",
+        f"{plan.duration_s}s",
+        "--stop-timeout",
+        "5",
+        "--models",
+        ",".join(plan.models),
+        "--shape",
+        plan.shape,
+        "--think-time",
+        f"{plan.think_time_us}us",
+        "--thresholds",
+        str(thresholds),
+        "--report-json",
+        str(folder / _REPORT),
+    ]
     command += [f"--input={text}" for text in plan.given]
     if plan.sequence_calls != SEQUENCE_CALLS:  # a locustfile of the project's own may not know it
         command += ["--sequence-calls", str(plan.sequence_calls)]

@@ -62,9 +62,7 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
         UsageError: nothing real is known for an input.
     """
     wanted = client.model(spec.name).signature.inputs
-    given: dict[str, Any] = {
-        name: read_example(spec, name) for name in spec.model.example if name in wanted
-    }
+    given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in wanted}
     needed = [name for name, tensor in wanted.items() if not tensor.optional]
     if any(name not in given for name in needed):
         given = _sample(spec, root) | given
@@ -78,9 +76,7 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
     return {name: given[name] for name in wanted if name in given}
 
 
-def profile_network(
-    spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]
-) -> NetworkProfile:
+def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]) -> NetworkProfile:
     """Run the network's served version here, on what the steps before it make of a request.
 
     Args:

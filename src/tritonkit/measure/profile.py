@@ -111,9 +111,7 @@ def steps_of(client: Client, model: str) -> tuple[EnsembleStep, ...]:
     return tuple(EnsembleStep(s.model_name, dict(s.input_map), dict(s.output_map)) for s in steps)
 
 
-def spans_of(
-    model: str, spent: Mapping[str, ModelStatistics], mean_ms: float, wait_ms: float
-) -> tuple[Span, ...]:
+def spans_of(model: str, spent: Mapping[str, ModelStatistics], mean_ms: float, wait_ms: float) -> tuple[Span, ...]:
     """The mean request taken apart: `mean_ms` in the client, of which it waited `wait_ms`.
 
     The last span is negative where the server's parts overlap: Triton counts a model's way out until
@@ -133,9 +131,7 @@ def spans_of(
     inside = [
         Span(name, what, getattr(each, key) / count * 1e3, "server")
         for name, each in parts.items()
-        for key, what in zip(
-            _SECONDS, ("queue", "transfer in", "compute", "transfer out"), strict=True
-        )
+        for key, what in zip(_SECONDS, ("queue", "transfer in", "compute", "transfer out"), strict=True)
     ]
     left = server_ms - sum(span.ms for span in inside)
     alone = parts.keys() == {model}
@@ -190,17 +186,13 @@ def _combined(like: ModelStatistics, value: Any) -> ModelStatistics:
     return type(like)(name=like.name, version=like.version, **numbers)
 
 
-def _notes(
-    model: str, spent: Mapping[str, ModelStatistics], requests: int, concurrency: int
-) -> list[str]:
+def _notes(model: str, spent: Mapping[str, ModelStatistics], requests: int, concurrency: int) -> list[str]:
     notes = []
     if concurrency > 1:
         notes.append("the wire's time includes what this process's callers wait for each other")
     count = spent[model].success_count
     if count > requests:
-        notes.append(
-            f"others sent {count - requests} requests meanwhile: the server's times are means over all"
-        )
+        notes.append(f"others sent {count - requests} requests meanwhile: the server's times are means over all")
     if count and not any(each.execution_count for each in _parts(model, spent).values()):
         notes.append("nothing ran: the answers came from the server's response cache")
     return notes

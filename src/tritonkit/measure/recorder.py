@@ -33,9 +33,7 @@ class Recorder:
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str], _Counted] = {}
 
-    def add(
-        self, protocol: str, model: str, ms: float, size_bytes: int = 0, failure: str = ""
-    ) -> None:
+    def add(self, protocol: str, model: str, ms: float, size_bytes: int = 0, failure: str = "") -> None:
         """Count one request: its time and the bytes of its answer, or the words of its failure."""
         counted = self._counted.setdefault((protocol, model), _Counted())
         if failure:

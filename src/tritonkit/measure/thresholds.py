@@ -75,8 +75,7 @@ class Thresholds(Strict):
         for model, limits in self.models.items():
             if limits.tier is not None and limits.tier not in self.tiers:
                 raise ValueError(
-                    f"models.{model} names the tier {limits.tier!r}; "
-                    f"wanted {nearest(limits.tier, list(self.tiers))}"
+                    f"models.{model} names the tier {limits.tier!r}; wanted {nearest(limits.tier, list(self.tiers))}"
                 )
         return self
 
@@ -112,9 +111,7 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
     return thresholds
 
 
-def limits_for(
-    thresholds: Thresholds, model: str, tier: str | None = None, *, language: bool = False
-) -> Limits:
+def limits_for(thresholds: Thresholds, model: str, tier: str | None = None, *, language: bool = False) -> Limits:
     """The limits of a model: of the tier if one is named here, else those the file gives.
 
     A model the file does not name must answer without errors, in whatever time.
@@ -128,9 +125,10 @@ def limits_for(
     limits = _limits(thresholds, model, tier)
     if not language and (limits.slo.ttft or limits.slo.itl):
         raise UsageError(
-            f"the thresholds of model {model}", found="limits of its tokens, ttft or itl",
+            f"the thresholds of model {model}",
+            found="limits of its tokens, ttft or itl",
             wanted="p50_ms, p95_ms, p99_ms, error_rate and min_rate, as it is no language model",
-        )  # fmt: skip
+        )
     return limits
 
 
@@ -157,16 +155,11 @@ def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
     """
     missed: list[str] = []
     for model, wanted in limits.items():
-        series = next(
-            (s for p in ("grpc", "http") for s in report.series if (s.protocol, s.model) == (p, model)),
-            None,
-        )  # fmt: skip
+        series = next((s for p in ("grpc", "http") for s in report.series if (s.protocol, s.model) == (p, model)), None)
         if series is None:
             missed.append(f"{model}: no request was answered")
         else:
-            missed += [
-                f"{model} over {series.protocol}: {text}" for text in _missed(series, wanted)
-            ]
+            missed += [f"{model} over {series.protocol}: {text}" for text in _missed(series, wanted)]
     return missed
 
 

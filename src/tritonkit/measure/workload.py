@@ -96,9 +96,7 @@ def expect_like(first: Outputs) -> Check:
 
 def expect_each(first: Sequence[Outputs]) -> Check:
     """Check that a reply's outputs occur in the first stream, with their type and rank, and without NaN or infinity."""
-    kinds = {
-        name: (array.dtype, array.ndim) for outputs in first for name, array in outputs.items()
-    }
+    kinds = {name: (array.dtype, array.ndim) for outputs in first for name, array in outputs.items()}
 
     def check(outputs: Outputs) -> str:
         for name, array in outputs.items():

@@ -13,14 +13,7 @@ from tritonkit.export.artifact import Signature, TensorInfo
 from tritonkit.export.samples import batches
 from tritonkit.measure.asking import STREAM, ask, kind_of
 from tritonkit.measure.given import read_given, split_given
-from tritonkit.measure.workload import (
-    Request,
-    Workload,
-    expect_each,
-    expect_embedding,
-    expect_label,
-    expect_like,
-)
+from tritonkit.measure.workload import Request, Workload, expect_each, expect_embedding, expect_label, expect_like
 from tritonkit.spec import load, read_example
 from tritonkit.wire.tensors import FIXED
 
@@ -81,11 +74,7 @@ def digits(root: Path, client: Client) -> Workload:
     model = client.model("digits")
     size = max(1, model.signature.max_batch_size)
     parts = [images[start : start + size] for start in range(0, len(images), size)]
-    labels = [
-        best.decode()
-        for part in parts
-        for best in model.predict(image=[png for png, _ in part])["label"][:, 0]
-    ]
+    labels = [best.decode() for part in parts for best in model.predict(image=[png for png, _ in part])["label"][:, 0]]
     right = [pair for pair, label in zip(images, labels, strict=True) if pair[1] == label]
     if len(right) < _RIGHT * len(images):
         raise InferenceError(
@@ -117,16 +106,12 @@ def sentences(_root: Path, client: Client) -> Workload:
             todo="look at what is served before loading it",
         )
     requests = [
-        Request({"text": text}, expect_embedding(embedding))
-        for text, embedding in zip(texts, known, strict=True)
+        Request({"text": text}, expect_embedding(embedding)) for text, embedding in zip(texts, known, strict=True)
     ]
     return Workload("sentences", tuple(requests))
 
 
-SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {
-    "digits": digits,
-    "sentences": sentences,
-}
+SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {"digits": digits, "sentences": sentences}
 """What makes the workload of each model that ships."""
 
 
@@ -215,9 +200,7 @@ def _numbers(random: np.random.Generator, tensor: TensorSpec, size: int) -> NDAr
     dtype = FIXED.get(tensor.datatype, FIXED["FP32"])
     if dtype.kind == "f":
         return random.random(shape).astype(dtype)
-    return np.ones(
-        shape, dtype
-    )  # an index, a length, a mask: what is left out counts for most of them
+    return np.ones(shape, dtype)  # an index, a length, a mask: what is left out counts for most of them
 
 
 def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
@@ -228,11 +211,7 @@ def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
     own: dict[str, Any] = runpy.run_path(str(file))
     found = own.get("WORKLOADS")
     if not isinstance(found, dict):
-        raise UsageError(
-            str(file),
-            found="it has no WORKLOADS",
-            wanted="WORKLOADS = {model: function(root, client)}",
-        )
+        raise UsageError(str(file), found="it has no WORKLOADS", wanted="WORKLOADS = {model: function(root, client)}")
     return found
 
 

@@ -45,14 +45,7 @@ class Answer:
     """
 
     def __init__(
-        self,
-        model: str,
-        *,
-        chat: bool,
-        choices: int,
-        per_prompt: int = 1,
-        logprobs: bool = False,
-        keep: bool = True,
+        self, model: str, *, chat: bool, choices: int, per_prompt: int = 1, logprobs: bool = False, keep: bool = True
     ) -> None:
         self._chat = chat
         self._per_prompt = per_prompt
@@ -80,9 +73,7 @@ class Answer:
         """Tokens of the prompts, each counted once, and of all answers."""
         given = sum(each.prompt_tokens for each in self._choices[:: self._per_prompt])
         made = sum(self._counts)
-        return {
-            "prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made,
-        }  # fmt: skip
+        return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
 
     def whole(self) -> dict[str, Any]:
         """The answer in one."""
@@ -93,9 +84,7 @@ class Answer:
     def _whole(self, number: int, choice: Choice) -> dict[str, Any]:
         text = "".join(choice.texts)
         said: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}}
-            if self._chat
-            else {"text": text}
+            {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
         )
         return said | self._rest(number, choice.tokens, choice.logprobs, choice.finish_reason)
 
@@ -127,10 +116,7 @@ class Answer:
         """Tokens by their numbers: a token need not be text by itself."""
         names = [f"token_id:{token}" for token in tokens]
         if not self._chat:
-            return {
-                "tokens": names, "token_logprobs": list(logprobs),
-                "top_logprobs": None, "text_offset": None,
-            }  # fmt: skip
+            return {"tokens": names, "token_logprobs": list(logprobs), "top_logprobs": None, "text_offset": None}
         content: list[dict[str, Any]] = [
             {"token": name, "logprob": value, "bytes": None, "top_logprobs": []}
             for name, value in zip(names, logprobs, strict=False)

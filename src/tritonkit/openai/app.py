@@ -38,9 +38,7 @@ __all__ = ["make_app"]
 _log = logging.getLogger("tritonkit.openai")
 
 
-def make_app(
-    settings: Settings, callers: Callers, ready: Callable[[], object] = lambda: None
-) -> Starlette:
+def make_app(settings: Settings, callers: Callers, ready: Callable[[], object] = lambda: None) -> Starlette:
     """The application.
 
     Args:
@@ -65,11 +63,7 @@ def make_app(
             Route("/health", server.health),
         ],
         middleware=[Middleware(functools.partial(gate, settings=settings))],
-        exception_handlers={
-            HTTPException: _no_path,
-            Problem: _refused,
-            Exception: _broken,
-        },
+        exception_handlers={HTTPException: _no_path, Problem: _refused, Exception: _broken},
         lifespan=lifespan,
     )
 
@@ -132,20 +126,13 @@ class _Server:
         return problem
 
     def _shown(self, name: str) -> dict[str, Any]:
-        return {
-            "id": name, "object": "model", "created": self._started, "owned_by": "tritonkit",
-        }  # fmt: skip
+        return {"id": name, "object": "model", "created": self._started, "owned_by": "tritonkit"}
 
     async def _body(self, request: Request) -> bytes:
         return await body_of(request, self._settings.max_body_bytes)
 
     async def _answer(
-        self,
-        catalog: Catalog,
-        body: ChatBody | CompletionBody,
-        task: str,
-        request: Request,
-        send: Send,
+        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, request: Request, send: Send
     ) -> None:
         """An answer of a language model, in one or as events."""
         if body.stream:
@@ -164,15 +151,11 @@ class _Server:
         model, signature = await catalog.find(body.model, task)
         dialect = dialect_of(signature) or OWN
         chat = None if dialect.messages else settings.chats.of(body.model)
-        made = functools.partial(
-            choices, body, signature, dialect=dialect, chat=chat, max_tokens=settings.max_tokens
-        )
+        made = functools.partial(choices, body, signature, dialect=dialect, chat=chat, max_tokens=settings.max_tokens)
         # A template may take a second or two: other requests go on meanwhile.
         return model, dialect, made() if chat is None else await asyncio.to_thread(made)
 
-    async def _whole(
-        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str
-    ) -> dict[str, Any]:
+    async def _whole(self, catalog: Catalog, body: ChatBody | CompletionBody, task: str) -> dict[str, Any]:
         model, dialect, inputs = await self._asked(catalog, body, task)
         answer = _answer_to(body, len(inputs))
 
@@ -182,9 +165,7 @@ class _Server:
         await generate(model, inputs, self._settings.timeout_s, take, dialect)
         return answer.whole()
 
-    async def _streamed(
-        self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, events: Events
-    ) -> None:
+    async def _streamed(self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, events: Events) -> None:
         """Events until the end, or until an error, which is then the last one."""
         model, dialect, inputs = await self._asked(catalog, body, task)
         answer = _answer_to(body, len(inputs))

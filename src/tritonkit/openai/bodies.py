@@ -25,9 +25,14 @@ _LEAST_TOP_P = 1e-6
 """In place of 0, which OpenAI takes and engines refuse: the most likely token alone."""
 
 _IGNORED = (
-    "metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier",
-    "store", "user",
-)  # fmt: skip
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+)
 """They change no answer: taken with any value."""
 
 _NOTHING: tuple[Any, ...] = ([], {})
@@ -116,11 +121,7 @@ def _inputs(value: Any) -> Any:
 
 
 def _are_tokens(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(type(each) is int and 0 <= each < 2**31 for each in value)
-    )
+    return isinstance(value, list) and bool(value) and all(type(each) is int and 0 <= each < 2**31 for each in value)
 
 
 class _StreamOptions(_Strict):
@@ -164,9 +165,17 @@ class Sampled(_Strict):
 
 
 _SETTINGS = (
-    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "repetition_penalty",
-    "presence_penalty", "frequency_penalty", "stop", "ignore_eos",
-)  # fmt: skip
+    "max_tokens",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "ignore_eos",
+)
 
 
 class ChatBody(Sampled):
@@ -187,9 +196,7 @@ class ChatBody(Sampled):
 class CompletionBody(Sampled):
     """Of `/v1/completions`."""
 
-    prompt: Annotated[
-        list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_PROMPTS)
-    ]
+    prompt: Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_PROMPTS)]
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
 
@@ -250,11 +257,7 @@ def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:
     if isinstance(body, CompletionBody):
         _check_completion(body)
     if isinstance(body, ChatBody) and body.max_tokens and body.max_completion_tokens:
-        raise invalid(
-            "max_tokens: give max_completion_tokens instead of it, not both",
-            "max_tokens",
-            "invalid_value",
-        )
+        raise invalid("max_tokens: give max_completion_tokens instead of it, not both", "max_tokens", "invalid_value")
 
 
 def _check_completion(body: CompletionBody) -> None:
@@ -262,9 +265,7 @@ def _check_completion(body: CompletionBody) -> None:
         raise invalid(f"n: prompts times n is more than {MOST_CHOICES}", "n", "invalid_value")
     if body.best_of not in (None, body.n):
         raise invalid(
-            "best_of: this server gives all answers that it makes: n of them",
-            "best_of",
-            "unsupported_parameter",
+            "best_of: this server gives all answers that it makes: n of them", "best_of", "unsupported_parameter"
         )
     if body.logprobs:
         raise invalid(

@@ -96,9 +96,7 @@ class KeyedCallers:
         return sum(each.good for each in self._kept.values())
 
     def _client(self, key: str) -> AsyncClient:
-        return AsyncClient(
-            self._settings.address, **self._options | {"bearer": Secret(key, where="a caller's key")}
-        )  # fmt: skip
+        return AsyncClient(self._settings.address, **self._options | {"bearer": Secret(key, where="a caller's key")})
 
     @contextlib.asynccontextmanager
     async def catalog(self, authorization: bytes) -> AsyncIterator[Catalog]:
@@ -202,10 +200,11 @@ class KeyedCallers:
             return
         if not asks:
             raise UsageError(
-                f"--address {self._settings.address}", found="it answers without a key",
+                f"--address {self._settings.address}",
+                found="it answers without a key",
                 wanted="a gateway that asks each caller for a key (docs/gateway.md), with --forward-keys",
                 todo="give the gateway's address; before a Triton leave --forward-keys out and give --key-file FILE",
-            )  # fmt: skip
+            )
 
     async def aclose(self) -> None:
         """Free all connections."""

@@ -28,10 +28,7 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
     inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
     dialect = dialect_of(signature)
     if dialect is not None:
-        found = {
-            "chat": dialect.messages or (dialect.text if templated else ""),
-            "completion": dialect.text,
-        }
+        found = {"chat": dialect.messages or (dialect.text if templated else ""), "completion": dialect.text}
         return frozenset(task for task, name in found.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
     vector = signature.outputs.get("embedding")
@@ -42,9 +39,7 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
     if tokens is not None and tokens.datatype in ("INT32", "INT64"):
         known |= {"tokens"}
     # Each call gives one of them: the other is optional, or not there.
-    return (
-        frozenset({"embedding"}) if known and needed <= known and len(needed) < 2 else frozenset()
-    )
+    return frozenset({"embedding"}) if known and needed <= known and len(needed) < 2 else frozenset()
 
 
 class Catalog:
@@ -83,18 +78,12 @@ class Catalog:
         found = tasks_of(signature, templated=self._chats.of(name) is not None)
         if task not in found:
             lacks = " (this server has no chat template for it)" if "completion" in found else ""
-            raise invalid(
-                f"model: {name!r} is no model for this: {task}{lacks}",
-                "model",
-                "model_not_supported",
-            )
+            raise invalid(f"model: {name!r} is no model for this: {task}{lacks}", "model", "model_not_supported")
         self._met[name] = None
         return model, signature
 
     async def _model(self, name: str) -> AsyncModel:
-        missing = Problem(
-            404, f"the model {name!r} does not exist", param="model", code="model_not_found"
-        )
+        missing = Problem(404, f"the model {name!r} does not exist", param="model", code="model_not_found")
         if self._names and name not in self._names:
             raise missing
         try:

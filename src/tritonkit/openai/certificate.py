@@ -67,13 +67,16 @@ def _made(certificate: Path, key: Path) -> ssl.SSLContext:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UsageError(
-                str(key), found=f"it is not the key of {certificate}", wanted="its key",
+                str(key),
+                found=f"it is not the key of {certificate}",
+                wanted="its key",
                 todo="put back the pair that was made together",
-            ) from None  # fmt: skip
+            ) from None
         raise UsageError(
-            f"{certificate}, {key}", found=f"no certificate with its key: {error.reason or error.strerror}",
+            f"{certificate}, {key}",
+            found=f"no certificate with its key: {error.reason or error.strerror}",
             wanted="PEM, without a password",
-        ) from None  # fmt: skip
+        ) from None
     return context
 
 
@@ -93,6 +96,8 @@ def _check_private(key: Path) -> None:
     mounted = state.st_uid == 0 != os.getuid()
     if state.st_mode & (0o037 if mounted else 0o077):
         raise UsageError(
-            str(key), found="others than its owner can read it", wanted="a private key",
+            str(key),
+            found="others than its owner can read it",
+            wanted="a private key",
             todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",
-        )  # fmt: skip
+        )

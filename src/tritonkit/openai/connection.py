@@ -76,9 +76,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
 
     async def _secure(self, transport: Any, context: ssl.SSLContext) -> None:
         try:
-            secure = await self.loop.start_tls(
-                transport, self, context, server_side=True, ssl_handshake_timeout=HEAD_S
-            )
+            secure = await self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=HEAD_S)
         except OSError:  # it did not speak TLS, did not like ours, or was too slow
             return
         finally:
@@ -93,9 +91,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
     def _begin(self, transport: Any) -> None:
         super().connection_made(transport)
         # The kernel ends it, also where uvicorn has written and closed: tcp(7).
-        transport.get_extra_info("socket").setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1000)
-        )
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1000))
         if len(self.connections) > self.most:
             transport.close()
         else:

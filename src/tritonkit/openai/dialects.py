@@ -87,23 +87,15 @@ def _own(choice: int) -> Read:
 def _to_vllm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
     """`sampling_parameters` has vLLM's SamplingParams as JSON, whose names are these."""
     asked = {name: value for name, value in given.items() if name not in ("text", "logprobs")}
-    parameters = {
-        name: value if name == "stop" else value[0] for name, value in asked.items()
-    }  # fmt: skip
+    parameters = {name: value if name == "stop" else value[0] for name, value in asked.items()}
     if parameters.get("top_k") == 0:
         parameters["top_k"] = -1  # 0 is an error of older ones
     _check_least(parameters)
     if given.get("logprobs"):
         parameters["logprobs"] = 0  # of the token itself, and no other
     wanted = ["finish_reason", "num_input_tokens", "num_output_tokens"]
-    returned = [
-        f"return_{name}" for name in (*wanted, *(["logprobs"] if "logprobs" in given else []))
-    ]
-    flags = [
-        "stream",
-        "exclude_input_in_output",
-        *(name for name in returned if name in signature.inputs),
-    ]
+    returned = [f"return_{name}" for name in (*wanted, *(["logprobs"] if "logprobs" in given else []))]
+    flags = ["stream", "exclude_input_in_output", *(name for name in returned if name in signature.inputs)]
     inputs = {"text_input": given["text"], "sampling_parameters": [json.dumps(parameters)]}
     return inputs | {name: [True] for name in flags}
 
@@ -155,10 +147,8 @@ def _reason(reply: Reply) -> str | None:
 
 _TO_TENSORRT_LLM = {
     name: f"sampling_param_{name}"
-    for name in (
-        "max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop"
-    )
-}  # fmt: skip
+    for name in ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop")
+}
 
 
 def _to_tensorrt_llm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
@@ -195,15 +185,19 @@ def _tensorrt_llm(choice: int) -> Read:
 
 OWN = Dialect(
     frozenset(), frozenset({"text", "tokens", "finish_reason", "prompt_tokens"}), None, _own, "text", "messages"
-)  # fmt: skip
+)
 _VLLM = Dialect(
-    frozenset(
-        {"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_finish_reason"}
-    ),
-    frozenset({"text_output", "finish_reason"}), _to_vllm, _vllm, "text_input",
-)  # fmt: skip
+    frozenset({"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_finish_reason"}),
+    frozenset({"text_output", "finish_reason"}),
+    _to_vllm,
+    _vllm,
+    "text_input",
+)
 _TENSORRT_LLM = Dialect(
     frozenset({"text_input", "streaming", "sampling_param_max_tokens", "return_finish_reason"}),
-    frozenset({"text_output", "finish_reason"}), _to_tensorrt_llm, _tensorrt_llm, "text_input",
-)  # fmt: skip
+    frozenset({"text_output", "finish_reason"}),
+    _to_tensorrt_llm,
+    _tensorrt_llm,
+    "text_input",
+)
 _DIALECTS = (OWN, _VLLM, _TENSORRT_LLM)

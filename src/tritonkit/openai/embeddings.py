@@ -23,9 +23,7 @@ _AT_ONCE = 16
 """Calls of one request under way at a time."""
 
 
-async def embed(
-    model: AsyncModel, signature: ModelSignature, body: EmbeddingBody, timeout_s: float
-) -> dict[str, Any]:
+async def embed(model: AsyncModel, signature: ModelSignature, body: EmbeddingBody, timeout_s: float) -> dict[str, Any]:
     """The answer to a request, one vector for each text, or list of tokens, in the order given.
 
     Raises:
@@ -43,18 +41,14 @@ async def embed(
             async for reply in replies:
                 if body.dimensions not in (None, reply["embedding"].size):  # of an open size
                     raise invalid(
-                        f"dimensions: this vector has {reply['embedding'].size}",
-                        "dimensions",
-                        "unsupported_parameter",
+                        f"dimensions: this vector has {reply['embedding'].size}", "dimensions", "unsupported_parameter"
                     )
                 vector = encoded(reply["embedding"].ravel(), body.encoding_format)
                 made.append({"object": "embedding", "index": len(made), "embedding": vector})
                 if "prompt_tokens" in reply.outputs:
                     tokens += int(reply["prompt_tokens"].sum())
     except TimeoutError:
-        raise Problem(
-            504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded"
-        ) from None
+        raise Problem(504, "no answer within the time allowed", kind="timeout", code="deadline_exceeded") from None
     if given_tokens and not tokens:
         tokens = sum(map(len, body.input))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -65,9 +59,7 @@ def _check_model(signature: ModelSignature, body: EmbeddingBody, given_tokens: b
     name = "tokens" if given_tokens else "text"
     if name not in signature.inputs:
         other = "texts, not tokens" if given_tokens else "tokens, not texts"
-        raise invalid(
-            f"input: the model {body.model!r} takes {other}", "input", "unsupported_parameter"
-        )
+        raise invalid(f"input: the model {body.model!r} takes {other}", "input", "unsupported_parameter")
     size = signature.outputs["embedding"].dims[-1:]
     if body.dimensions is not None and size not in ((body.dimensions,), (-1,)):
         raise invalid(

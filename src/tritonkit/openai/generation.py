@@ -68,8 +68,7 @@ def _prompts(body: ChatBody | CompletionBody, chat: Chat | None) -> list[dict[st
         return [{"text": [prompt]} for prompt in body.prompt]
     # Templates know the older name.
     messages = [
-        {"role": "system" if each.role == "developer" else each.role, "content": each.content}
-        for each in body.messages
+        {"role": "system" if each.role == "developer" else each.role, "content": each.content} for each in body.messages
     ]
     if chat is not None:
         return [{"text": [chat.prompt(messages)]}]
@@ -103,10 +102,7 @@ async def generate(
                 group.create_task(_generate(model, dialect.reader(number), each, timeout_s, sink))
     except TimeoutError:
         raise Problem(
-            504,
-            "no end of the answer within the time allowed",
-            kind="timeout",
-            code="deadline_exceeded",
+            504, "no end of the answer within the time allowed", kind="timeout", code="deadline_exceeded"
         ) from None
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
@@ -120,11 +116,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _generate(
-    model: AsyncModel,
-    read: Read,
-    inputs: Mapping[str, Any],
-    timeout_s: float,
-    sink: Callable[[Piece], Awaitable[None]],
+    model: AsyncModel, read: Read, inputs: Mapping[str, Any], timeout_s: float, sink: Callable[[Piece], Awaitable[None]]
 ) -> None:
     ended = False
     async with model.stream(inputs=inputs, timeout_s=timeout_s) as replies:

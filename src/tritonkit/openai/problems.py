@@ -38,13 +38,7 @@ class Problem(Exception):
     """
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        kind: str = "",
-        param: str | None = None,
-        code: str | None = None,
+        self, status: int, message: str, *, kind: str = "", param: str | None = None, code: str | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -55,9 +49,7 @@ class Problem(Exception):
 
     def body(self) -> dict[str, Any]:
         """OpenAI's error object."""
-        facts = {
-            "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
-        }  # fmt: skip
+        facts = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return {"error": facts}
 
 
@@ -113,7 +105,7 @@ _OWN_KEY = {
     "RESOURCE_EXHAUSTED": Problem(
         429, "too many requests of this key, or no room for them", kind="rate_limit_error", code="rate_limit_exceeded"
     ),
-}  # fmt: skip
+}
 """By gRPC's status, what a gateway says of a caller whose own key was handed on."""
 
 

@@ -33,17 +33,11 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
     uvicorn = need_package("uvicorn", _REQUIREMENT)
     from tritonkit.openai.app import make_app
     from tritonkit.openai.callers import MOST_CLIENTS, callers_of
-    from tritonkit.openai.connection import (
-        BACKLOG,
-        MOST_HANDSHAKES,
-        BoundedProtocol,
-        allow_connections,
-    )
+    from tritonkit.openai.connection import BACKLOG, MOST_HANDSHAKES, BoundedProtocol, allow_connections
 
     BoundedProtocol.certificate = settings.certificate
     BoundedProtocol.most = allow_connections(
-        (MOST_CLIENTS if settings.forward_keys else 0)
-        + (MOST_HANDSHAKES if settings.certificate else 0)
+        (MOST_CLIENTS if settings.forward_keys else 0) + (MOST_HANDSHAKES if settings.certificate else 0)
     )
 
     async def serve() -> None:
@@ -80,5 +74,6 @@ def _bound(settings: Settings, backlog: int) -> socket.socket:
         raise ServerStartError(
             f"http://{shown_host(settings.host)}:{settings.port}",
             found=f"it cannot listen there: {error.strerror or error}",
-            wanted="an address of this machine that is free", todo="name another port with --port",
-        ) from None  # fmt: skip
+            wanted="an address of this machine that is free",
+            todo="name another port with --port",
+        ) from None

@@ -96,9 +96,7 @@ def read_keys(file: Path) -> tuple[bytes, ...]:
         raise UsageError(where, found=f"it cannot be read: {reason}") from None
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys or not all(key.isprintable() and " " not in key for key in keys):
-        raise UsageError(
-            where, found="no keys" if not keys else "a key with spaces", wanted="one key a line"
-        )
+        raise UsageError(where, found="no keys" if not keys else "a key with spaces", wanted="one key a line")
     return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
 
 

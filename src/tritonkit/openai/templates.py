@@ -39,11 +39,9 @@ class Chat:
 
     Raises:
         TemplateError: it does not compile.
-    """  # fmt: skip
+    """
 
-    def __init__(
-        self, source: str, special: Mapping[str, str] | None = None, added: str = ""
-    ) -> None:
+    def __init__(self, source: str, special: Mapping[str, str] | None = None, added: str = "") -> None:
         self._template = _rendering().ChatTemplate(source)
         self._special = dict(special or {})
         self._added = added
@@ -107,9 +105,11 @@ def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
             other = read_chat(Path(text))
         else:
             raise UsageError(
-                f"--chat-template {text}", found="a second one for all models",
-                wanted="one, or MODEL=PATH for each", todo=f"give --chat-template MODEL={text}",
-            )  # fmt: skip
+                f"--chat-template {text}",
+                found="a second one for all models",
+                wanted="one, or MODEL=PATH for each",
+                todo=f"give --chat-template MODEL={text}",
+            )
     return Chats(named, other)
 
 
@@ -147,9 +147,10 @@ def read_chat(path: Path) -> Chat:
         source, special, added = _text(path), {}, ""
     if source is None:
         raise UsageError(
-            where, found="neither chat_template.jinja nor a chat_template in tokenizer_config.json",
+            where,
+            found="neither chat_template.jinja nor a chat_template in tokenizer_config.json",
             wanted="a checkpoint that was made for chats, or a file with a template in Jinja",
-        )  # fmt: skip
+        )
     try:
         return Chat(source, special, added)
     except TemplateError as error:
@@ -189,9 +190,7 @@ def _text(file: Path) -> str:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise UsageError(
-                str(file), found=f"more than {_MOST_BYTES >> 20} MiB", wanted="a smaller file"
-            )
+            raise UsageError(str(file), found=f"more than {_MOST_BYTES >> 20} MiB", wanted="a smaller file")
         return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"

@@ -29,9 +29,7 @@ __all__ = ["Certificate", "check_pair", "make_certificates", "read_certificate"]
 EXTRA = "tritonkit[gateway]"
 _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
 """Browsers take no server's certificate for longer (CA/Browser Forum, ballot SC31)."""
-_DNS_NAME = re.compile(
-    r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_-]{1,63}"
-)
+_DNS_NAME = re.compile(r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_-]{1,63}")
 _SLACK = datetime.timedelta(minutes=5)
 """Before now, for clocks that are behind."""
 
@@ -73,9 +71,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
     _refuse_foreign(server_file, ca)
     key = _new_key()
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
-    issued = _signed(
-        x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, general, ca)
-    )
+    issued = _signed(x509, named, ca.subject, key.public_key(), ca_key, days, _server(x509, general, ca))
     # The key first: between the two moments a reader finds a pair that does not fit, and keeps the one it has.
     _put({server_key_file: _pem_of_key(key), server_file: _pem(issued)})
     return [*written, server_file, server_key_file]
@@ -89,9 +85,7 @@ def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
         if (folder / "server.crt").exists():
             raise _foreign(folder / "server.crt")
         key = _new_key()
-        named = x509.Name(
-            [x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")]
-        )
+        named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tritonkit gateway authority")])
         own = _signed(x509, named, named, key.public_key(), key, _AUTHORITY_DAYS, _authority(x509))
         _put({ca_key_file: _pem_of_key(key), ca_file: _pem(own)})
         return [ca_file, ca_key_file], own, key
@@ -102,9 +96,11 @@ def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
             raise ValueError("the key is not that of the certificate")
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            str(ca_file), found=f"no authority with its key {ca_key_file.name}: {error}", wanted="both, or none",
+            str(ca_file),
+            found=f"no authority with its key {ca_key_file.name}: {error}",
+            wanted="both, or none",
             todo="put them back, or remove both: callers then need the new ca.crt",
-        ) from None  # fmt: skip
+        ) from None
     return [], ca, ca_key
 
 
@@ -121,9 +117,11 @@ def _refuse_foreign(file: Path, ca: Any) -> None:
 
 def _foreign(file: Path) -> UsageError:
     return UsageError(
-        str(file), found="a certificate that another authority signed", wanted="none, or one of ca.key",
+        str(file),
+        found="a certificate that another authority signed",
+        wanted="none, or one of ca.key",
         todo="it is left as it is; name another folder",
-    )  # fmt: skip
+    )
 
 
 def _put(files: Mapping[Path, bytes]) -> None:
@@ -158,9 +156,11 @@ def read_certificate(file: Path) -> Certificate:
         found = x509.load_pem_x509_certificate(file.read_bytes())
     except FileNotFoundError:
         raise UsageError(
-            str(file), found="there is no such file", wanted="a certificate in PEM",
+            str(file),
+            found="there is no such file",
+            wanted="a certificate in PEM",
             todo="tritonkit certs makes one for a start; or put yours there",
-        ) from None  # fmt: skip
+        ) from None
     except (OSError, ValueError) as error:
         raise UsageError(str(file), found=f"no certificate: {error}", wanted="PEM") from None
     try:
@@ -199,9 +199,11 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
     mounted = state.st_uid == 0 != os.getuid()
     if state.st_mode & (0o037 if mounted else 0o077):
         raise UsageError(
-            str(key), found="others than its owner can read it", wanted="a private key",
+            str(key),
+            found="others than its owner can read it",
+            wanted="a private key",
             todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",
-        )  # fmt: skip
+        )
     x509 = _x509()
     own = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
     if own != private.public_key():
@@ -217,12 +219,14 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
             found=f"it begins on {found.begins:%Y-%m-%d %H:%M} UTC, and here it is {_now():%Y-%m-%d %H:%M}",
             wanted="one that is valid",
             todo="set this machine's clock, if it is behind; callers refuse the certificate",
-        )  # fmt: skip
+        )
     if found.days_left() <= 0:
         raise UsageError(
-            str(certificate), found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC", wanted="one that is valid",
+            str(certificate),
+            found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC",
+            wanted="one that is valid",
             todo="tritonkit certs makes another one where it made this one",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -246,9 +250,7 @@ def _read_key(file: Path) -> Any:
 
 def _pem_of_key(key: Any) -> bytes:
     kinds = _serialization()
-    encoded: bytes = key.private_bytes(
-        kinds.Encoding.PEM, kinds.PrivateFormat.PKCS8, kinds.NoEncryption()
-    )
+    encoded: bytes = key.private_bytes(kinds.Encoding.PEM, kinds.PrivateFormat.PKCS8, kinds.NoEncryption())
     return encoded
 
 
@@ -263,7 +265,7 @@ def _now() -> datetime.datetime:
 
 def _signed(
     x509: Any, subject: Any, issuer: Any, public: Any, key: Any, days: int, extensions: Iterable[tuple[Any, bool]]
-) -> Any:  # fmt: skip
+) -> Any:
     hashes = need_package("cryptography.hazmat.primitives.hashes", EXTRA)
     builder = (
         x509.CertificateBuilder()
@@ -282,9 +284,16 @@ def _signed(
 
 def _usage(x509: Any, *, signs: bool) -> Any:
     return x509.KeyUsage(
-        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _authority(x509: Any) -> list[tuple[Any, bool]]:
@@ -308,7 +317,5 @@ def _general(x509: Any, name: str) -> Any:
     except ValueError:
         pass
     if not _DNS_NAME.fullmatch(name):
-        raise UsageError(
-            f"--name {name!r}", found="it can be none", wanted="a DNS name or an address"
-        )
+        raise UsageError(f"--name {name!r}", found="it can be none", wanted="a DNS name or an address")
     return x509.DNSName(name)

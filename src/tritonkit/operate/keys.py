@@ -90,9 +90,11 @@ def read_keys(file: Path) -> list[ApiKey]:
             found = os.fstat(opened.fileno())
             if found.st_mode & 0o022 or found.st_uid not in (0, os.getuid()):
                 raise UsageError(
-                    str(file), found="others than you can write it, and so give themselves keys",
-                    wanted="a file of yours", todo=f"look into it, then: chown $USER {file}; chmod go-w {file}",
-                )  # fmt: skip
+                    str(file),
+                    found="others than you can write it, and so give themselves keys",
+                    wanted="a file of yours",
+                    todo=f"look into it, then: chown $USER {file}; chmod go-w {file}",
+                )
             facts = json.load(opened)
     except FileNotFoundError:
         return []
@@ -108,7 +110,7 @@ def read_keys(file: Path) -> list[ApiKey]:
 
 def add_key(
     file: Path, name: str, models: Sequence[str] = (EVERY,), rate_per_s: float | None = None, burst: int | None = None
-) -> tuple[ApiKey, str]:  # fmt: skip
+) -> tuple[ApiKey, str]:
     """Make a key; it is nowhere but in what is returned.
 
     Args:
@@ -128,9 +130,11 @@ def add_key(
     with _changing(file) as keys:
         if any(each.name == name for each in keys):
             raise UsageError(
-                f"key {name!r}", found="there is one of that name", wanted="another name",
+                f"key {name!r}",
+                found="there is one of that name",
+                wanted="another name",
                 todo=f"or: tritonkit keys revoke {name}",
-            )  # fmt: skip
+            )
         keys.append(made)
     return made, key
 
@@ -147,16 +151,12 @@ def revoke_key(file: Path, name: str) -> ApiKey:
                 keys.remove(each)
                 return each
         known = [each.name for each in keys]
-        raise UsageError(
-            f"key {name!r}", found=f"{file} has none of that name", wanted=nearest(name, known)
-        )
+        raise UsageError(f"key {name!r}", found=f"{file} has none of that name", wanted=nearest(name, known))
 
 
 def _distinct(keys: list[ApiKey]) -> list[ApiKey]:
     for what in ("name", "sha256"):
-        value, count = (
-            Counter(getattr(key, what) for key in keys).most_common(1)[0] if keys else ("", 1)
-        )
+        value, count = Counter(getattr(key, what) for key in keys).most_common(1)[0] if keys else ("", 1)
         if count > 1:
             raise ValueError(f"two keys of the {what} {value}")
     return keys
@@ -164,9 +164,7 @@ def _distinct(keys: list[ApiKey]) -> list[ApiKey]:
 
 def _check(key: ApiKey) -> None:
     if not isinstance(key.name, str) or not _NAME.fullmatch(key.name):
-        raise ValueError(
-            f"the name {key.name!r}; wanted 1 to 64 letters, digits and . _ @ -, a letter or digit first"
-        )
+        raise ValueError(f"the name {key.name!r}; wanted 1 to 64 letters, digits and . _ @ -, a letter or digit first")
     for model in key.models:
         if not isinstance(model, str) or (model != EVERY and not _MODEL.fullmatch(model)):
             raise ValueError(f"the model {model!r}; wanted a model's name, or * for all")
@@ -218,6 +216,8 @@ def _unwritten(file: Path, error: OSError) -> TritonkitError:
 
 def _unreadable(file: Path, found: str) -> UsageError:
     return UsageError(
-        str(file), found=f"it cannot be read: {found}", wanted="a file that `tritonkit keys add` wrote",
+        str(file),
+        found=f"it cannot be read: {found}",
+        wanted="a file that `tritonkit keys add` wrote",
         todo="put back a copy, or move it away and make the keys again: tritonkit keys add",
-    )  # fmt: skip
+    )

@@ -60,9 +60,7 @@ class BuildPlan:
     cached: Artifact | None
 
 
-def plan(
-    spec: Spec, cache: BuildCache, force: bool = False, variant: str | Variant | None = None
-) -> BuildPlan:
+def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Variant | None = None) -> BuildPlan:
     """Decide without doing: which variant (the served one by default), under which hash, and whether
     it lies in the cache."""
     variant = variant_of(spec, variant)
@@ -96,9 +94,14 @@ def _module(make: Any) -> Path:
 
 
 def job_of(
-    spec: Spec, cache: BuildCache, variant: str | Variant = PLAIN, *, threads: int = 1, fresh: bool = False,
+    spec: Spec,
+    cache: BuildCache,
+    variant: str | Variant = PLAIN,
+    *,
+    threads: int = 1,
+    fresh: bool = False,
     say: Callable[[str], None] = lambda _: None,
-) -> Job:  # fmt: skip
+) -> Job:
     """What the variants of a spec are made from; those of a transform share one, too."""
     variant = variant_of(spec, variant)
     weights = WeightCache(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
@@ -136,8 +139,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
                 str(what.spec.file),
                 found=f"there is not enough memory: {error}",
                 wanted="room for the network and a few items of its input",
-                todo=advice(is_of_limits(error), "this command")
-                or "correct the shapes, or build on a larger machine",
+                todo=advice(is_of_limits(error), "this command") or "correct the shapes, or build on a larger machine",
             ) from error
         except OSError as error:
             raise unwritable(folder.parent, error) from error
@@ -161,9 +163,7 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
         file = folder / "model.onnx"
         from_onnx = what.variant.is_made_from_onnx
         signature = (
-            replace(job.base.signature, batched=job.batched, single=False)
-            if from_onnx
-            else job.signature_in(file)
+            replace(job.base.signature, batched=job.batched, single=False) if from_onnx else job.signature_in(file)
         )
         if form.runtime is not None:
             where = f"{spec.file} variant {what.variant}"
@@ -189,10 +189,19 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
     numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
     return Artifact(
-        spec.name, what.variant.name, folder, files, signature, measured, what.source_hash, what.tools, notes,
-        start=start, independence=independence,
+        spec.name,
+        what.variant.name,
+        folder,
+        files,
+        signature,
+        measured,
+        what.source_hash,
+        what.tools,
+        notes,
+        start=start,
+        independence=independence,
         number_format=numbers,
-    )  # fmt: skip
+    )
 
 
 def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
@@ -218,7 +227,7 @@ def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Inde
 
 def _padded(
     what: BuildPlan, job: Job, runner: Runner, signature: Signature, independence: Independence | None
-) -> Independence | None:  # fmt: skip
+) -> Independence | None:
     """The verdict on a variant's items, extended by the proof of padding.
 
     BuildError where that changes answers.

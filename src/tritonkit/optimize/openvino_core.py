@@ -39,9 +39,7 @@ def open_core() -> Any:
     return need("openvino", "optimize").Core()
 
 
-def compile_for_cpu(
-    model: Any, threads: int, precision: str | None = None, **properties: Any
-) -> Any:
+def compile_for_cpu(model: Any, threads: int, precision: str | None = None, **properties: Any) -> Any:
     """Compile an openvino.Model for the CPU: the only place where the build does so.
 
     Args:
@@ -50,9 +48,7 @@ def compile_for_cpu(
     """
     if precision is None and model.has_rt_info(PRECISION_ENTRY):
         precision = model.get_rt_info(PRECISION_ENTRY).astype(str)
-    given = {
-        "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False, PRECISION: precision or "f32",
-    }  # fmt: skip
+    given = {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False, PRECISION: precision or "f32"}
     return open_core().compile_model(model, "CPU", given | properties)
 
 

@@ -31,9 +31,7 @@ Shape = tuple[int | str | None, ...]
 _ITEMS = (1, 2, 3)
 
 
-def settle_outputs(
-    job: Job, folder: Path, runner: Runner, signature: Signature
-) -> tuple[Runner, Signature]:
+def settle_outputs(job: Job, folder: Path, runner: Runner, signature: Signature) -> tuple[Runner, Signature]:
     """The signature with the outputs' shapes of an opened variant, and the variant, opened again where its file
     had to be corrected.
 
@@ -59,10 +57,7 @@ def _of_onnxruntime(
         shapes = runner.output_shapes()
         _hold(job, shapes, found)
     where = f"{job.spec.file} output"
-    outputs = tuple(
-        _described(output, shapes[output.name], signature.batched, where)
-        for output in signature.outputs
-    )
+    outputs = tuple(_described(output, shapes[output.name], signature.batched, where) for output in signature.outputs)
     return runner, replace(signature, outputs=outputs)
 
 
@@ -162,20 +157,14 @@ def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> Te
     return replace(
         found,
         shape=tuple(size if isinstance(size, int) else -1 for size in own),
-        axes=tuple(
-            "" if isinstance(size, int) else name or size or ""
-            for size, name in zip(own, names, strict=True)
-        ),
+        axes=tuple("" if isinstance(size, int) else name or size or "" for size, name in zip(own, names, strict=True)),
     )
 
 
 def _of_openvino(runner: OpenVINORunner, signature: Signature) -> Signature:
     """OpenVINO's own sizes, where it knows them: its backend takes no free axis for them."""
     shapes = runner.output_shapes(signature.batched)
-    return replace(
-        signature,
-        outputs=tuple(_sized(each, shapes.get(each.name)) for each in signature.outputs),
-    )
+    return replace(signature, outputs=tuple(_sized(each, shapes.get(each.name)) for each in signature.outputs))
 
 
 def _sized(found: TensorInfo, shape: tuple[int, ...] | None) -> TensorInfo:
@@ -183,10 +172,6 @@ def _sized(found: TensorInfo, shape: tuple[int, ...] | None) -> TensorInfo:
         return found
     return replace(
         found,
-        shape=tuple(
-            size if size >= 0 else old for size, old in zip(shape, found.shape, strict=True)
-        ),
-        axes=tuple(
-            "" if size >= 0 else axis for size, axis in zip(shape, found.axis_names, strict=True)
-        ),
+        shape=tuple(size if size >= 0 else old for size, old in zip(shape, found.shape, strict=True)),
+        axes=tuple("" if size >= 0 else axis for size, axis in zip(shape, found.axis_names, strict=True)),
     )

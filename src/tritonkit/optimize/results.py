@@ -116,10 +116,17 @@ def _of_language_model(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
 
 
 def evaluate(
-    spec: Spec, variants: Sequence[str | Variant], cache: BuildCache, *, threads: int = 1, force: bool = False,
-    timed: bool = False, dry_run: bool = False, progress: Progress | None = None,
+    spec: Spec,
+    variants: Sequence[str | Variant],
+    cache: BuildCache,
+    *,
+    threads: int = 1,
+    force: bool = False,
+    timed: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
     jobs: dict[str, Job] | None = None,
-) -> tuple[Result, ...]:  # fmt: skip
+) -> tuple[Result, ...]:
     """Make and measure each variant; one that cannot be made is a result with its problem.
 
     Args:
@@ -142,9 +149,7 @@ def evaluate(
             continue
         network = what.variant.base
         if network not in jobs:
-            jobs[network] = job_of(
-                spec, cache, what.variant, threads=threads, fresh=force, say=progress.say
-            )
+            jobs[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
         result = _made(what, cache, jobs[network], _base(results), progress)
         progress.done(result)
         results.append(result)
@@ -180,9 +185,7 @@ def _base(results: Sequence[Result]) -> Result | None:
     return results[0] if plain else None
 
 
-def _made(
-    what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress
-) -> Result:
+def _made(what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress) -> Result:
     """A variant with its quality, not yet with its speed."""
     spec, cached = what.spec, what.cached is not None
     try:
@@ -196,26 +199,20 @@ def _made(
 
 
 def judged(
-    spec: Spec, variant: Variant, artifact: Artifact, timing: VariantTiming | None, base: Result | None,
-    cached: bool,
-) -> Result:  # fmt: skip
+    spec: Spec, variant: Variant, artifact: Artifact, timing: VariantTiming | None, base: Result | None, cached: bool
+) -> Result:
     """The result of a variant that is made, held to the gate; `base` is onnx-fp32's, if it is known."""
     fp32, fp32_timing = (base.artifact, base.timing) if base else (None, None)
     outcome = judge(spec, artifact, fp32, timing, fp32_timing)
-    return Result(
-        spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime
-    )
+    return Result(spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime)
 
 
 def _timed(
-    spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job],
-    progress: Progress,
-) -> list[Result]:  # fmt: skip
+    spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job], progress: Progress
+) -> list[Result]:
     """The same results with their speed, held to the gate again; what does not run on this machine has none."""
     pairs = list(zip(plans, results, strict=True))
-    able = {
-        r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime
-    }
+    able = {r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime}
     times = _known_times([a for _, a in able.values()], jobs)
     if times is None:
         for what, _ in able.values():
@@ -234,9 +231,7 @@ def _timed(
         elif result.artifact is None:
             timed.append(result)
         else:
-            timed.append(
-                judged(spec, what.variant, result.artifact, time, _base(timed), result.cached)
-            )
+            timed.append(judged(spec, what.variant, result.artifact, time, _base(timed), result.cached))
     return timed
 
 

@@ -54,9 +54,7 @@ class Replica:
         places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         self.most_per_s = curve.rates_per_s[-1]
         self._rates = np.array(curve.rates_per_s)
-        self._latency_ms = np.array(
-            [1e3 * np.quantile(o.latency_s, places) for o in curve.outcomes]
-        )
+        self._latency_ms = np.array([1e3 * np.quantile(o.latency_s, places) for o in curve.outcomes])
         self._busy = np.array([o.busy for o in curve.outcomes])
         costs = fleet.costs
         compute_s = np.array([costs.run_s(max(1.0, o.batch)) for o in curve.outcomes])
@@ -75,8 +73,7 @@ class Replica:
     def state(self, rate_per_s: float) -> tuple[float, float, float]:
         """Busy, 0 to 1; seconds that a request waits and that it computes, in the mean."""
         busy, queue, compute = (
-            float(np.interp(rate_per_s, self._rates, column))
-            for column in (self._busy, self._queue_s, self._compute_s)
+            float(np.interp(rate_per_s, self._rates, column)) for column in (self._busy, self._queue_s, self._compute_s)
         )
         return busy, queue, compute
 
@@ -103,9 +100,17 @@ class AutoscaledDay:
 
 
 def autoscaled_day(
-    traffic: Traffic, replica: Replica, targets: Targets, *, behavior: Behavior, lag: Lag,
-    target_ms: float, held_per_s: float, least: int, most: int,
-) -> AutoscaledDay:  # fmt: skip
+    traffic: Traffic,
+    replica: Replica,
+    targets: Targets,
+    *,
+    behavior: Behavior,
+    lag: Lag,
+    target_ms: float,
+    held_per_s: float,
+    least: int,
+    most: int,
+) -> AutoscaledDay:
     """Run a day.
 
     Args:
@@ -163,9 +168,14 @@ class _Run:
         )
         lag_s = STEP_S * float(np.mean(self.behind)) if self.behind else 0.0
         return AutoscaledDay(
-            float(_BINS[min(place, len(_BINS) - 1)]), self.late / total, self.paid_s / 3600,
-            len(self.changes), flaps, lag_s, tuple(self.answering),
-        )  # fmt: skip
+            float(_BINS[min(place, len(_BINS) - 1)]),
+            self.late / total,
+            self.paid_s / 3600,
+            len(self.changes),
+            flaps,
+            lag_s,
+            tuple(self.answering),
+        )
 
     def _serve(self, now: float, rate: float) -> None:
         able = self.ready * self.replica.most_per_s
@@ -182,9 +192,7 @@ class _Run:
         done = served / STEP_S
         waits = rate * queue_s + self.backlog
         # Counters as they grow in a second, and gauges: busy replicas, queue and compute seconds, waiting requests.
-        self.seen.append(
-            (now, busy * self.ready, done * (queue_s + waited_s), done * compute_s, waits)
-        )
+        self.seen.append((now, busy * self.ready, done * (queue_s + waited_s), done * compute_s, waits))
 
     def _look_behind(self, rate: float) -> None:
         is_behind = self.ready * self.held_per_s < rate

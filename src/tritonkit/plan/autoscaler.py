@@ -123,10 +123,7 @@ class Autoscaler:
         return min(max(count, lowest), highest)
 
     def _limited(self, now: float, count: int, wanted: int) -> int:
-        longest_s = max(
-            (p.period_s for p in (*self.behavior.up.policies, *self.behavior.down.policies)),
-            default=0.0,
-        )
+        longest_s = max((p.period_s for p in (*self.behavior.up.policies, *self.behavior.down.policies)), default=0.0)
         while self._changes and self._changes[0][0] <= now - longest_s:
             self._changes.popleft()
         if wanted > count:
@@ -135,9 +132,7 @@ class Autoscaler:
 
     def _highest(self, now: float, count: int) -> int:
         rules = self.behavior.up
-        limits = [
-            _grown(policy, self._before(now, count, policy.period_s)) for policy in rules.policies
-        ]
+        limits = [_grown(policy, self._before(now, count, policy.period_s)) for policy in rules.policies]
         if rules.select == "Disabled":
             return count
         if not limits:
@@ -146,9 +141,7 @@ class Autoscaler:
 
     def _lowest(self, now: float, count: int) -> int:
         rules = self.behavior.down
-        limits = [
-            _shrunk(policy, self._before(now, count, policy.period_s)) for policy in rules.policies
-        ]
+        limits = [_shrunk(policy, self._before(now, count, policy.period_s)) for policy in rules.policies]
         if rules.select == "Disabled":
             return count
         if not limits:

@@ -36,19 +36,13 @@ class FunctionPrice:
     call_ms: float | None = None
 
     def __post_init__(self) -> None:
-        for option, value in (
-            ("--lambda-price-gb-s", self.per_gb_s), ("--lambda-price-million", self.per_million),
-        ):  # fmt: skip
+        for option, value in (("--lambda-price-gb-s", self.per_gb_s), ("--lambda-price-million", self.per_million)):
             if not (math.isfinite(value) and value >= 0):
                 raise UsageError(option, found=f"{value:g}", wanted="a price from 0")
         if not self.per_gb_s and not self.per_million:
-            raise UsageError(
-                "--lambda-price-gb-s", found="0, and calls for nothing", wanted="a price"
-            )
+            raise UsageError("--lambda-price-gb-s", found="0, and calls for nothing", wanted="a price")
         if not _MEMORY[0] <= self.memory_mib <= _MEMORY[1]:
-            raise UsageError(
-                "--lambda-memory", found=str(self.memory_mib), wanted="128 to 10240, in MiB"
-            )
+            raise UsageError("--lambda-memory", found=str(self.memory_mib), wanted="128 to 10240, in MiB")
 
     def per_call(self, call_ms: float) -> float:
         """For one call; time counts in whole milliseconds."""
@@ -80,9 +74,14 @@ class FunctionPlan:
 
 
 def plan_function(
-    price: FunctionPrice, alone_ms: float, mean_per_s: float, *, replica_per_s: float, spare: int,
+    price: FunctionPrice,
+    alone_ms: float,
+    mean_per_s: float,
+    *,
+    replica_per_s: float,
+    spare: int,
     replica_per_hour: float,
-) -> FunctionPlan:  # fmt: skip
+) -> FunctionPlan:
     """Calls in place of replicas.
 
     Args:
@@ -97,9 +96,13 @@ def plan_function(
     count = _crossing(each, replica_per_s, spare, replica_per_hour / 3600)
     paid = None if count is None else count + spare
     return FunctionPlan(
-        call_ms, price.memory_mib, each * 1e6, each * mean_per_s * 3600 * HOURS_A_MONTH,
-        None if paid is None else paid * replica_per_hour / 3600 / each, paid,
-    )  # fmt: skip
+        call_ms,
+        price.memory_mib,
+        each * 1e6,
+        each * mean_per_s * 3600 * HOURS_A_MONTH,
+        None if paid is None else paid * replica_per_hour / 3600 / each,
+        paid,
+    )
 
 
 def _crossing(each: float, held: float, spare: int, replica_per_s: float) -> int | None:

@@ -54,11 +54,16 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "version": _VERSION, "model": self.model, "now": asdict(self.now),
+            "version": _VERSION,
+            "model": self.model,
+            "now": asdict(self.now),
             "costs": [{"group": asdict(g), "costs": asdict(c)} for g, c in self.costs.items()],
-            "batches": list(self.batches), "start_s": self.start_s,
-            "processor": self.processor, "cores": self.cores, "most_per_s": self.most_per_s,
-        }  # fmt: skip
+            "batches": list(self.batches),
+            "start_s": self.start_s,
+            "processor": self.processor,
+            "cores": self.cores,
+            "most_per_s": self.most_per_s,
+        }
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Measured:
@@ -71,8 +76,7 @@ class Measured:
             raise ValueError(f"version {facts['version']}")
         costs = {
             Group(**each["group"]): Costs(
-                **each["costs"]
-                | {name: tuple(each["costs"][name]) for name in ("weights", "shapes", "factors")}
+                **each["costs"] | {name: tuple(each["costs"][name]) for name in ("weights", "shapes", "factors")}
             )
             for each in facts["costs"]
         }
@@ -80,9 +84,15 @@ class Measured:
         if now.group not in costs:
             raise ValueError(f"no costs of {now.group}")
         return cls(
-            str(facts["model"]), now, costs, tuple(facts["batches"]), float(facts["start_s"]),
-            str(facts["processor"]), int(facts["cores"]), float(facts.get("most_per_s", 0.0)),
-        )  # fmt: skip
+            str(facts["model"]),
+            now,
+            costs,
+            tuple(facts["batches"]),
+            float(facts["start_s"]),
+            str(facts["processor"]),
+            int(facts["cores"]),
+            float(facts.get("most_per_s", 0.0)),
+        )
 
     def save(self, file: Path) -> None:
         """Write it, to be read where there is no such machine."""
@@ -106,14 +116,13 @@ def read_measured(file: Path, option: str = "--measured") -> Measured:
         return Measured.from_dict(json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         found = f"it cannot be read: {error.strerror}"
-        raise UsageError(
-            f"{option} {file}", found=found, wanted="a file of `tritonkit plan --save`"
-        ) from None
+        raise UsageError(f"{option} {file}", found=found, wanted="a file of `tritonkit plan --save`") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{option} {file}", found=f"no measurement of this version: {error}",
+            f"{option} {file}",
+            found=f"no measurement of this version: {error}",
             wanted="a file that `tritonkit plan --save` wrote",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Measured:
@@ -146,13 +155,17 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
                     raise
                 say(f"cannot be served: {str(error).splitlines()[0]}")
             else:
-                costs[group] = replace(
-                    found, fixed_s=slower * found.fixed_s, item_s=slower * found.item_s
-                )
+                costs[group] = replace(found, fixed_s=slower * found.fixed_s, item_s=slower * found.item_s)
         return Measured(
-            plan.model, ready.now, costs, ready.space.batches, start_s,
-            this_machine(cores()).processor, cores(), most_per_s,
-        )  # fmt: skip
+            plan.model,
+            ready.now,
+            costs,
+            ready.space.batches,
+            start_s,
+            this_machine(cores()).processor,
+            cores(),
+            most_per_s,
+        )
 
 
 def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]:

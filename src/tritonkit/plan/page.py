@@ -27,11 +27,20 @@ def page(plan: Plan, written: str, *, command: str) -> str:
     template = environment(Path(__file__).parent / "templates").get_template("plan.html.j2")
     percent, target_ms = plan.demand.slo.tightest
     return template.render(
-        plan=plan, written=written, command=command, version=tritonkit.__version__,
-        percent=percent, target_ms=target_ms, day=plan.days[0], price=plan.demand.price,
-        by_target=_by_target(plan), replicas=_replicas(plan.days[0]), rates=_rates(plan.days[0]),
-        tails=_tails(plan.days[0], target_ms), count=count_text,
-    )  # fmt: skip
+        plan=plan,
+        written=written,
+        command=command,
+        version=tritonkit.__version__,
+        percent=percent,
+        target_ms=target_ms,
+        day=plan.days[0],
+        price=plan.demand.price,
+        by_target=_by_target(plan),
+        replicas=_replicas(plan.days[0]),
+        rates=_rates(plan.days[0]),
+        tails=_tails(plan.days[0], target_ms),
+        count=count_text,
+    )
 
 
 def _by_target(plan: Plan) -> Lines | None:
@@ -55,8 +64,9 @@ def _replicas(day: Day) -> Lines | None:
             Line("answer", [(m.at_s / 3600, m.ready) for m in minutes]),
             Line("needed", [(m.at_s / 3600, m.needed) for m in minutes]),
         ],
-        width=_WIDTH, height=240,
-    )  # fmt: skip
+        width=_WIDTH,
+        height=240,
+    )
 
 
 def _rates(day: Day) -> Lines | None:
@@ -71,6 +81,9 @@ def _tails(day: Day, target_ms: float) -> Lines | None:
         stretch = day.minutes[first : first + _EVERY]
         points.append((stretch[0].at_s / 3600, max(m.tail_ms for m in stretch)))
     return lines(
-        [Line("worst", points)], width=_WIDTH, height=220, logarithmic=True,
+        [Line("worst", points)],
+        width=_WIDTH,
+        height=220,
+        logarithmic=True,
         limits=[(target_ms, f"target {target_ms:g} ms")],
-    )  # fmt: skip
+    )

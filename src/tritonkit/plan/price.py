@@ -42,9 +42,7 @@ class Price:
 
 def count_text(replicas: float) -> str:
     """A number of replicas, perhaps in the mean of a day, as people read it."""
-    return (
-        f"{replicas:,.1f}" if replicas < 100 and replicas != round(replicas) else f"{replicas:,.0f}"
-    )
+    return f"{replicas:,.1f}" if replicas < 100 and replicas != round(replicas) else f"{replicas:,.0f}"
 
 
 def parse_price(text: str, where: str = "--price") -> Price:
@@ -56,11 +54,10 @@ def parse_price(text: str, where: str = "--price") -> Price:
     match = _PRICE.fullmatch(text.strip())
     if not match or match["unit"] not in _HOURS or not float(match["amount"]):
         raise UsageError(
-            where, found=repr(text), wanted="the price of a machine, such as 0.526/h or $380/month",
+            where,
+            found=repr(text),
+            wanted="the price of a machine, such as 0.526/h or $380/month",
             todo=f"units: {', '.join(_HOURS)}",
-        )  # fmt: skip
+        )
     currency = (match["currency"] or "").strip()
-    return Price(
-        float(match["amount"]) / _HOURS[match["unit"]],
-        f"{currency} " if len(currency) == 3 else currency,
-    )
+    return Price(float(match["amount"]) / _HOURS[match["unit"]], f"{currency} " if len(currency) == 3 else currency)

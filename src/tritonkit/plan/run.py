@@ -131,9 +131,7 @@ class Plan:
         low, high = self.range_per_s
         held = self.held_per_s
         counts = [
-            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9)))
-            if each
-            else self.sized.replicas
+            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9))) if each else self.sized.replicas
             for each in (high, low)
         ]
         return counts[0] + self.demand.spare, counts[1] + self.demand.spare
@@ -151,22 +149,28 @@ class Plan:
     def per_million(self, replicas: float) -> float | None:
         """The same for a million requests."""
         price = self.demand.price
-        return (
-            None if price is None else price.per_million(replicas, self.demand.traffic.mean_per_s)
-        )
+        return None if price is None else price.per_million(replicas, self.demand.traffic.mean_per_s)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; the days without their minutes."""
         demand, price = self.demand, self.demand.price
         best = self.days[0]
         return {
-            "model": self.measured.model, "served": str(self.point),
-            "rate_per_s": demand.traffic.most_per_s, "mean_per_s": demand.traffic.mean_per_s,
-            "traffic": demand.traffic.name, "slo": str(demand.slo), "balancing": demand.balancing,
-            "replica_per_s": self.held_per_s, "replica_per_s_range": list(self.range_per_s),
+            "model": self.measured.model,
+            "served": str(self.point),
+            "rate_per_s": demand.traffic.most_per_s,
+            "mean_per_s": demand.traffic.mean_per_s,
+            "traffic": demand.traffic.name,
+            "slo": str(demand.slo),
+            "balancing": demand.balancing,
+            "replica_per_s": self.held_per_s,
+            "replica_per_s_range": list(self.range_per_s),
             "replicas_range": list(self.range_replicas),
-            "measured_before": [asdict(each) for each in self.before], "sized": self.sized.to_dict(),
-            "spare": demand.spare, "replicas": self.replicas, "start_s": self.start_s,
+            "measured_before": [asdict(each) for each in self.before],
+            "sized": self.sized.to_dict(),
+            "spare": demand.spare,
+            "replicas": self.replicas,
+            "start_s": self.start_s,
             "price_per_hour": None if price is None else price.per_hour,
             "currency": "" if price is None else price.currency.strip(),
             "per_month": self.per_month(self.replicas),
@@ -176,12 +180,10 @@ class Plan:
             "failure": None if self.failure is None else asdict(self.failure),
             "days": [_day(day) for day in self.days],
             "savings": [asdict(each) for each in self.savings],
-            "costs_by_target": [
-                {"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target
-            ],
+            "costs_by_target": [{"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target],
             "best": str(self.best),
             "function": None if self.function is None else self.function.to_dict(),
-        }  # fmt: skip
+        }
 
 
 def _day(day: Day) -> dict[str, Any]:
@@ -190,9 +192,7 @@ def _day(day: Day) -> dict[str, Any]:
     return facts | {"rule": str(day.rule)}
 
 
-def make_plan(
-    measured: Measured, demand: Demand, say: Callable[[str], None] = lambda _: None
-) -> Plan:
+def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = lambda _: None) -> Plan:
     """Size the fleet, run its days and compare.
 
     Raises:
@@ -217,13 +217,21 @@ def make_plan(
     say("what other ways of serving would need")
     best, of_best = _best_way(measured, demand, of_one)
     return Plan(
-        measured, demand, point, held, sized, replicas, start_s,
-        _failure(fleet, rate, replicas, percent), days,
-        _savings(
-            measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one
-        ),
-        _by_target(demand, of_one, of_best), best, _function(demand, fleet, held), _simulated(fleet, demand.slo),
-    )  # fmt: skip
+        measured,
+        demand,
+        point,
+        held,
+        sized,
+        replicas,
+        start_s,
+        _failure(fleet, rate, replicas, percent),
+        days,
+        _savings(measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one),
+        _by_target(demand, of_one, of_best),
+        best,
+        _function(demand, fleet, held),
+        _simulated(fleet, demand.slo),
+    )
 
 
 def _simulated(fleet: Fleet, slo: Slo) -> float:
@@ -244,9 +252,7 @@ def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = 
     return _sized(measured, fleet, rate_per_s, slo, curve(fleet).highest_rate(slo), where)
 
 
-def _sized(
-    measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float, where: str = "--slo"
-) -> Sized:
+def _sized(measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float, where: str = "--slo") -> Sized:
     found = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
     if found is None:
         raise _out_of_reach(measured, fleet, slo, where)
@@ -257,16 +263,19 @@ def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
     if demand.function is None or demand.price is None:
         return None
     return plan_function(
-        demand.function, 1000 * float(np.mean(alone(fleet).latency_s)), demand.traffic.mean_per_s,
-        replica_per_s=held, spare=demand.spare, replica_per_hour=demand.price.per_hour,
-    )  # fmt: skip
+        demand.function,
+        1000 * float(np.mean(alone(fleet).latency_s)),
+        demand.traffic.mean_per_s,
+        replica_per_s=held,
+        spare=demand.spare,
+        replica_per_hour=demand.price.per_hour,
+    )
 
 
 def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
     return Fleet(
-        point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals,
-        trusted=_trusted(measured),
-    )  # fmt: skip
+        point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals, trusted=_trusted(measured)
+    )
 
 
 def _trusted(measured: Measured) -> float:
@@ -284,25 +293,24 @@ def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo, where: str) -> Usa
     single = alone(fleet)
     tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in slo.percentiles)
     return UsageError(
-        f"{where} {slo}", found=f"requests that wait for no other take {tails}: {measured.now}",
+        f"{where} {slo}",
+        found=f"requests that wait for no other take {tails}: {measured.now}",
         wanted="a target above that, which no number of replicas can beat",
         todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {slo} --variants spec",
-    )  # fmt: skip
+    )
 
 
 def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
     """All rules: those that keep the target and do not flap first, the cheapest of them first."""
     pairs: tuple[tuple[Metric, Sequence[float]], ...] = (
-        ("rate", _RATE), ("utilization", _UTILIZATION), ("queue time", _QUEUE_TIME), ("schedule", _SCHEDULE),
-    )  # fmt: skip
+        ("rate", _RATE),
+        ("utilization", _UTILIZATION),
+        ("queue time", _QUEUE_TIME),
+        ("schedule", _SCHEDULE),
+    )
     rules = [Rule("none"), *(Rule(metric, each) for metric, targets in pairs for each in targets)]
     days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
-    return tuple(
-        sorted(
-            days,
-            key=lambda day: (not day.keeps(terms.percent), day.replica_hours),
-        )
-    )
+    return tuple(sorted(days, key=lambda day: (not day.keeps(terms.percent), day.replica_hours)))
 
 
 def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failure | None:
@@ -314,21 +322,14 @@ def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failur
     length = max(min(_OUTAGE_S, _MOST_OUTAGE / 3 / share), _LEAST_OUTAGE / 3 / share)
     moments = draw(fleet.arrivals, share, 3 * length)
     found = simulate_fleet(
-        moments, fleet.batcher, fleet.costs, stand, fleet.balancing,
-        outages=(Outage(0, length, 2 * length),),
-    )  # fmt: skip
+        moments, fleet.batcher, fleet.costs, stand, fleet.balancing, outages=(Outage(0, length, 2 * length),)
+    )
 
     def tail(first: float, last: float) -> float:
         chosen = found.latency_s[(moments >= first) & (moments < last)]
         return Outcome(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
 
-    return Failure(
-        replicas,
-        length,
-        tail(0.1 * length, length),
-        tail(length, 2 * length),
-        tail(2 * length, 3 * length),
-    )
+    return Failure(replicas, length, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length))
 
 
 def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point, Curve]:
@@ -356,9 +357,14 @@ def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point,
 
 
 def _savings(
-    measured: Measured, demand: Demand, fleet: Fleet, sized: Sized, days: Sequence[Day],
-    best: tuple[Point, float], of_one: Curve,
-) -> tuple[Saving, ...]:  # fmt: skip
+    measured: Measured,
+    demand: Demand,
+    fleet: Fleet,
+    sized: Sized,
+    days: Sequence[Day],
+    best: tuple[Point, float],
+    of_one: Curve,
+) -> tuple[Saving, ...]:
     """Each knob alone, everything else as it is now without autoscaling."""
     now = sized.replicas + demand.spare
     rate = demand.traffic.most_per_s
@@ -396,9 +402,7 @@ def _count(rate: float, held: float) -> float:
     return float(np.ceil(rate / held - 1e-9)) if held else float("inf")
 
 
-def _by_target(
-    demand: Demand, now: Curve, best: Curve
-) -> tuple[tuple[float, int | None, int | None], ...]:
+def _by_target(demand: Demand, now: Curve, best: Curve) -> tuple[tuple[float, int | None, int | None], ...]:
     """Replicas for looser and tighter targets."""
     _, target_ms = demand.slo.tightest
     rows = []

@@ -116,9 +116,7 @@ class Day:
         """Whether the target is kept: in the day as a whole, and with enough replicas nearly all of the time; and
         without flapping."""
         return (
-            self.late <= _EXACT * (1 - percent / 100)
-            and self.behind_s <= _BEHIND * DAY_S
-            and self.flaps <= _MOST_FLAPS
+            self.late <= _EXACT * (1 - percent / 100) and self.behind_s <= _BEHIND * DAY_S and self.flaps <= _MOST_FLAPS
         )
 
 
@@ -176,10 +174,16 @@ class _Fleet:
         )
         spare = self._terms.spare
         return Day(
-            self._rule, self._paid_s / 3600 * (DAY_S / (len(self._rates) * STEP_S)),
-            self._late / total if total else 0.0, self._behind_s, len(self._changes), flaps,
-            self._least + spare, self._most + spare, tuple(self._minutes),
-        )  # fmt: skip
+            self._rule,
+            self._paid_s / 3600 * (DAY_S / (len(self._rates) * STEP_S)),
+            self._late / total if total else 0.0,
+            self._behind_s,
+            len(self._changes),
+            flaps,
+            self._least + spare,
+            self._most + spare,
+            tuple(self._minutes),
+        )
 
     def _needed(self, rate: float) -> int:
         return max(1, math.ceil(rate / self._terms.held_per_s - 1e-9))

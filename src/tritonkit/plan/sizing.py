@@ -13,14 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.measure.openloop import Arrivals, Slo, draw
-from tritonkit.simulation import (
-    Balancing,
-    Batcher,
-    Costs,
-    Simulated,
-    simulate_alone,
-    simulate_fleet,
-)
+from tritonkit.simulation import Balancing, Batcher, Costs, Simulated, simulate_alone, simulate_fleet
 
 __all__ = ["Curve", "Fleet", "Outcome", "Sized", "alone", "curve", "size"]
 
@@ -65,9 +58,7 @@ class Fleet:
         stand = min(replicas, _MOST_SIMULATED)
         rate = rate_per_s * stand / replicas
         moments = draw(self.arrivals, rate, requests / rate)
-        return Outcome.of(
-            simulate_fleet(moments, self.batcher, self.costs, stand, self.balancing), moments
-        )
+        return Outcome.of(simulate_fleet(moments, self.batcher, self.costs, stand, self.balancing), moments)
 
 
 @dataclass(frozen=True)
@@ -124,14 +115,14 @@ class Sized:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
-            "replicas": self.replicas, "busy": self.busy, "batch": self.batch,
+            "replicas": self.replicas,
+            "busy": self.busy,
+            "batch": self.batch,
             "tails_ms": {f"p{percent:g}": ms for percent, ms in self.tails_ms.items()},
-        }  # fmt: skip
+        }
 
 
-def size(
-    fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: int = _REQUESTS
-) -> Sized | None:
+def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: int = _REQUESTS) -> Sized | None:
     """The fewest replicas that hold the target at this rate; None where no number does.
 
     With more replicas each has less to do and none is slower, so a bisection finds the fewest.
@@ -223,9 +214,5 @@ def curve(fleet: Fleet) -> Curve:
     """Simulate one replica of a fleet, with others beside it, from little to all that it can do."""
     rates = tuple(share * fleet.capacity for share in _SHARES)
     return Curve(
-        rates,
-        tuple(
-            fleet.simulate(rate * _CURVE_REPLICAS, _CURVE_REPLICAS, _CURVE_REQUESTS)
-            for rate in rates
-        ),
+        rates, tuple(fleet.simulate(rate * _CURVE_REPLICAS, _CURVE_REPLICAS, _CURVE_REQUESTS) for rate in rates)
     )

@@ -91,9 +91,7 @@ def read_traffic(file: Path, most_per_s: float) -> Traffic:
     points = [_point(file, number, row) for number, row in rows]
     for (at, _), (after, _), (number, _) in zip(points, points[1:], rows[1:], strict=False):
         if after <= at:
-            raise UsageError(
-                f"{file}:{number}", found=f"{after:g} s after {at:g} s", wanted="times that ascend"
-            )
+            raise UsageError(f"{file}:{number}", found=f"{after:g} s after {at:g} s", wanted="times that ascend")
     if not points or not any(rate for _, rate in points):
         raise UsageError(where, found="no rate above 0", wanted=_WANTED)
     times, rates = zip(*points, strict=True)

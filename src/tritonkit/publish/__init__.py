@@ -4,13 +4,4 @@ from tritonkit.publish.copies import copy_models, replace_models
 from tritonkit.publish.integrity import Finding, Verifier, verify, versions
 from tritonkit.publish.publish import Change, recover
 
-__all__ = [
-    "Change",
-    "Finding",
-    "Verifier",
-    "copy_models",
-    "recover",
-    "replace_models",
-    "verify",
-    "versions",
-]
+__all__ = ["Change", "Finding", "Verifier", "copy_models", "recover", "replace_models", "verify", "versions"]

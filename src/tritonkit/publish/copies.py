@@ -35,9 +35,7 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
     """
     with disk_errors(out), locked(source):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = [
-            path.name for path in sorted(source.iterdir()) if path.is_dir() and path.name[0] != "."
-        ]
+        there = [path.name for path in sorted(source.iterdir()) if path.is_dir() and path.name[0] != "."]
         names = [name for name in there if models is None or name in models]
         for name in names:
             shutil.copytree(source / name, out / name, copy_function=_copy, ignore=_COMPILED)
@@ -53,9 +51,7 @@ def replace_models(source: Path, repository: Path, spec: str, models: Sequence[s
     """
     with staged(repository) as stage:
         for name in models:
-            shutil.copytree(
-                source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True, ignore=_COMPILED
-            )  # fmt: skip
+            shutil.copytree(source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True, ignore=_COMPILED)
         stage.commit(models)
     remove_models(repository, [name for name in made_from(repository, spec) if name not in models])
 

@@ -19,6 +19,5 @@ def damage(findings: Sequence[Finding]) -> ServerError:
     if len(others) > _MOST_NAMED:
         lines.append(f"... and {len(others) - _MOST_NAMED} more")
     return ServerError(
-        str(first.file), found=first.found, wanted=first.wanted, todo=first.todo,
-        details="\n".join(lines),
-    )  # fmt: skip
+        str(first.file), found=first.found, wanted=first.wanted, todo=first.todo, details="\n".join(lines)
+    )

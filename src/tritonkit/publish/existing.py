@@ -54,9 +54,7 @@ def left_over(
     return [
         folder.name
         for folder, header in _headers(out)
-        if folder.name not in planned
-        and header["spec"] not in keep
-        and (all_specs or header["spec"] in specs)
+        if folder.name not in planned and header["spec"] not in keep and (all_specs or header["spec"] in specs)
     ]
 
 

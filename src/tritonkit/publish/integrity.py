@@ -162,9 +162,7 @@ def open_file(file: Path) -> IO[bytes]:
     if stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         return opened
     opened.close()
-    raise IrregularFileError(
-        errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(file)
-    )
+    raise IrregularFileError(errno.EINVAL, "it is a pipe, a socket or a device, not a file", str(file))
 
 
 def _read(file: Path) -> bytes:
@@ -185,9 +183,7 @@ def compiled(folder: Path) -> list[Finding]:
     """The compiled Python in a model's folder, of any version: nobody publishes or signs it."""
     try:
         return [
-            _compiled(folder.name, file)
-            for file in _present(folder, set())
-            if is_compiled(file.relative_to(folder))
+            _compiled(folder.name, file) for file in _present(folder, set()) if is_compiled(file.relative_to(folder))
         ]
     except OSError as error:
         return [_unreadable(folder.name, folder, error)]
@@ -214,9 +210,7 @@ class Verifier(threading.Thread):
     def run(self) -> None:
         """Called by `start`."""
         try:
-            found = verify(
-                self._repository, self._models, progress=self._progress, stop=self._stopped.is_set
-            )
+            found = verify(self._repository, self._models, progress=self._progress, stop=self._stopped.is_set)
         except Exception as error:  # what could not be checked does not count as whole
             problem = f"it cannot be verified: {error!r}"
             found = [Finding("", self._repository, problem, "a repository")]
@@ -348,9 +342,7 @@ def _present(folder: Path, skipped: set[str]) -> Iterator[Path]:
 
 def _compiled(model: str, file: Path) -> Finding:
     todo = f"{_BUILD}, which removes it; or remove {file.parent}"
-    return Finding(
-        model, file, "compiled Python, which may run in place of its source", "sources only", todo
-    )
+    return Finding(model, file, "compiled Python, which may run in place of its source", "sources only", todo)
 
 
 def versions(folder: Path) -> list[int]:

@@ -19,9 +19,8 @@ __all__ = ["describe", "describe_beside", "is_whole"]
 
 
 def describe(
-    plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int,
-    verdict: Independence | None = None,
-) -> str:  # fmt: skip
+    plan: ModelPlan, artifact: Artifact, files: Mapping[str, str], version: int, verdict: Independence | None = None
+) -> str:
     """The manifest's text: `files` maps each file of the version to its sha256; `verdict` is on a user's own Python."""
     facts: dict[str, Any] = {
         "model": plan.name,

@@ -73,9 +73,7 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
     found: Batch = {}
     for name, tensor in known.items():
         shape = [max(1, size) for size in tensor.client_dims]
-        found[name] = np.array(
-            [np.full(shape, text, object) for text in texts[name][:count]], object
-        )
+        found[name] = np.array([np.full(shape, text, object) for text in texts[name][:count]], object)
     return found
 
 

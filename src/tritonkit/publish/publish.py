@@ -22,12 +22,7 @@ from tritonkit.export.artifact import Independence
 from tritonkit.publish import manifest, staging
 from tritonkit.publish.configurations import config_name, named_config
 from tritonkit.publish.existing import left_over, refuse_foreign
-from tritonkit.publish.integrity import (
-    CONFIG,
-    MANIFEST,
-    compiled,
-    versions,
-)
+from tritonkit.publish.integrity import CONFIG, MANIFEST, compiled, versions
 from tritonkit.publish.staging import Staging
 from tritonkit.render.values import ModelPlan
 from tritonkit.spec import VersionPolicy
@@ -70,10 +65,7 @@ class Rendered:
     def texts(self) -> dict[str, bytes]:
         """What lies beside the versions under version control: config.pbtxt, those for fewer cores, labels."""
         files = {name: source.read_bytes() for name, source in self.plan.model_files.items()}
-        fewer = {
-            named_config(config_name(cores)): text.encode()
-            for cores, text in self.fewer_cores.items()
-        }
+        fewer = {named_config(config_name(cores)): text.encode() for cores, text in self.fewer_cores.items()}
         return {CONFIG: self.config.encode(), **fewer, **files}
 
     @cached_property
@@ -109,10 +101,15 @@ class _Update:
 
 
 def publish(
-    out: Path, models: Sequence[Rendered], *, dry_run: bool = False, all_specs: bool = False,
-    keep: Set[str] = frozenset(), after: Mapping[str, int] | None = None,
+    out: Path,
+    models: Sequence[Rendered],
+    *,
+    dry_run: bool = False,
+    all_specs: bool = False,
+    keep: Set[str] = frozenset(),
+    after: Mapping[str, int] | None = None,
     on_failure: Callable[[str, PublishError], None] | None = None,
-) -> list[Change]:  # fmt: skip
+) -> list[Change]:
     """Bring `out` to the state of `models`, steps before the ensembles that use them.
 
     Unchanged models are not touched. Models that a spec made before and makes no longer are
@@ -171,9 +168,13 @@ def drift(
 
 
 def _plan(
-    out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str], after: Mapping[str, int],
+    out: Path,
+    models: Sequence[Rendered],
+    all_specs: bool,
+    keep: Set[str],
+    after: Mapping[str, int],
     on_failure: Callable[[str, PublishError], None] | None,
-) -> tuple[list[_Update], list[str]]:  # fmt: skip
+) -> tuple[list[_Update], list[str]]:
     """What is to be published, and which models are to go; nothing is written."""
     planned: list[_Update] = []
     for spec, group in groupby(models, key=lambda rendered: rendered.artifact.model):
@@ -199,10 +200,9 @@ def _stale(out: Path, models: Sequence[Rendered], all_specs: bool, keep: Set[str
 def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
     plan, folder = rendered.plan, out / rendered.plan.name
     built = {rendered.artifact.folder / n: digest for n, digest in rendered.artifact.files.items()}
-    files = {
-        name: built.get(source) or sha256_file(source)
-        for name, source in sorted(plan.version_files.items())
-    } | {name: sha256(text).hexdigest() for name, text in sorted(plan.version_texts.items())}
+    files = {name: built.get(source) or sha256_file(source) for name, source in sorted(plan.version_files.items())} | {
+        name: sha256(text).hexdigest() for name, text in sorted(plan.version_texts.items())
+    }
     present = versions(folder)
     version = present[-1] if present else 0
     action: Action = "unchanged"
@@ -285,9 +285,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
     """The whole next state of a model's folder; older versions are linked, not copied."""
     plan = update.rendered.plan
     for number in _retained(versions(current), update.change.version, plan.version_policy):
-        shutil.copytree(
-            current / str(number), staged / str(number), copy_function=_link, ignore=_COMPILED
-        )
+        shutil.copytree(current / str(number), staged / str(number), copy_function=_link, ignore=_COMPILED)
     version = staged / str(update.change.version)
     if not version.exists():
         version.mkdir()
@@ -303,9 +301,8 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
         for name, content in plan.version_texts.items():
             (version / name).write_bytes(content)
         text = manifest.describe(
-            plan, update.rendered.artifact, update.files, update.change.version,
-            update.rendered.verdict,
-        )  # fmt: skip
+            plan, update.rendered.artifact, update.files, update.change.version, update.rendered.verdict
+        )
         (version / MANIFEST).write_text(text)
     for name, data in update.rendered.beside.items():
         (staged / name).parent.mkdir(exist_ok=True)

@@ -206,9 +206,7 @@ def _parts(staged: Path) -> dict[str, int]:
 def _exchange(first: Path, second: Path) -> None:
     """Swap two folders in one step (Linux renameat2), or in two where the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
-    code = libc.renameat2(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
-    )
+    code = libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
     if code == 0:
         return
     problem = ctypes.get_errno()

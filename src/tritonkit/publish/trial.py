@@ -28,10 +28,7 @@ __all__ = ["try_serving"]
 
 RECORD = "loaded.json"
 _BACKENDS = "python_backends/backends"
-_OPENERS = {
-    "onnxruntime": ("onnxruntime_network", "model.onnx"),
-    "openvino": ("openvino_opening", "model.xml"),
-}
+_OPENERS = {"onnxruntime": ("onnxruntime_network", "model.onnx"), "openvino": ("openvino_opening", "model.xml")}
 """Backend -> the module of its stand-in that opens a network, and the network's file."""
 _NATIVE_ONLY = ("batch_input", "batch_output", "model_operations")
 """Fields that the stand-ins do not have."""
@@ -106,13 +103,9 @@ def _answer(config: Mapping[str, Any], network: Any, request: Any, sample: Batch
         raise answer
     for name, wanted in outputs.items():
         found = answer[name].shape[1 if config["max_batch_size"] else 0 :]
-        fits = len(found) == len(wanted) and all(
-            size in (-1, have) for size, have in zip(wanted, found, strict=True)
-        )
+        fits = len(found) == len(wanted) and all(size in (-1, have) for size, have in zip(wanted, found, strict=True))
         if not fits:
-            raise ValueError(
-                f"output {name} has the shape {list(found)}, config.pbtxt says {list(wanted)}"
-            )
+            raise ValueError(f"output {name} has the shape {list(found)}, config.pbtxt says {list(wanted)}")
 
 
 def _network_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:

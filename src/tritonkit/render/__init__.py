@@ -3,12 +3,7 @@
 from tritonkit.render.batching import DEFAULT_MAX_BATCH_SIZE
 from tritonkit.render.config import check_text, render_config
 from tritonkit.render.plan import plan_models
-from tritonkit.render.values import (
-    EnsembleStep,
-    ModelPlan,
-    Target,
-    TensorPlan,
-)
+from tritonkit.render.values import EnsembleStep, ModelPlan, Target, TensorPlan
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",

@@ -154,8 +154,7 @@ def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> Dynami
     if max(asked.preferred_batch_size, default=1) > max_batch_size:
         raise RenderError(
             f"{where}.dynamic_batching",
-            found=f"preferred_batch_size {list(asked.preferred_batch_size)},"
-            f" and max_batch_size is {max_batch_size}",
+            found=f"preferred_batch_size {list(asked.preferred_batch_size)}, and max_batch_size is {max_batch_size}",
             wanted="preferred sizes of at most max_batch_size"
             if max_batch_size
             else "no dynamic_batching for a model without a batch axis",
@@ -170,9 +169,7 @@ def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
     return {"ENABLE_BATCH_PADDING": "YES"}
 
 
-def plan_lengths(
-    part: Part, spec: Spec, max_batch_size: int, target: Target
-) -> dict[str, dict[str, Any]]:
+def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) -> dict[str, dict[str, Any]]:
     """By tensor whose size a request chooses, its axis and, of inputs, the value that fills it up in a batch.
 
     Empty where nothing asks for that, for the gpu target, whose backends are NVIDIA's, and for steps.
@@ -185,9 +182,7 @@ def plan_lengths(
         return {}
     ((axis, values),) = asked.items()
     places = {
-        port.info.name: port.info.axes.index(axis)
-        for port in (*part.inputs, *part.outputs)
-        if axis in port.info.axes
+        port.info.name: port.info.axes.index(axis) for port in (*part.inputs, *part.outputs) if axis in port.info.axes
     }
     inputs = {p.info.name: p.info.dtype for p in part.inputs if p.info.name in places}
     where = f"{spec.file} network.free_axes.{axis}.pad"
@@ -200,12 +195,12 @@ def plan_lengths(
     for name, dtype in inputs.items():
         if dtype in _UNPADDED or (dtype not in ("FP32", "FP64") and values[name] % 1):
             raise RenderError(
-                where, found=f"{values[name]} for {name}, which is {dtype}",
+                where,
+                found=f"{values[name]} for {name}, which is {dtype}",
                 wanted="a value of its type, and a type that can be padded: none of " + ", ".join(_UNPADDED),
-            )  # fmt: skip
+            )
     return {
-        name: {"axis": place, **({"value": values[name]} if name in values else {})}
-        for name, place in places.items()
+        name: {"axis": place, **({"value": values[name]} if name in values else {})} for name, place in places.items()
     }
 
 
@@ -214,9 +209,7 @@ def pad_parameter(lengths: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {"tritonkit.pad": json.dumps(lengths)} if lengths else {}
 
 
-def warm_batches(
-    part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None
-) -> tuple[int, ...]:
+def warm_batches(part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None) -> tuple[int, ...]:
     """Batch sizes that warm-up covers: 1 for steps and sequences, which are cheap or come one by
     one; for networks also every preferred size, or the largest where none is preferred."""
     if part.is_step or part.serving.sequence_batching is not None:

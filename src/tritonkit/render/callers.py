@@ -63,9 +63,7 @@ def _ways(spec: Spec, name: str, *, declared: bool) -> str:
     if spec.model.network.onnx is not None:
         ways.insert(0, f"fill it: network: {{fill: {{{name}: 0}}}}")
     else:
-        ways.insert(
-            0, f"leave {name} out of network.inputs, if the network has a value of its own for it"
-        )
+        ways.insert(0, f"leave {name} out of network.inputs, if the network has a value of its own for it")
     if declared:
         ways.append("list the network's inputs under network.inputs, if callers are to send it")
     return "; or ".join(ways)

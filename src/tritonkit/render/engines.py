@@ -29,10 +29,7 @@ BACKENDS: Mapping[EngineName, str] = {"vllm": "vllm", "tensorrt-llm": "python"}
 """Triton's backend: TensorRT-LLM's LLM API comes as a model of the Python backend."""
 KINDS: Mapping[EngineName, Literal["cpu", "model"]] = {"vllm": "model", "tensorrt-llm": "cpu"}
 """Of the one instance: both place the network on the GPUs themselves."""
-_PARAMETERS: Mapping[EngineName, Mapping[str, str]] = {
-    "vllm": {"REPORT_CUSTOM_METRICS": "true"},
-    "tensorrt-llm": {},
-}
+_PARAMETERS: Mapping[EngineName, Mapping[str, str]] = {"vllm": {"REPORT_CUSTOM_METRICS": "true"}, "tensorrt-llm": {}}
 _FILES: Mapping[EngineName, str] = {"vllm": "model.json", "tensorrt-llm": "model.yaml"}
 """JSON in both cases, which is YAML too."""
 _LLMAPI = "python_backends/tensorrt_llm/model.py"
@@ -48,9 +45,7 @@ def engine_of(artifact: Artifact) -> EngineName | None:
 def engine_tensors(name: EngineName) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """What its model takes and gives."""
     tensors = ENGINES[name]
-    inputs = tuple(
-        TensorInfo(*each, optional=index > 0) for index, each in enumerate(tensors.inputs)
-    )
+    inputs = tuple(TensorInfo(*each, optional=index > 0) for index, each in enumerate(tensors.inputs))
     return inputs, tuple(TensorInfo(*each) for each in tensors.outputs)
 
 
@@ -86,27 +81,29 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
     where = f"{spec.file} serving.generation"
     if generation.batching == "static":
         raise RenderError(
-            f"{where}.batching", found="static, with target gpu",
-            wanted="continuous: the engine has no other", todo="remove it, or leave --target gpu out",
-        )  # fmt: skip
+            f"{where}.batching",
+            found="static, with target gpu",
+            wanted="continuous: the engine has no other",
+            todo="remove it, or leave --target gpu out",
+        )
     gpu = generation.gpu
     one_gpu = any(group.kind == "gpu" for group in spec.model.serving.instance_group)
     if one_gpu and gpu.tensor_parallel * gpu.pipeline_parallel > 1:
         raise RenderError(
-            f"{spec.file} serving.instance_group", found="kind gpu, which is one GPU for each instance",
+            f"{spec.file} serving.instance_group",
+            found="kind gpu, which is one GPU for each instance",
             wanted=f"kind {KINDS[gpu.name]}: {gpu.tensor_parallel} x {gpu.pipeline_parallel} GPUs have a part each",
             todo="remove kind",
-        )  # fmt: skip
+        )
     if "config.json" not in artifact.files:
         return
-    positions = json.loads((artifact.folder / "config.json").read_text()).get(
-        "max_position_embeddings"
-    )
+    positions = json.loads((artifact.folder / "config.json").read_text()).get("max_position_embeddings")
     if generation.context and isinstance(positions, int) and generation.context > positions:
         raise RenderError(
-            f"{where}.context", found=str(generation.context),
+            f"{where}.context",
+            found=str(generation.context),
             wanted=f"at most {positions}: the network was made for {positions} tokens",
-        )  # fmt: skip
+        )
 
 
 def _given(generation: Generation, names: Mapping[str, str]) -> dict[str, Any]:
@@ -122,8 +119,10 @@ def _given(generation: Generation, names: Mapping[str, str]) -> dict[str, Any]:
 def _vllm(generation: Generation, gpu: Engine) -> dict[str, Any]:
     """Arguments of vLLM's AsyncEngineArgs (docs.vllm.ai, Engine Arguments)."""
     names = {
-        "context": "max_model_len", "max_sequences": "max_num_seqs", "max_batched_tokens": "max_num_batched_tokens",
-    }  # fmt: skip
+        "context": "max_model_len",
+        "max_sequences": "max_num_seqs",
+        "max_batched_tokens": "max_num_batched_tokens",
+    }
     arguments = _given(generation, names) | {
         "disable_log_stats": False,  # of which the backend makes its metrics
         "dtype": gpu.dtype,
@@ -145,9 +144,7 @@ def _vllm(generation: Generation, gpu: Engine) -> dict[str, Any]:
 
 def _tensorrt_llm(generation: Generation, gpu: Engine) -> dict[str, Any]:
     """Arguments of tensorrt_llm.LLM, and what NVIDIA's model for it asks for (its model.yaml)."""
-    names = {
-        "context": "max_seq_len", "max_sequences": "max_batch_size", "max_batched_tokens": "max_num_tokens",
-    }  # fmt: skip
+    names = {"context": "max_seq_len", "max_sequences": "max_batch_size", "max_batched_tokens": "max_num_tokens"}
     arguments = _given(generation, names) | {
         "backend": "pytorch",
         "dtype": gpu.dtype,

@@ -14,16 +14,12 @@ from tritonkit.spec import Serving, Spec
 from tritonkit.spec.document import nearest
 from tritonkit.spec.fields import Ensemble, Fields, InputFields, OutputFields
 
-__all__ = [
-    "IN_FLIGHT", "check_fields", "further", "in_flight_note", "in_flight_parameter", "newer_note", "with_fields",
-]  # fmt: skip
+__all__ = ["IN_FLIGHT", "check_fields", "further", "in_flight_note", "in_flight_parameter", "newer_note", "with_fields"]
 
 _SHARED = ("metric_tags", "model_metrics", "model_repository_agents", "config")
 IN_FLIGHT = "tritonkit.max_inflight_requests"
 """The native guard reads it (python_backends/native/guard/models.c)."""
-_OF_MODELS = (
-    "batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "model_operations",
-)  # fmt: skip
+_OF_MODELS = ("batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "model_operations")
 _IMAGE_AXES = 3
 # The stand-ins and native backends say so when a model is loaded (backend_config.py, config.cpp).
 _OURS = ("onnxruntime", "openvino", "pytorch")
@@ -73,17 +69,13 @@ def newer_note(spec: Spec) -> str:
 
 
 def with_fields(
-    tensors: Sequence[TensorPlan],
-    given: Mapping[str, InputFields] | Mapping[str, OutputFields],
-    where: str,
+    tensors: Sequence[TensorPlan], given: Mapping[str, InputFields] | Mapping[str, OutputFields], where: str
 ) -> tuple[TensorPlan, ...]:
     """The tensors with their fields from `where` of the spec; RenderError for a name that none has."""
     names = [tensor.name for tensor in tensors]
     if unknown := [name for name in given if name not in names]:
         raise RenderError(
-            f"{where}.{unknown[0]}",
-            found="a request carries no tensor of that name",
-            wanted=nearest(unknown[0], names),
+            f"{where}.{unknown[0]}", found="a request carries no tensor of that name", wanted=nearest(unknown[0], names)
         )
     return tuple(
         replace(
@@ -107,9 +99,7 @@ def check_fields(plan: ModelPlan, target: Target) -> None:
     named |= {f"cc_model_filenames.{key}": file for key, file in plan.cc_model_filenames.items()}
     for field, file in named.items():
         if file and file not in files:
-            raise RenderError(
-                f"{plan.section}.{field}", found=file, wanted=f"one of {', '.join(files)}"
-            )
+            raise RenderError(f"{plan.section}.{field}", found=file, wanted=f"one of {', '.join(files)}")
 
 
 def _check_tensor(tensor: TensorPlan, plan: ModelPlan) -> None:
@@ -143,9 +133,7 @@ def _check_batch_tensors(plan: ModelPlan) -> None:
         named += [("batch_output", name, outputs) for name in batch.target_name]
     for field, name, known in named:
         if name not in known:
-            raise RenderError(
-                f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(known)}"
-            )
+            raise RenderError(f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(known)}")
 
 
 def _check_served_here(plan: ModelPlan) -> None:

@@ -63,6 +63,5 @@ def token_bytes(network: Mapping[str, Any]) -> int:
 def _check(spec: Spec, key: str, found: int | None, most: int, reason: str) -> None:
     if found is not None and found > most:
         raise RenderError(
-            f"{spec.file} serving.generation.{key}", found=str(found),
-            wanted=f"at most {max(most, 0)}: {reason}",
-        )  # fmt: skip
+            f"{spec.file} serving.generation.{key}", found=str(found), wanted=f"at most {max(most, 0)}: {reason}"
+        )

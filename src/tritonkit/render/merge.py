@@ -28,21 +28,12 @@ FIRST_RELEASES: dict[str, Release] = {
 """Fields that came after 23.01, by the branches of triton-inference-server/common. Those inside a message that is new
 itself are not listed."""
 
-_INSTEAD = {
-    "max_inflight_requests": "say `ensemble: {max_inflight_requests: N}`, which tritonkit's guard holds, or "
-}
+_INSTEAD = {"max_inflight_requests": "say `ensemble: {max_inflight_requests: N}`, which tritonkit's guard holds, or "}
 """Keys of the spec that work where a release lacks the field."""
 
 _BY_NAME = ("input", "output")
 # Other parts of the build follow these, and of some of them no value is a value.
-_DECIDED = (
-    "name",
-    "backend",
-    "platform",
-    "max_batch_size",
-    "version_policy",
-    "model_transaction_policy",
-)
+_DECIDED = ("name", "backend", "platform", "max_batch_size", "version_policy", "model_transaction_policy")
 _SCHEDULING = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 
 
@@ -62,9 +53,7 @@ def merge_config(plan: ModelPlan, message: Any) -> None:
     for name in _DECIDED:
         value, planned = getattr(more, name), getattr(message, name)
         if name in {field.name for field, _ in more.ListFields()} and value != planned:
-            raise _contradiction(
-                plan, name, f"{_brief(planned) or 'none'}, by the spec", _brief(value)
-            )
+            raise _contradiction(plan, name, f"{_brief(planned) or 'none'}, by the spec", _brief(value))
     if more.ensemble_scheduling.step:
         raise _contradiction(plan, "ensemble_scheduling.step", "the steps of the pipeline")
     _check_files(plan, more)
@@ -142,14 +131,8 @@ def _check_files(plan: ModelPlan, more: Any) -> None:
     """Check that files named in the text are published with the model; Triton would not find others."""
     named: list[tuple[str, str, Mapping[str, Any]]]
     named = [("default_model_filename", more.default_model_filename, plan.version_files)]
-    named += [
-        (f"cc_model_filenames[{k!r}]", f, plan.version_files)
-        for k, f in more.cc_model_filenames.items()
-    ]
-    named += [
-        (f"output {t.name!r} label_filename", t.label_filename, plan.model_files)
-        for t in more.output
-    ]
+    named += [(f"cc_model_filenames[{k!r}]", f, plan.version_files) for k, f in more.cc_model_filenames.items()]
+    named += [(f"output {t.name!r} label_filename", t.label_filename, plan.model_files) for t in more.output]
     for sample in more.model_warmup:
         named += [
             (f"model_warmup {sample.name!r}", given.input_data_file, plan.warmup_files)
@@ -180,8 +163,8 @@ def check_release(message: Any, plan: ModelPlan) -> None:
                 wanted=f"fields of Triton {release_text(plan.triton)}, which refuses a configuration with any other"
                 + (" (the embedded server and tritonkit's images)" if plan.triton == EMBEDDED else ""),
                 todo=_INSTEAD.get(field, "")
-                + f"leave it out, or say `triton: \"{release_text(release)}\"` in model.yaml and serve it with that",
-            )  # fmt: skip
+                + f'leave it out, or say `triton: "{release_text(release)}"` in model.yaml and serve it with that',
+            )
 
 
 def _newer(message: Any) -> Iterator[tuple[str, Release]]:

@@ -95,8 +95,7 @@ def _config(plan: ModelPlan) -> Fields:
         else None,
         "optimization": _optimization(plan.optimization),
         "model_warmup": [
-            _fields(sample)
-            | {"inputs": {name: _warmup_input(given) for name, given in sample.inputs.items()}}
+            _fields(sample) | {"inputs": {name: _warmup_input(given) for name, given in sample.inputs.items()}}
             for sample in plan.warmup
         ],
         "response_cache": {"enable": True} if plan.response_cache else None,
@@ -107,12 +106,8 @@ def _config(plan: ModelPlan) -> Fields:
         "default_model_filename": plan.default_model_filename,
         "cc_model_filenames": dict(plan.cc_model_filenames),
         "metric_tags": dict(plan.metric_tags),
-        "model_operations": _fields(plan.model_operations)
-        if plan.model_operations.op_library_filename
-        else None,
-        "model_repository_agents": {
-            "agents": [_fields(one) for one in plan.model_repository_agents]
-        }
+        "model_operations": _fields(plan.model_operations) if plan.model_operations.op_library_filename else None,
+        "model_repository_agents": {"agents": [_fields(one) for one in plan.model_repository_agents]}
         if plan.model_repository_agents
         else None,
         **_if_set("model_metrics", _metrics(plan.model_metrics)),
@@ -132,10 +127,7 @@ def _batch_tensor(given: BatchInput | BatchOutput) -> Fields:
 
 def _metrics(given: Sequence[ModelMetric]) -> Fields:
     controls = [
-        {
-            "metric_identifier": {"family": one.family},
-            "histogram_options": {"buckets": list(one.buckets)},
-        }
+        {"metric_identifier": {"family": one.family}, "histogram_options": {"buckets": list(one.buckets)}}
         for one in given
     ]
     return {"metric_control": controls} if controls else {}
@@ -181,14 +173,8 @@ def _fields(section: Strict) -> Fields:
 
 
 def _instances(group: Instances) -> Fields:
-    devices = [
-        {"kind": f"KIND_{one.kind.upper()}", "device_id": str(one.device_id)}
-        for one in group.secondary_devices
-    ]
-    return _fields(group) | {
-        "kind": f"KIND_{str(group.kind).upper()}",
-        "secondary_devices": devices,
-    }
+    devices = [{"kind": f"KIND_{one.kind.upper()}", "device_id": str(one.device_id)} for one in group.secondary_devices]
+    return _fields(group) | {"kind": f"KIND_{str(group.kind).upper()}", "secondary_devices": devices}
 
 
 def _queue_policy(policy: QueuePolicy) -> Fields:
@@ -209,8 +195,7 @@ def _sequence_batching(asked: SequenceBatching) -> Fields:
     return _fields(asked) | {
         "direct": direct,
         "control_input": [
-            {"name": name, "control": [_control(control)]}
-            for name, control in asked.control_input.items()
+            {"name": name, "control": [_control(control)]} for name, control in asked.control_input.items()
         ],
         "state": [_state(state) for state in asked.state],
     }

@@ -10,14 +10,7 @@ from tritonkit.datatypes import DataType
 from tritonkit.errors import RenderError
 from tritonkit.export.artifact import Artifact, TensorInfo
 from tritonkit.export.padded import with_axes
-from tritonkit.render.engines import (
-    BACKENDS,
-    engine_files,
-    engine_of,
-    engine_parameters,
-    engine_tensors,
-    engine_texts,
-)
+from tritonkit.render.engines import BACKENDS, engine_files, engine_of, engine_parameters, engine_tensors, engine_texts
 from tritonkit.render.language import generation_of
 from tritonkit.resources import STEPS, shipped
 from tritonkit.spec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
@@ -36,10 +29,7 @@ _BACKENDS = {
     "openvino_model.xml": "llm",
 }
 # What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
-_PARAMETERS = {
-    "openvino-bf16": {"HINT_BF16": "YES"},
-    "llm-bf16": {"inference_precision": "bf16"},
-}
+_PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}, "llm-bf16": {"inference_precision": "bf16"}}
 _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
 """Pairs of parameters: the first is not rendered if the spec has the second."""
 
@@ -111,13 +101,9 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
         section="serving",
         backend=backend,
         serving=serving,
-        inputs=tuple(
-            Port(info, info.name) for info in artifact.signature.inputs if info.name not in added
-        ),
+        inputs=tuple(Port(info, info.name) for info in artifact.signature.inputs if info.name not in added),
         outputs=tuple(
-            Port(with_axes(info, spec), info.name)
-            for info in artifact.signature.outputs
-            if info.name not in states
+            Port(with_axes(info, spec), info.name) for info in artifact.signature.outputs if info.name not in states
         ),
         parameters={
             key: value
@@ -211,14 +197,11 @@ def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
             raise RenderError(
                 f"{spec.file} {section}.output.{name}.label_filename",
                 found=str(one.label_filename),
-                wanted="a path of its own: the published model has its versions, "
-                + ", ".join(_PUBLISHED),
+                wanted="a path of its own: the published model has its versions, " + ", ".join(_PUBLISHED),
                 todo="give the file another name",
             )
     return {
-        one.label_filename: resolve_file(
-            one.label_filename, spec, f"{section}.output.{name}.label_filename"
-        )
+        one.label_filename: resolve_file(one.label_filename, spec, f"{section}.output.{name}.label_filename")
         for name, one in serving.output.items()
         if one.label_filename
     }
@@ -261,9 +244,7 @@ def _calls(names: Sequence[str] | None) -> dict[str, str]:
 
 
 def _ports(
-    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]],
-    renamed: Mapping[str, str],
-    optional: Collection[str] = (),
+    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]], renamed: Mapping[str, str], optional: Collection[str] = ()
 ) -> tuple[Port, ...]:
     return tuple(
         Port(TensorInfo(name, dtype, shape, optional=name in optional), renamed.get(name, name))

@@ -22,20 +22,8 @@ from tritonkit.render.batching import (
 )
 from tritonkit.render.callers import hold_to_callers
 from tritonkit.render.engines import engine_of, weights_at
-from tritonkit.render.fields import (
-    check_fields,
-    further,
-    in_flight_note,
-    in_flight_parameter,
-    newer_note,
-    with_fields,
-)
-from tritonkit.render.own_python import (
-    Verdicts,
-    batch_size,
-    is_own_python,
-    own_python_note,
-)
+from tritonkit.render.fields import check_fields, further, in_flight_note, in_flight_parameter, newer_note, with_fields
+from tritonkit.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
 from tritonkit.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
 from tritonkit.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.render.values import ModelPlan, Target, TensorPlan
@@ -64,19 +52,18 @@ def plan_models(
     """
     if engine_of(artifact) and target == "cpu":
         raise RenderError(
-            f"{spec.file} serving.variant", found=f"{artifact.variant}, with target cpu",
+            f"{spec.file} serving.variant",
+            found=f"{artifact.variant}, with target cpu",
             wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
             todo="say serving.generation.gpu.name, and build with --target gpu",
-        )  # fmt: skip
+        )
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
     notes = hold_to_callers(spec, parts, wiring)
     examples = _examples(spec, wiring.inputs)
     largest = plan_max_batch_size(spec, artifact)
     models = tuple(
-        _plan_part(
-            part, spec, wiring, examples, largest, target, cores, artifact, verdicts.get(part.model)
-        )
+        _plan_part(part, spec, wiring, examples, largest, target, cores, artifact, verdicts.get(part.model))
         for part in parts
     )
     notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
@@ -122,15 +109,9 @@ def _plan_part(
         backend=part.backend,
         max_batch_size=max_batch_size,
         inputs=with_fields(
-            _tensors(part.inputs, max_batch_size, lengths, single=single),
-            serving.input,
-            f"{where}.input",
+            _tensors(part.inputs, max_batch_size, lengths, single=single), serving.input, f"{where}.input"
         ),
-        outputs=with_fields(
-            _tensors(part.outputs, max_batch_size, single=single),
-            serving.output,
-            f"{where}.output",
-        ),
+        outputs=with_fields(_tensors(part.outputs, max_batch_size, single=single), serving.output, f"{where}.output"),
         instances=groups,
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
@@ -166,9 +147,7 @@ def _plan_part(
     return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
 
 
-def _on_fewer_cores(
-    plan: ModelPlan, part: Part, host: Host, others: dict[str, str]
-) -> dict[int, ModelPlan]:
+def _on_fewer_cores(plan: ModelPlan, part: Part, host: Host, others: dict[str, str]) -> dict[int, ModelPlan]:
     """Number of cores -> the model as a server with that many of the host's cores has it, where that differs: what the
     spec gives stays, what it leaves open is chosen for them."""
     found = {}
@@ -176,9 +155,7 @@ def _on_fewer_cores(
         own = replace(host, cores=cores, part=True)
         groups = plan_instances(part.serving, own)
         parameters = others | plan_threads(part.serving, groups, own)
-        there = replace(
-            plan, instances=groups, parameters=_parameters(part, parameters, host.field)
-        )
+        there = replace(plan, instances=groups, parameters=_parameters(part, parameters, host.field))
         if there != plan:
             found[cores] = there
     return found
@@ -221,11 +198,7 @@ def _weights_note(part: Part, spec: Spec) -> str:
 
 
 def _tensors(
-    ports: Sequence[Port],
-    max_batch_size: int,
-    ragged: Collection[str] = (),
-    *,
-    single: bool = False,
+    ports: Sequence[Port], max_batch_size: int, ragged: Collection[str] = (), *, single: bool = False
 ) -> tuple[TensorPlan, ...]:
     """The tensors as Triton takes them. A scalar, without even a batch axis, is served as [1]: Triton has no
     rank 0, and without batches allows no `reshape` to it, so the backends take [1] for it."""
@@ -300,35 +273,21 @@ def _warmup(
         inputs = [port.info for port in part.inputs]
         return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")
     if sequences is not None and sequences.state:
-        return Warmup(
-            note="no warm-up: Triton runs warm-up requests without the states of a sequence"
-        )
-    own = {
-        own: examples[name]
-        for own, name in wiring.client_inputs[part.model].items()
-        if name in examples
-    }
+        return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
+    own = {own: examples[name] for own, name in wiring.client_inputs[part.model].items() if name in examples}
     inputs = list(wiring.part_inputs[part.model].values())
     if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
-        return Warmup(
-            note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto"
-        )
+        return Warmup(note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto")
     start = None if part.is_step else artifact.start
     if start is not None and start.given:
-        return given(
-            inputs, warm_batches(part, max_batch_size, dynamic_batching), start.given, controls
-        )
+        return given(inputs, warm_batches(part, max_batch_size, dynamic_batching), start.given, controls)
     if start is not None and start.refuses_zeros:
         return Warmup(
             note="no warm-up: the network refuses zeros, and the samples of the build are too large; list"
             " serving.model_warmup"
         )
     return automatic(
-        inputs,
-        warm_batches(part, max_batch_size, dynamic_batching),
-        spec.model.network.free_axes,
-        own,
-        controls,
+        inputs, warm_batches(part, max_batch_size, dynamic_batching), spec.model.network.free_axes, own, controls
     )
 
 
@@ -358,9 +317,7 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
         outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
         model_files=labels_of(given, spec, "ensemble"),
         response_cache=spec.model.serving.response_cache,
-        parameters=_idempotence(spec.model.serving.idempotent)
-        | _independence(models)
-        | in_flight_parameter(spec),
+        parameters=_idempotence(spec.model.serving.idempotent) | _independence(models) | in_flight_parameter(spec),
         steps=wiring.steps,
         **further(given, where, spec),
     )

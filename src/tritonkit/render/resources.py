@@ -110,9 +110,7 @@ def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Hos
     if host.backend == "openvino":
         # It has neither accelerators nor graph levels: these are for the spec's other variants.
         nothing = {"graph_level": None, "cuda": None}
-        return asked.model_copy(
-            update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()}
-        )
+        return asked.model_copy(update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()})
     kinds = {group.kind for group in groups}
     if kinds == {"cpu"}:
         return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
@@ -120,9 +118,7 @@ def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Hos
     if host.backend == "onnxruntime" and host.target == "gpu":
         on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
     on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
-    return asked.model_copy(
-        update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu}
-    )
+    return asked.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
 
 
 def _with_defaults(accelerator: Accelerator) -> Accelerator:
@@ -156,11 +152,7 @@ def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
         )
     on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
     return group.model_copy(
-        update={
-            "kind": kind,
-            "count": group.count or default_count,
-            "gpus": group.gpus if on_gpu else (),
-        }
+        update={"kind": kind, "count": group.count or default_count, "gpus": group.gpus if on_gpu else ()}
     )
 
 
@@ -210,8 +202,7 @@ def _check_cores(count: int, threads: int, host: Host) -> None:
         return
     raise RenderError(
         f"{host.field}.instance_group",
-        found=f"{_many(count, 'instance')} x {_many(threads, 'thread')}"
-        f" on {_many(host.cores, 'core')}",
+        found=f"{_many(count, 'instance')} x {_many(threads, 'thread')} on {_many(host.cores, 'core')}",
         wanted="instances x threads of at most the cores there are",
         todo="lower count or threads, or give the machine's cores with --cores",
     )

@@ -27,12 +27,7 @@ from tritonkit.spec.serving import (
     WarmupSample,
 )
 
-__all__ = [
-    "EnsembleStep",
-    "ModelPlan",
-    "Target",
-    "TensorPlan",
-]
+__all__ = ["EnsembleStep", "ModelPlan", "Target", "TensorPlan"]
 
 Target = Literal["cpu", "gpu"]
 

@@ -53,12 +53,9 @@ def automatic(
     needed = [t for t in inputs if not t.optional or t.name in examples]
     if missing := [t.name for t in needed if t.dtype == "BYTES" and t.name not in examples]:
         return Warmup(note=f"no warm-up: there is no example for the BYTES input {missing[0]}")
-    if unknown := [
-        t for t in needed if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))
-    ]:
+    if unknown := [t for t in needed if any(_is_unknown(t, i, free_axes) for i in range(len(t.shape)))]:
         return Warmup(
-            note=f"no warm-up: input {unknown[0].name} has an axis whose sizes are not under"
-            " network.free_axes"
+            note=f"no warm-up: input {unknown[0].name} has an axis whose sizes are not under network.free_axes"
         )
     named = {axis for t in needed for axis in t.axes if axis in free_axes}
     files: dict[str, bytes] = {}
@@ -86,18 +83,13 @@ def given(
     files: dict[str, bytes] = {}
     tensors = {
         t.name: WarmupInput(
-            dtype=t.dtype,
-            shape=item[t.name].shape,
-            file=_store(files, t.name, b64decode(item[t.name].data)),
+            dtype=t.dtype, shape=item[t.name].shape, file=_store(files, t.name, b64decode(item[t.name].data))
         )
         for t in inputs
         if t.name in item
     }
     tensors |= {name: _control(name, control, files) for name, control in controls.items()}
-    samples = tuple(
-        WarmupSample(name=f"batch-{batch}", batch_size=batch, inputs=tensors)
-        for batch in batch_sizes
-    )
+    samples = tuple(WarmupSample(name=f"batch-{batch}", batch_size=batch, inputs=tensors) for batch in batch_sizes)
     return Warmup(samples, files)
 
 
@@ -126,8 +118,7 @@ def _data(
     info: TensorInfo, at: Mapping[str, int], examples: Mapping[str, bytes], files: dict[str, bytes]
 ) -> WarmupInput:
     dims = tuple(
-        size if size != -1 else at.get(axis, 1)
-        for size, axis in zip(info.shape, info.axis_names, strict=True)
+        size if size != -1 else at.get(axis, 1) for size, axis in zip(info.shape, info.axis_names, strict=True)
     ) or (1,)
     if info.dtype != "BYTES":
         return _zeros(info.dtype, dims)
@@ -169,9 +160,7 @@ def listed(
     for sample in asked:
         place = f"{section}.{sample.name}.inputs"
         if not required <= set(sample.inputs) <= set(known):
-            raise RenderError(
-                f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(known)}"
-            )
+            raise RenderError(f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(known)}")
         data = {
             name: _listed_data(name, given, known[name], files, spec, f"{place}.{name}")
             for name, given in sample.inputs.items()
@@ -194,9 +183,7 @@ def _listed_data(
     )
     if given.dtype != dtype or not fits:
         raise RenderError(
-            f"{spec.file} {place}",
-            found=f"{given.dtype} {list(given.shape)}",
-            wanted=f"{dtype} {list(shape)}",
+            f"{spec.file} {place}", found=f"{given.dtype} {list(given.shape)}", wanted=f"{dtype} {list(shape)}"
         )
     if given.file is None:
         return given

@@ -90,10 +90,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
         inputs=tuple(e.plan for e in edges if e.producer is None),
         outputs=tuple(e.plan for e in edges if e.producer is not None and not e.consumers),
         part_inputs={
-            model: {
-                own: replace(edge.info, name=own, optional=(model, own) in optional)
-                for own, edge in taken.items()
-            }
+            model: {own: replace(edge.info, name=own, optional=(model, own) in optional) for own, edge in taken.items()}
             for model, taken in inputs.items()
         },
         client_inputs={

@@ -91,9 +91,7 @@ def lines(
         y_axis = _from_zero(0.0, max([*ys, *shown]) * 1.05, bottom, top)
     drawn = [_drawn(k, line, x, y_axis, logarithmic) for k, line in enumerate(given)]
     names = tuple((y_axis.at(value), text) for value, text in limits if value in shown)
-    return Lines(
-        width, height, left, top, right, bottom, x, y_axis, _apart(drawn, right, top, bottom), names
-    )
+    return Lines(width, height, left, top, right, bottom, x, y_axis, _apart(drawn, right, top, bottom), names)
 
 
 def _from_zero(low: float, high: float, start: float, end: float) -> Axis:
@@ -124,9 +122,7 @@ def _drawn(number: int, line: Line, x: Axis, y: Axis, logarithmic: bool) -> Draw
 
 def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> tuple[Drawn, ...]:
     """The names beside the plot, moved apart where lines end close to each other; of single points beside them."""
-    ordered = sorted(
-        (each for each in drawn if not _is_point(each)), key=lambda each: each.label[1]
-    )
+    ordered = sorted((each for each in drawn if not _is_point(each)), key=lambda each: each.label[1])
     places = [max(each.label[1], top) for each in ordered]
     for k in range(1, len(places)):
         places[k] = max(places[k], places[k - 1] + _LINE)
@@ -155,9 +151,13 @@ class Columns(Plot):
 
 
 def columns(
-    counts: Sequence[tuple[float, float, int]], unit: str, *, width: float, height: float = 220.0,
+    counts: Sequence[tuple[float, float, int]],
+    unit: str,
+    *,
+    width: float,
+    height: float = 220.0,
     limits: Sequence[tuple[float, str]] = (),
-) -> Columns | None:  # fmt: skip
+) -> Columns | None:
     """Lay out a distribution; None where nothing was counted.
 
     Args:
@@ -176,11 +176,13 @@ def columns(
     y = _from_zero(0.0, 100 * max(count for _, _, count in counts) / total * 1.05, bottom, top)
     bars = tuple(
         (
-            x.at(lower), max(x.at(upper) - x.at(lower) - 1, 0.5), y.at(100 * count / total),
+            x.at(lower),
+            max(x.at(upper) - x.at(lower) - 1, 0.5),
+            y.at(100 * count / total),
             f"{lower:.3g} to {upper:.3g} {unit}: {count}",
         )
         for lower, upper, count in counts
         if count
-    )  # fmt: skip
+    )
     names = tuple((x.at(value), name) for value, name in shown)
     return Columns(width, height, left, top, right, bottom, x, y, bars, names)

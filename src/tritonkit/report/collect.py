@@ -14,15 +14,7 @@ from tritonkit.export.cache import BuildCache
 from tritonkit.export.timing import find_timing
 from tritonkit.optimize.make import plan
 from tritonkit.optimize.results import Result, choose, judged, wanted_variants
-from tritonkit.optimize.variants import (
-    AUTO,
-    PLAINS,
-    PYTHON,
-    Variant,
-    parse,
-    variant_names,
-    variant_of,
-)
+from tritonkit.optimize.variants import AUTO, PLAINS, PYTHON, Variant, parse, variant_names, variant_of
 from tritonkit.report.operators import Operators, profile_variant, slowest
 from tritonkit.spec import Spec, load_all, load_readable
 
@@ -66,11 +58,7 @@ class ModelReport:
 
 
 def collect(
-    root: Path,
-    names: Sequence[str] = (),
-    *,
-    threads: int,
-    say: Callable[[str], None] = lambda _: None,
+    root: Path, names: Sequence[str] = (), *, threads: int, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ModelReport, ...]:
     """Read what was built for the specs as they are now; nothing is built, and nothing is measured but
     the profile of each model's slowest variant.
@@ -133,9 +121,7 @@ def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None
         if artifact is None:
             missing[variant.name] = _EARLIER if variant.name in cached else _NEVER
             continue
-        results.append(
-            judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True)
-        )
+        results.append(judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True))
         if variant.name in PLAINS:
             base = results[0]
     operators = None
@@ -144,9 +130,16 @@ def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None
         operators = profile_variant(spec, cache, slow, threads)
     file, quality = f"models/{spec.name}/{spec.file.name}", spec.model.quality
     return ModelReport(
-        spec.name, spec.model.description, file, tuple(results), _served(spec, results), missing,
-        operators, quality.max_drop, quality.at_least,
-    )  # fmt: skip
+        spec.name,
+        spec.model.description,
+        file,
+        tuple(results),
+        _served(spec, results),
+        missing,
+        operators,
+        quality.max_drop,
+        quality.at_least,
+    )
 
 
 def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:

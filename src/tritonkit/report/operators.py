@@ -60,9 +60,7 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
             runner = RUNTIMES[runtime](result.artifact.folder, threads, where)
             runner.run(batch)
             times = runner.profile(batch, min(max(repeats, _LEAST_REPEATS), _MOST_REPEATS))
-    except (
-        Exception
-    ) as error:  # an engine's own, too: a profile is not worth the rest of the report
+    except Exception as error:  # an engine's own, too: a profile is not worth the rest of the report
         own = isinstance(error, TritonkitError)
         said = str(error) if own else f"{type(error).__name__}: {first_line(error)}"
         return Operators(result.variant, runtime, threads, plain_ms, problem=said)

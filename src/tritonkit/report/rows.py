@@ -23,8 +23,7 @@ def rows(report: ModelReport) -> list[Row]:
     """The rows, in the order of the results."""
     base = next((r for r in report.results if r.variant in PLAINS), None)
     return [
-        _row(result, base)
-        | {"served": result.variant == report.served, "on_front": result.variant in report.front}
+        _row(result, base) | {"served": result.variant == report.served, "on_front": result.variant in report.front}
         for result in report.results
     ]
 

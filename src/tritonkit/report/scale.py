@@ -26,9 +26,7 @@ class Axis:
 
     def at(self, value: float) -> float:
         """The pixel of a number."""
-        low, high, value = (
-            (math.log(v) if self.logarithmic else v) for v in (self.low, self.high, value)
-        )
+        low, high, value = ((math.log(v) if self.logarithmic else v) for v in (self.low, self.high, value))
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
 

@@ -104,9 +104,7 @@ def scatter(points: Sequence[Point], limits: Sequence[GateLine], width: float) -
     values = [max(p.quality, floor) for p in ordered] + [limit.quality for limit in shown]
     x = log_axis(ordered[0].ms, ordered[-1].ms, area.left, area.right)
     y = linear_axis(min(values), max(values), area.bottom, area.top)
-    places = [
-        (x.at(p.ms), area.bottom - 9 if p.quality < floor else y.at(p.quality)) for p in ordered
-    ]
+    places = [(x.at(p.ms), area.bottom - 9 if p.quality < floor else y.at(p.quality)) for p in ordered]
     radii = [_RING if point.served else _RADIUS for point in ordered]
     taken = [Box(px - r, py - r, px + r, py + r) for (px, py), r in zip(places, radii, strict=True)]
     lines = []

@@ -110,8 +110,7 @@ def _limits(report: ModelReport) -> tuple[GateLine, ...]:
         least.setdefault(round(limit, 6), quality.against)
     several = len(least) > 1
     return tuple(
-        GateLine(limit, f"gate {limit:.4g}" + (f", against {name}" if several else ""))
-        for limit, name in least.items()
+        GateLine(limit, f"gate {limit:.4g}" + (f", against {name}" if several else "")) for limit, name in least.items()
     )
 
 

@@ -19,9 +19,7 @@ CALLS = "tritonkit.calls"
 """A parameter of the configuration: names with spaces between; empty: it calls none."""
 
 
-def called_by(
-    folder: Path, config: Any, versions: Sequence[int], known: Collection[str]
-) -> tuple[str, ...]:
+def called_by(folder: Path, config: Any, versions: Sequence[int], known: Collection[str]) -> tuple[str, ...]:
     """The models that a model of the Python backend calls: those that its configuration names, else those of the
     repository that its file names."""
     if config.backend != "python":

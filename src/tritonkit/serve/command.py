@@ -21,24 +21,14 @@ if TYPE_CHECKING:
     from tritonkit.serve.shm import ShmPlan
     from tritonkit.serve.values import Settings
 
-__all__ = [
-    "CONFIG_FLAG",
-    "PREFIX",
-    "arguments",
-    "prepare_backends",
-    "python_run",
-    "usable_backends",
-    "without_own",
-]
+__all__ = ["CONFIG_FLAG", "PREFIX", "arguments", "prepare_backends", "python_run", "usable_backends", "without_own"]
 
 CONFIG_FLAG = "model-config-name"
 PREFIX = "{prefix}"
 """Stands for the name that the supervisor gives this run's shared-memory regions."""
 
 
-def usable_backends(
-    found: Mapping[str, NativeBackend], *, demanded: bool
-) -> tuple[NativeBackend, ...]:
+def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tuple[NativeBackend, ...]:
     """The native backends to serve with.
 
     Args:
@@ -52,9 +42,11 @@ def usable_backends(
         wrong = found[name].wrong if name in found else "it is not compiled"
         if wrong:
             raise ServerNotFound(
-                f"the native backend {name}", found=wrong, wanted="one that can be used",
+                f"the native backend {name}",
+                found=wrong,
+                wanted="one that can be used",
                 todo="see `tritonkit doctor`, or serve with --backend auto",
-            )  # fmt: skip
+            )
     return tuple(backend for backend in found.values() if not backend.wrong)
 
 
@@ -75,9 +67,8 @@ def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str
 
 
 def prepare_backends(
-    installation: ServerInstallation, stand_ins: Path, folder: Path,
-    native: Collection[NativeBackend] = (),
-) -> Path:  # fmt: skip
+    installation: ServerInstallation, stand_ins: Path, folder: Path, native: Collection[NativeBackend] = ()
+) -> Path:
     """The backend directory to serve from.
 
     NVIDIA's own is used as it is. For the embedded server a new one is filled with its Python
@@ -110,10 +101,16 @@ def python_run(backends: Path) -> frozenset[str]:
 
 
 def arguments(
-    installation: ServerInstallation, settings: Settings, models: Sequence[ServedModel],
-    grpc_port: int, backends: Path, shm: ShmPlan, native: Collection[NativeBackend] = (), config: str = "",
+    installation: ServerInstallation,
+    settings: Settings,
+    models: Sequence[ServedModel],
+    grpc_port: int,
+    backends: Path,
+    shm: ShmPlan,
+    native: Collection[NativeBackend] = (),
+    config: str = "",
     loaded: Sequence[str] | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill.
 
     Args:
@@ -130,11 +127,7 @@ def arguments(
         backends=backends,
         models=[model.name for model in models] if loaded is None else loaded,
         caches=installation.caches if cached else None,
-        limits_rate=any(
-            group.HasField("rate_limiter")
-            for model in models
-            for group in model.config.instance_group
-        ),
+        limits_rate=any(group.HasField("rate_limiter") for model in models for group in model.config.instance_group),
         drain_s=round(settings.drain_timeout_s),
         prefix=PREFIX,
         region_bytes=shm.default_bytes,
@@ -153,7 +146,9 @@ def _own_flags(flags: Mapping[str, str | int], words: Sequence[str]) -> list[str
     for name in flags:
         if any(word.partition("=")[0] == f"--{name}" for word in words):
             raise UsageError(
-                f"triton_flags: {name}", found="a flag that tritonkit sets itself",
-                wanted="others of tritonserver's", todo="remove it",
-            )  # fmt: skip
+                f"triton_flags: {name}",
+                found="a flag that tritonkit sets itself",
+                wanted="others of tritonserver's",
+                todo="remove it",
+            )
     return [f"--{name}={value}" for name, value in flags.items()]

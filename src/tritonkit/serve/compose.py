@@ -16,17 +16,23 @@ CONTEXT = Path("deploy") / "tritonkit"
 """Laid out as a clone, so that the images are built from it as from one."""
 
 _PARTS = (
-    "deploy/docker", "deploy/grafana", "deploy/prometheus", "loadtest", "python_backends",
-    "pyproject.toml", "README.md", "LICENSE",
-)  # fmt: skip
+    "deploy/docker",
+    "deploy/grafana",
+    "deploy/prometheus",
+    "loadtest",
+    "python_backends",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 _OWN = (
-    "docker-compose.yml", "docker-compose.direct.yml", "deploy/alertmanager/alertmanager.yml",
+    "docker-compose.yml",
+    "docker-compose.direct.yml",
+    "deploy/alertmanager/alertmanager.yml",
     "deploy/collector/collector.yml",
-)  # fmt: skip
+)
 """What a person changes."""
-_PRIVATE = (
-    ("deploy/docker/keys", "*\n!.gitignore\n"), ("deploy/gateway", "*\n!.gitignore\n!gateway.yaml\n"),
-)  # fmt: skip
+_PRIVATE = (("deploy/docker/keys", "*\n!.gitignore\n"), ("deploy/gateway", "*\n!.gitignore\n!gateway.yaml\n"))
 """Folders of keys, and what says that they are not for a version control."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_data", "admin-key", "*.whl", "resources.yml")
 _CLONES = "${TRITONKIT_CONTEXT:-.}"

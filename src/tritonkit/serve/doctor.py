@@ -109,9 +109,7 @@ def _libpython(server: ServerInstallation | None) -> _Finding:
     """The library itself is named also where the environment is not there yet."""
     if server is not None:
         own = "part of NVIDIA's image"
-        return _Finding(
-            own if server.native else str(find_libpython(server.python, server.libraries))
-        )
+        return _Finding(own if server.native else str(find_libpython(server.python, server.libraries)))
     program, full = interpreter()
     version = ".".join(full.split(".")[:2])
     found = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
@@ -236,6 +234,4 @@ def _said_by(command: list[str]) -> str:
 def _disk(root: Path) -> _Finding:
     free = shutil.disk_usage(root).free
     todo = "the two environments and the models need about 3 GiB"
-    return _Finding(
-        f"{free / (1 << 30):.1f} GiB free at {root}", todo if free < _DISK_ENOUGH else ""
-    )
+    return _Finding(f"{free / (1 << 30):.1f} GiB free at {root}", todo if free < _DISK_ENOUGH else "")

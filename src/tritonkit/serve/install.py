@@ -62,9 +62,7 @@ class ServerInstallation:
     @property
     def runs_sources_alone(self) -> bool:
         """Whether its Python takes models from their sources, and no compiled file next to them."""
-        places = (
-            self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
-        )
+        places = self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
         return any((place / _SOURCES_ALONE).is_file() for place in places)
 
     def native_backends(self) -> dict[str, NativeBackend]:
@@ -107,9 +105,7 @@ def find_server(root: Path | None = None) -> ServerInstallation:
             return environment_at(place / ".venv-server")
     if is_installed():
         return environment_at(managed_place())
-    raise ServerNotFound(
-        "Triton", found=f"no server is installed: run `{how_to_install()}` ({size_gb()} GB)"
-    )
+    raise ServerNotFound("Triton", found=f"no server is installed: run `{how_to_install()}` ({size_gb()} GB)")
 
 
 def environment_at(venv: Path) -> ServerInstallation:
@@ -122,9 +118,11 @@ def environment_at(venv: Path) -> ServerInstallation:
     found = next(venv.glob("lib/python3.*/site-packages/pytriton/tritonserver"), None)
     if found is None or not (found / "bin" / "tritonserver").is_file():
         raise ServerNotFound(
-            str(venv), found="the wheel nvidia-pytriton is not installed there",
-            wanted="a server environment, whole", todo=f"remove it, and run: {how_to_install()}",
-        )  # fmt: skip
+            str(venv),
+            found="the wheel nvidia-pytriton is not installed there",
+            wanted="a server environment, whole",
+            todo=f"remove it, and run: {how_to_install()}",
+        )
     packages = found.parents[1]
     python = packages.parent.name.removeprefix("python")
     check_glibc()
@@ -132,9 +130,11 @@ def environment_at(venv: Path) -> ServerInstallation:
     if not stub.is_file():
         stubs = sorted(path.name for path in (found / "python_backend_stubs").iterdir())
         raise ServerNotFound(
-            str(venv), found=f"its Python is {python}, and Triton has no stub for that",
-            wanted=f"Python {', '.join(stubs)}", todo=f"remove it, and run: {how_to_install()}",
-        )  # fmt: skip
+            str(venv),
+            found=f"its Python is {python}, and Triton has no stub for that",
+            wanted=f"Python {', '.join(stubs)}",
+            todo=f"remove it, and run: {how_to_install()}",
+        )
     libpython = need_libpython(python, _own_libraries(venv))
     return ServerInstallation(
         binary=found / "bin" / "tritonserver",
@@ -157,17 +157,18 @@ def _native(binary: Path) -> ServerInstallation:
     backends = home / "backends"
     if not backends.is_dir():
         raise ServerNotFound(
-            str(binary), found=f"there is no {backends}",
-            wanted="tritonserver in NVIDIA's layout", todo="take it off PATH, or reinstall it",
-        )  # fmt: skip
+            str(binary),
+            found=f"there is no {backends}",
+            wanted="tritonserver in NVIDIA's layout",
+            todo="take it off PATH, or reinstall it",
+        )
     try:
         version = (home / "TRITON_VERSION").read_text().strip()
     except OSError:
         version = "unknown"
     return ServerInstallation(
-        binary, version, backends, home / "caches", native=True,
-        guard=guard_in(home), envoy=find_envoy(home),
-    )  # fmt: skip
+        binary, version, backends, home / "caches", native=True, guard=guard_in(home), envoy=find_envoy(home)
+    )
 
 
 def _own_libraries(venv: Path) -> tuple[Path, ...]:

@@ -22,15 +22,20 @@ GLIBC = (2, 35)
 _STANDARD = tuple(
     Path(folder)
     for folder in (
-        "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib",
+        "/lib/x86_64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu",
+        "/lib/aarch64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/lib64",
+        "/usr/lib64",
+        "/lib",
+        "/usr/lib",
+        "/usr/local/lib",
     )
-)  # fmt: skip
+)
 
 
-def find_libpython(
-    version: str, first: Iterable[Path] = (), cache: str | None = None
-) -> Path | None:
+def find_libpython(version: str, first: Iterable[Path] = (), cache: str | None = None) -> Path | None:
     """The shared library `libpythonX.Y.so.1.0`, or None.
 
     Args:
@@ -43,9 +48,7 @@ def find_libpython(
     for folder in (*first, *loader):
         if (folder / name).is_file():
             return folder / name
-    listed = re.search(
-        rf"{re.escape(name)} .*=> (\S+)", _loader_cache() if cache is None else cache
-    )
+    listed = re.search(rf"{re.escape(name)} .*=> (\S+)", _loader_cache() if cache is None else cache)
     if listed:
         return Path(listed[1])
     return next((folder / name for folder in _STANDARD if (folder / name).is_file()), None)
@@ -71,9 +74,11 @@ def check_glibc(version: str | None = None) -> str:
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if numbers < GLIBC:
         raise ServerNotFound(
-            "the C library", found=f"glibc {found}", wanted="glibc 2.35 or newer",
+            "the C library",
+            found=f"glibc {found}",
+            wanted="glibc 2.35 or newer",
             todo="use Debian 12, Ubuntu 22.04 or newer, or serve with NVIDIA's container image",
-        )  # fmt: skip
+        )
     return found
 
 

@@ -50,9 +50,7 @@ def read_loads(log: Path, offset: int = 0) -> Loads:
     return Loads(begun, going, WARM_UP_FAILED in text)
 
 
-def load_later(
-    run: Run, admin: Admin, failed: dict[str, str], rejected: dict[str, str]
-) -> Iterable[str]:
+def load_later(run: Run, admin: Admin, failed: dict[str, str], rejected: dict[str, str]) -> Iterable[str]:
     """Load the rest of a run's models, and those whose `model_warmup` failed without it; gives each name before it is
     loaded.
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["read_tail", "relevant"]
 
 _HEAD = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ +([\w.]+:\d+\]) *")
-_TRACE = re.compile(
-    r"Traceback|^At:$|^ {2,}|\w*(Error|Exception|Interrupt)\b.*:|Aborted|Segmentation"
-)
+_TRACE = re.compile(r"Traceback|^At:$|^ {2,}|\w*(Error|Exception|Interrupt)\b.*:|Aborted|Segmentation")
 # A machine without a GPU says these at every start; they explain nothing.
 _NOISE = re.compile(
     r"CudaDriverHelper|pinned (system )?memory|pinned_memory_manager|DCGM|NVML|unable to create stream"

@@ -52,9 +52,7 @@ def size_gb() -> float:
     return float(environment_script().SIZE_GB)
 
 
-def install(
-    say: Callable[[str], object], python: str = "", torch: bool = False, hashes: bool = True
-) -> bool:
+def install(say: Callable[[str], object], python: str = "", torch: bool = False, hashes: bool = True) -> bool:
     """Make the environment unless it is there; gives whether anything was done.
 
     Args:
@@ -98,9 +96,7 @@ def remove() -> list[Path]:
     folder = cache_folder()
     found = sorted(path for path in folder.glob("*") if path.is_dir())
     for path in found:
-        (path / environment_script().MARKER).unlink(
-            missing_ok=True
-        )  # an interrupted removal leaves none whole
+        (path / environment_script().MARKER).unlink(missing_ok=True)  # an interrupted removal leaves none whole
         shutil.rmtree(path)
     return found
 

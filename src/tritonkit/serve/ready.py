@@ -17,10 +17,7 @@ from tritonkit.serve.loads import load_later, read_loads
 from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import reachable
 from tritonkit.serve.process import SupervisedProcess, describe_exit
-from tritonkit.serve.repository import (
-    ServedModel,
-    read_models,
-)
+from tritonkit.serve.repository import ServedModel, read_models
 from tritonkit.serve.rpc import NotAnswered, Service, connect
 from tritonkit.serve.start import Run
 from tritonkit.serve.values import Endpoint, EventKind, Ports, ServeEvent
@@ -51,7 +48,7 @@ class EndedAtLoad(Exception):
 
     def __init__(
         self, error: ServerStartError, models: Sequence[str], *, certain: bool = False, warming: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(str(error))
         self.error, self.models = error, tuple(models)
         self.certain, self.warming = certain, warming
@@ -152,9 +149,7 @@ def _load_all(start: Start, admin: Admin) -> tuple[dict[str, str], set[str]]:
     return failed, set(rejected)
 
 
-def _warm_all(
-    start: Start, service: Service, failed: Mapping[str, str], rejected: Collection[str]
-) -> None:
+def _warm_all(start: Start, service: Service, failed: Mapping[str, str], rejected: Collection[str]) -> None:
     """Send a first request to each model that is loaded, but not to those that did not warm up.
 
     Raises:
@@ -213,9 +208,11 @@ def _wait_or_fail(start: Start, waiting: str) -> None:
             todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
         loads = read_loads(run.log, start.offset)
         raise EndedAtLoad(
-            _failure(run, describe_exit(triton.exit_code), todo), start.busy or loads.going,
-            certain=bool(start.busy), warming=loads.warm_up_failed,
-        )  # fmt: skip
+            _failure(run, describe_exit(triton.exit_code), todo),
+            start.busy or loads.going,
+            certain=bool(start.busy),
+            warming=loads.warm_up_failed,
+        )
     if time.monotonic() > start.deadline:
         found = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
         going = start.busy or read_loads(run.log, start.offset).going
@@ -235,9 +232,7 @@ def _show_loads(start: Start) -> None:
         start.emit("loading", f"{text}; loading and warming up: {', '.join(loads.going)}")
 
 
-def _warm(
-    start: Start, service: Service, model: ServedModel, number: int
-) -> tuple[ServerStartError | None, bool]:
+def _warm(start: Start, service: Service, model: ServedModel, number: int) -> tuple[ServerStartError | None, bool]:
     """One request: why it failed, where the model ought to answer it; whether there was an answer."""
     run = start.run
     # A model that does not answer must leave time for the others.
@@ -279,11 +274,7 @@ def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _failure(run, f"{HTTP_SOCKET} does not list its models: {error}") from error
     ready = {entry["name"] for entry in entries if entry.get("state") == "READY"}
-    reasons = {
-        entry["name"]: str(entry.get("reason", ""))
-        for entry in entries
-        if entry.get("state") != "READY"
-    }
+    reasons = {entry["name"]: str(entry.get("reason", "")) for entry in entries if entry.get("state") != "READY"}
     # A version that failed counts also where another one of the model is ready.
     return {
         name: reasons.get(name) or "it was not loaded, and Triton gives no reason"

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = [
-    "ServedModel",
-    "check_files",
-    "check_unpadded",
-    "config_file",
-    "parse_config",
-    "read_models",
-]
+__all__ = ["ServedModel", "check_files", "check_unpadded", "config_file", "parse_config", "read_models"]
 
 _STEP = "tritonkit.step"
 _BACKENDS = {
@@ -102,9 +95,11 @@ def check_unpadded(models: Iterable[ServedModel]) -> None:
 
 
 def read_models(
-    repository: Path, names: Sequence[str] | None = None, config: str = "",
+    repository: Path,
+    names: Sequence[str] | None = None,
+    config: str = "",
     refused: dict[str, ServerStartError] | None = None,
-) -> tuple[ServedModel, ...]:  # fmt: skip
+) -> tuple[ServedModel, ...]:
     """The named models (all by default) and what they need, each after what it calls.
 
     Args:
@@ -120,9 +115,8 @@ def read_models(
     for name in known if names is None else names:
         if name not in known:
             raise UsageError(
-                f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt",
-                wanted=_nearest(name, known),
-            )  # fmt: skip
+                f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt", wanted=_nearest(name, known)
+            )
         try:
             _add(repository, name, known, found, (), config, checked=refused is not None)
         except ServerStartError as error:
@@ -133,9 +127,15 @@ def read_models(
 
 
 def _add(
-    repository: Path, name: str, known: Sequence[str], found: dict[str, ServedModel],
-    callers: tuple[str, ...], named: str, *, checked: bool,
-) -> None:  # fmt: skip
+    repository: Path,
+    name: str,
+    known: Sequence[str],
+    found: dict[str, ServedModel],
+    callers: tuple[str, ...],
+    named: str,
+    *,
+    checked: bool,
+) -> None:
     """Put a model behind everything it calls, with its files checked. Ensembles that call each other are Triton's to
     refuse."""
     if name in found or name in callers:
@@ -180,9 +180,10 @@ def parse_config(file: Path) -> Any:
         return text_format.Parse(text, schema().ModelConfig())
     except (text_format.ParseError, UnicodeDecodeError, IrregularFileError) as error:
         raise ServerStartError(
-            str(file), found=f"it is not a Triton model configuration: {error}",
+            str(file),
+            found=f"it is not a Triton model configuration: {error}",
             todo="build it again: tritonkit build --force",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def check_files(model: ServedModel) -> None:
@@ -194,9 +195,11 @@ def check_files(model: ServedModel) -> None:
     """
     if not model.versions:
         raise ServerStartError(
-            str(model.folder), found=f"model {model.name} has no version that could be served",
-            wanted="a numbered folder that its version policy names", todo="tritonkit build",
-        )  # fmt: skip
+            str(model.folder),
+            found=f"model {model.name} has no version that could be served",
+            wanted="a numbered folder that its version policy names",
+            todo="tritonkit build",
+        )
     if model.backend != "python":
         return
     name = model.config.default_model_filename or "model.py"
@@ -204,9 +207,11 @@ def check_files(model: ServedModel) -> None:
         file = model.folder / str(version) / name
         if not file.is_file():
             raise ServerStartError(
-                str(file), found=f"model {model.name} has no such file",
-                wanted="the Python of a model whose backend is python", todo="tritonkit build",
-            )  # fmt: skip
+                str(file),
+                found=f"model {model.name} has no such file",
+                wanted="the Python of a model whose backend is python",
+                todo="tritonkit build",
+            )
 
 
 def _known(repository: Path) -> list[str]:
@@ -214,9 +219,7 @@ def _known(repository: Path) -> list[str]:
         raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
     known = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
     if not known:
-        raise UsageError(
-            str(repository), found="it holds no NAME/config.pbtxt", todo="tritonkit build"
-        )
+        raise UsageError(str(repository), found="it holds no NAME/config.pbtxt", todo="tritonkit build")
     return known
 
 

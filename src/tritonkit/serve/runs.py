@@ -57,9 +57,10 @@ def new_run_dir(root: Path) -> Path:
         made = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs)
     except OSError as error:
         raise ServerStartError(
-            str(runs), found=f"it cannot be written: {error.strerror or error}",
+            str(runs),
+            found=f"it cannot be written: {error.strerror or error}",
             todo="free space, or serve a repository whose folder this user may write to",
-        ) from error  # fmt: skip
+        ) from error
     return Path(made)
 
 
@@ -102,9 +103,13 @@ def write_owner(folder: Path, pid: int) -> None:
 def write_run(folder: Path, endpoint: Endpoint) -> None:
     """Say where the server of this run answers; its key goes into a file beside."""
     facts = {
-        "grpc": endpoint.grpc, "http": endpoint.http, "metrics": endpoint.metrics,
-        "models": endpoint.models, "failed": dict(endpoint.failed), "version": endpoint.version,
-    }  # fmt: skip
+        "grpc": endpoint.grpc,
+        "http": endpoint.http,
+        "metrics": endpoint.metrics,
+        "models": endpoint.models,
+        "failed": dict(endpoint.failed),
+        "version": endpoint.version,
+    }
     _renew(folder / _ENDPOINT_FILE, json.dumps(facts))
     _renew(folder / KEY_FILE, f"{endpoint.admin_key}\n")
     note_run(folder)

@@ -68,9 +68,11 @@ class Selection:
 
 
 def select(
-    models: Sequence[ServedModel], refused: Mapping[str, ServerStartError],
-    named: Sequence[str] | None, require: Sequence[str],
-) -> Selection:  # fmt: skip
+    models: Sequence[ServedModel],
+    refused: Mapping[str, ServerStartError],
+    named: Sequence[str] | None,
+    require: Sequence[str],
+) -> Selection:
     """The selection of a start.
 
     Args:
@@ -86,19 +88,15 @@ def select(
     for name in require:
         if name not in known and name != ALL:
             raise UsageError(
-                f"--require {name}", found="a model that is not to be served",
+                f"--require {name}",
+                found="a model that is not to be served",
                 wanted=f"one of {', '.join(sorted(known))}, or {ALL}",
-            )  # fmt: skip
+            )
     roots = tuple(named) if named is not None else tuple(n for n in known if n not in called)
     required = set(known if ALL in require else require)
     for model in reversed(models):  # each stands after those it calls
         required.update(model.relies_on if model.name in required else ())
-    return Selection(
-        {model.name: model for model in models},
-        dict(refused),
-        roots or tuple(known),
-        frozenset(required),
-    )
+    return Selection({model.name: model for model in models}, dict(refused), roots or tuple(known), frozenset(required))
 
 
 def mark(model: ServedModel) -> bytes:
@@ -108,6 +106,4 @@ def mark(model: ServedModel) -> bytes:
 
 
 def _cannot(name: str, part: str) -> ServerStartError:
-    return ServerStartError(
-        f"model {name}", found=f"it calls {part}, which cannot be served", wanted=f"{part}"
-    )
+    return ServerStartError(f"model {name}", found=f"it calls {part}, which cannot be served", wanted=f"{part}")

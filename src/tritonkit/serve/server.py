@@ -178,9 +178,7 @@ class Server(Settings):
             raise self._died(self._triton)
 
     def _choose(self) -> Ports:
-        return choose(
-            Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http
-        )
+        return choose(Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http)
 
     def _start_on(self, run: Run, ports: Ports, begun_at: float) -> tuple[Run, Ports]:
         """Start the first process; a free port that is lost between choice and start is chosen again."""
@@ -237,9 +235,7 @@ class Server(Settings):
             return None
         if first:
             self.emit(ServeEvent("stopping", "answering the requests in flight"))
-            threading.Thread(
-                target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True
-            ).start()
+            threading.Thread(target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True).start()
         return triton
 
     def _drain(self, triton: SupervisedProcess) -> None:
@@ -306,10 +302,14 @@ class Server(Settings):
                 triton.kill()
 
         stubs = StubWatch(
-            triton.prefix, Admin(run.folder, run.key, _RELOAD_S), planned, emit,
+            triton.prefix,
+            Admin(run.folder, run.key, _RELOAD_S),
+            planned,
+            emit,
             lambda model: still_answers(run, self.endpoint, model),
-            None if self._proxies is None else self._proxies.gauges.stubs, self.restarts > 0,
-        )  # fmt: skip
+            None if self._proxies is None else self._proxies.gauges.stubs,
+            self.restarts > 0,
+        )
         if self._proxies is not None:
             self._proxies.gauges.stubs = stubs
         return stubs

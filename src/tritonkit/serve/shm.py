@@ -100,9 +100,7 @@ def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",
     A stub needs its largest batch, inputs and outputs together: Triton copies both through the region.
     """
     needs = tuple(
-        StubMemory(model.name, _instances(model), _need(model))
-        for model in models
-        if model.backend in python_run
+        StubMemory(model.name, _instances(model), _need(model)) for model in models if model.backend in python_run
     )
     return ShmPlan(
         models=needs,
@@ -129,9 +127,7 @@ def check_room(wanted: ShmPlan, folder: Path) -> None:
         wanted=f"at least {needed} MiB",
         todo=f"mount -o remount,size={2 * needed}m {folder} (in a container: --shm-size={2 * needed}m),"
         " or lower max_batch_size or the instance counts of the models below",
-        details="\n".join(
-            f"{need.model}: {need.stubs} x {need.bytes_each / MIB:.0f} MiB" for need in most[:8]
-        ),
+        details="\n".join(f"{need.model}: {need.stubs} x {need.bytes_each / MIB:.0f} MiB" for need in most[:8]),
     )
 
 
@@ -155,8 +151,7 @@ def _need(model: ServedModel) -> int:
     config = model.config
     free_axis, element = largest_sample(model)
     item: int = sum(
-        tensor_bytes(dtype_name(tensor), tensor.dims, free_axis, element)
-        for tensor in (*config.input, *config.output)
+        tensor_bytes(dtype_name(tensor), tensor.dims, free_axis, element) for tensor in (*config.input, *config.output)
     )
     batch: int = item * max(1, config.max_batch_size)
     need = math.ceil((OVERHEAD + SLACK * batch) / MIB) * MIB
@@ -166,10 +161,7 @@ def _need(model: ServedModel) -> int:
 def largest_sample(model: ServedModel) -> tuple[int, int]:
     """The longest open axis that a warm-up tensor fills, and its largest BYTES value, in bytes."""
     open_axes = {
-        (tensor.name, axis)
-        for tensor in model.config.input
-        for axis, size in enumerate(tensor.dims)
-        if size < 0
+        (tensor.name, axis) for tensor in model.config.input for axis, size in enumerate(tensor.dims) if size < 0
     }
     longest, element = 0, BYTES_ELEMENT
     for warmup in model.config.model_warmup:

@@ -14,14 +14,7 @@ from tritonkit.limits import low_memory, too_low
 from tritonkit.machine import cores, cores_within, free_memory
 from tritonkit.publish.configurations import config_for
 from tritonkit.serve import shm
-from tritonkit.serve.command import (
-    CONFIG_FLAG,
-    arguments,
-    prepare_backends,
-    python_run,
-    usable_backends,
-    without_own,
-)
+from tritonkit.serve.command import CONFIG_FLAG, arguments, prepare_backends, python_run, usable_backends, without_own
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET
 from tritonkit.serve.core.keys import new_key
 from tritonkit.serve.core.launch import Launch
@@ -34,12 +27,7 @@ from tritonkit.serve.install import ServerInstallation, find_server
 from tritonkit.serve.managed import run_from_sources
 from tritonkit.serve.manifests import warm_up_of
 from tritonkit.serve.process import SupervisedProcess
-from tritonkit.serve.repository import (
-    ServedModel,
-    check_unpadded,
-    config_file,
-    read_models,
-)
+from tritonkit.serve.repository import ServedModel, check_unpadded, config_file, read_models
 from tritonkit.serve.runs import new_run_dir, write_owner
 from tritonkit.serve.selection import Selection, mark, select
 from tritonkit.serve.values import ServeEvent, Settings
@@ -50,14 +38,7 @@ if TYPE_CHECKING:
 
     from tritonkit.serve.core.native_backends import NativeBackend
 
-__all__ = [
-    "UNGUARDED",
-    "Run",
-    "chosen",
-    "launch",
-    "prepare",
-    "read_again",
-]
+__all__ = ["UNGUARDED", "Run", "chosen", "launch", "prepare", "read_again"]
 
 _LEAST_FILES = 256
 _LEAST_FILE_BYTES = 64 << 20
@@ -141,9 +122,18 @@ def prepare(settings: Settings) -> Run:
     for error in selection.refused.values():
         settings.emit(ServeEvent("not_served", error.in_a_line()))
     return Run(
-        settings, installation, selection, backends, native, wanted, folder,
-        new_key(), _message_bytes(settings, models), config, later=_callers(models),
-    )  # fmt: skip
+        settings,
+        installation,
+        selection,
+        backends,
+        native,
+        wanted,
+        folder,
+        new_key(),
+        _message_bytes(settings, models),
+        config,
+        later=_callers(models),
+    )
 
 
 def _hold_to_limits() -> None:
@@ -159,7 +149,7 @@ def _hold_to_limits() -> None:
 
 def _prepare_backends(
     installation: ServerInstallation, settings: Settings, folder: Path, native: Sequence[NativeBackend]
-) -> Path:  # fmt: skip
+) -> Path:
     try:
         return prepare_backends(installation, settings.stand_ins, folder / "backends", native)
     except OSError as error:
@@ -205,9 +195,7 @@ def _read(settings: Settings) -> tuple[Selection, str]:
     return select(models, refused, settings.models, settings.require), config
 
 
-def _usable(
-    installation: ServerInstallation, selection: Selection, config: str
-) -> tuple[Selection, str]:
+def _usable(installation: ServerInstallation, selection: Selection, config: str) -> tuple[Selection, str]:
     """The models that this kind of server can serve, and the name of the configurations to pass to it, if any."""
     if not installation.native:
         return selection, config
@@ -224,7 +212,7 @@ def _usable(
 
 def _with_room(
     settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend], selection: Selection
-) -> tuple[Selection, shm.ShmPlan]:  # fmt: skip
+) -> tuple[Selection, shm.ShmPlan]:
     """Without the models that need more shared memory than there is, each by itself."""
     needs = _shm_plan(settings, installation, native, tuple(selection.models.values())).models
     for need in needs:
@@ -250,9 +238,11 @@ def _callers(models: Sequence[ServedModel]) -> frozenset[str]:
 
 
 def _shm_plan(
-    settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend],
+    settings: Settings,
+    installation: ServerInstallation,
+    native: Collection[NativeBackend],
     models: Sequence[ServedModel],
-) -> shm.ShmPlan:  # fmt: skip
+) -> shm.ShmPlan:
     served_from = installation.backends if installation.native else settings.stand_ins
     # A network that is native needs nothing of /dev/shm; a step keeps its stub.
     without_stubs = {backend.name for backend in native} - {STEPS}
@@ -265,9 +255,12 @@ def _message_bytes(settings: Settings, models: Sequence[ServedModel]) -> int:
 
 
 def _announce(
-    settings: Settings, installation: ServerInstallation, models: Sequence[ServedModel],
-    compiled: Mapping[str, NativeBackend], native: Sequence[NativeBackend],
-) -> None:  # fmt: skip
+    settings: Settings,
+    installation: ServerInstallation,
+    models: Sequence[ServedModel],
+    compiled: Mapping[str, NativeBackend],
+    native: Sequence[NativeBackend],
+) -> None:
     """Say what will serve what, and what this environment leaves open."""
     names = ", ".join(model.name for model in models)
     kinds = "; native backends: " + ", ".join(one.name for one in native) if native else ""
@@ -287,10 +280,7 @@ def _announce(
 
 def _warn_of_memory(settings: Settings, models: Sequence[ServedModel]) -> None:
     """Say where warming up takes more memory than is free, as the builds measured it."""
-    needs = {
-        model.name: sum(warm_up_of(model, version)[0] for version in model.versions)
-        for model in models
-    }
+    needs = {model.name: sum(warm_up_of(model, version)[0] for version in model.versions) for model in models}
     free = free_memory()
     if free and sum(needs.values()) > free:
         most = max(needs, key=lambda name: needs[name])

@@ -156,9 +156,7 @@ class Settings:
         self.project = (self.root or self.repository.parent).resolve()
         given = self.python_backends
         self.stand_ins = (
-            own_or_shipped(self.project, "python_backends/backends")
-            if given is None
-            else given / "backends"
+            own_or_shipped(self.project, "python_backends/backends") if given is None else given / "backends"
         )
 
     def emit(self, event: ServeEvent) -> None:

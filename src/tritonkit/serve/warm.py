@@ -57,15 +57,9 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
         if sample is None and tensor.optional:
             continue
         if sample is None and owner.backend == "python":
-            raise NoSample(
-                f"{owner.name} is Python of its own without model_warmup: it is sent nothing made up"
-            )
+            raise NoSample(f"{owner.name} is Python of its own without model_warmup: it is sent nothing made up")
         made_up |= sample is None
-        dims = (
-            tuple(sample.dims)
-            if sample is not None
-            else tuple(max(1, size) for size in tensor.dims)
-        )
+        dims = tuple(sample.dims) if sample is not None else tuple(max(1, size) for size in tensor.dims)
         dtype = dtype_name(tensor)
         request.raw_input_contents.append(_raw(owner, tensor.name, dtype, dims, sample))
         request.inputs.add(name=tensor.name, datatype=BY_CONFIG[dtype].name, shape=(*batch, *dims))
@@ -83,9 +77,7 @@ def _is_off(model: ServedModel, models: Mapping[str, ServedModel]) -> bool:
     return any(_is_off(models[part], models) for part in model.parts if part in models)
 
 
-def _sample(
-    model: ServedModel, name: str, models: Mapping[str, ServedModel]
-) -> tuple[ServedModel, Any]:
+def _sample(model: ServedModel, name: str, models: Mapping[str, ServedModel]) -> tuple[ServedModel, Any]:
     """The warm-up entry for an input, and the model that has it; without one, the model that takes the input, one of
     Python before others."""
     takers = [model] if not model.parts else []

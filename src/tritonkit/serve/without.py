@@ -26,10 +26,7 @@ def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
         return None
     if len(models) > 1 and not end.certain and not run.one_by_one:
         run.settings.emit(
-            ServeEvent(
-                "loading",
-                f"{end.error.found} while it loaded {', '.join(models)}: trying them one by one",
-            )
+            ServeEvent("loading", f"{end.error.found} while it loaded {', '.join(models)}: trying them one by one")
         )
         return replace(run, one_by_one=True)
     causes = models if end.certain else models[:1]

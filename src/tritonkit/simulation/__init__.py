@@ -11,7 +11,18 @@ from tritonkit.simulation.fleet import BALANCING, Balancing, Outage, simulate_fl
 from tritonkit.simulation.replica import Simulated, highest_rate, simulate, simulate_alone
 
 __all__ = [
-    "BALANCING", "Balancing", "Batcher", "Costs", "Observation", "Outage", "Simulated",
-    "calibrated", "fit", "highest_rate", "misfit", "simulate", "simulate_alone",
+    "BALANCING",
+    "Balancing",
+    "Batcher",
+    "Costs",
+    "Observation",
+    "Outage",
+    "Simulated",
+    "calibrated",
+    "fit",
+    "highest_rate",
+    "misfit",
+    "simulate",
+    "simulate_alone",
     "simulate_fleet",
-]  # fmt: skip
+]

@@ -64,10 +64,11 @@ class Observation:
         keep = [each for turn in self.turns for each in _stretches(turn, length)]
         index = np.concatenate(keep)
         return Observation(
-            self.moments[index], self.latency_s[index],
+            self.moments[index],
+            self.latency_s[index],
             None if self.choice is None else self.choice[index],
             np.repeat(np.arange(len(keep)), [len(each) for each in keep]),
-        )  # fmt: skip
+        )
 
     @property
     def turns(self) -> list[NDArray[np.intp]]:
@@ -98,9 +99,7 @@ def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
     return [turn[first : first + length] for first in starts]
 
 
-def calibrated(
-    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
-) -> Costs:
+def calibrated(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1) -> Costs:
     """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
     turn: never further than with those given.
 
@@ -111,16 +110,12 @@ def calibrated(
     # How instances share the cores is what single runs say least of: from both ends.
     alone = batcher.instances == 1
     starts = [costs.contention] if alone else [costs.contention, batcher.instances]
-    found = [
-        _descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts
-    ]
+    found = [_descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts]
     # Against all of it: what fits a part of the runs best may fit the whole worse than what was measured.
     return min([costs, *found], key=lambda each: misfit(each, batcher, observations, replicas))
 
 
-def _descended(
-    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int
-) -> Costs:
+def _descended(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int) -> Costs:
     names = ["fixed", "item", "around", "spread"]
     if batcher.instances > 1:
         names.append("contention")
@@ -143,21 +138,19 @@ def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[n
     optimize = need_package("scipy.optimize", "tritonkit[plan]")
     first = np.vstack([np.zeros(count), _FIRST * np.eye(count)])
     found = optimize.minimize(
-        off, first[0], method="Nelder-Mead",
+        off,
+        first[0],
+        method="Nelder-Mead",
         options={"initial_simplex": first, "maxfev": _TRIED, "xatol": 0.01, "fatol": 1e-4},
-    )  # fmt: skip
+    )
     return np.asarray(found.x, np.float64)
 
 
-def misfit(
-    costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1
-) -> float:
+def misfit(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1) -> float:
     """How far the simulated percentiles are from the real ones: the mean of the logarithms' squares."""
     total = 0.0
     for each in observations:
-        found = simulate_fleet(
-            each.moments, batcher, costs, replicas, "round_robin", choice=each.choice
-        ).latency_s
+        found = simulate_fleet(each.moments, batcher, costs, replicas, "round_robin", choice=each.choice).latency_s
         ratios = each.percentiles_s(_POINTS, found) / each.percentiles_s(_POINTS)
         total += float(np.average(np.log(np.maximum(ratios, 1e-9)) ** 2, weights=_WEIGHTS))
     return total / max(1, len(observations))

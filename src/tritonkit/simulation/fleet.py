@@ -76,9 +76,14 @@ def simulate_fleet(
 
 
 def _together(
-    arrivals: NDArray[np.float64], batcher: Batcher, requests: Requests, replicas: int,
-    balancing: Balancing, outages: Sequence[Outage], rng: np.random.Generator,
-) -> Simulated:  # fmt: skip
+    arrivals: NDArray[np.float64],
+    batcher: Batcher,
+    requests: Requests,
+    replicas: int,
+    balancing: Balancing,
+    outages: Sequence[Outage],
+    rng: np.random.Generator,
+) -> Simulated:
     """All requests in order, each to the replica that the balancer chooses at its moment."""
     fleet = [Replica(batcher, requests) for _ in range(replicas)]
     balancer = _Balancer(fleet, balancing, len(arrivals), rng)
@@ -98,9 +103,7 @@ def _together(
 class _Balancer:
     """Chooses a replica for each request."""
 
-    def __init__(
-        self, fleet: Sequence[Replica], balancing: Balancing, count: int, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, fleet: Sequence[Replica], balancing: Balancing, count: int, rng: np.random.Generator) -> None:
         self._fleet, self._balancing = fleet, balancing
         self._chance: list[tuple[float, float]] = rng.random((count, 2)).tolist()
         self._turn = 0

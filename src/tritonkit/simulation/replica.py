@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from tritonkit.simulation.batcher import Batcher, next_batch
 from tritonkit.simulation.costs import Costs
 
-__all__ = [
-    "NEVER",
-    "Replica",
-    "Requests",
-    "Simulated",
-    "highest_rate",
-    "simulate",
-    "simulate_alone",
-]
+__all__ = ["NEVER", "Replica", "Requests", "Simulated", "highest_rate", "simulate", "simulate_alone"]
 
 NEVER = float("inf")
 
@@ -46,9 +38,7 @@ class Simulated:
 class Requests:
     """The requests of a simulation: what each is, and when it was answered."""
 
-    def __init__(
-        self, costs: Costs, weights: Sequence[float], shapes: Sequence[int], factors: Sequence[float]
-    ) -> None:  # fmt: skip
+    def __init__(self, costs: Costs, weights: Sequence[float], shapes: Sequence[int], factors: Sequence[float]) -> None:
         self.costs, self.weights, self.shapes, self.factors = costs, weights, shapes, factors
         self.ends = [0.0] * len(weights)
         self.runs = 0
@@ -56,25 +46,17 @@ class Requests:
 
     @classmethod
     def drawn(
-        cls,
-        costs: Costs,
-        count: int,
-        rng: np.random.Generator,
-        choice: NDArray[np.int64] | None = None,
+        cls, costs: Costs, count: int, rng: np.random.Generator, choice: NDArray[np.int64] | None = None
     ) -> Requests:
         """So many by chance, or those that are chosen."""
         weights, shapes, factors = costs.draw(count, rng, choice)
         return cls(costs, weights.tolist(), shapes, factors.tolist())
 
-    def simulated(
-        self, arrivals: NDArray[np.float64], instances: int, around_s: float
-    ) -> Simulated:
+    def simulated(self, arrivals: NDArray[np.float64], instances: int, around_s: float) -> Simulated:
         """After all have been answered."""
         count, ends = len(arrivals), np.array(self.ends)
         span_s = max(float(ends.max() - arrivals[0]), 1e-9) if count else 1.0
-        return Simulated(
-            ends - arrivals + around_s, count / max(self.runs, 1), self.busy_s / span_s / instances
-        )
+        return Simulated(ends - arrivals + around_s, count / max(self.runs, 1), self.busy_s / span_s / instances)
 
 
 class Replica:

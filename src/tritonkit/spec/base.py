@@ -9,16 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tritonkit.datatypes import DataType
 
-__all__ = [
-    "MAX_SIZE",
-    "FileReference",
-    "Hook",
-    "InnerPath",
-    "ModelName",
-    "PackageFile",
-    "Strict",
-    "Tensor",
-]
+__all__ = ["MAX_SIZE", "FileReference", "Hook", "InnerPath", "ModelName", "PackageFile", "Strict", "Tensor"]
 
 MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's configuration
 
@@ -26,9 +17,7 @@ MAX_SIZE = 2**31 - 1  # sizes and counts are 32-bit numbers in most of Triton's 
 class Strict(BaseModel):
     """A frozen section of a spec that refuses keys it does not know."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 def _inside(path: str) -> str:

@@ -193,11 +193,7 @@ def package_files(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
         return ()
     paths = (file.relative_to(folder) for file in sorted(folder.rglob("*.py")) if file.is_file())
-    return tuple(
-        path.as_posix()
-        for path in paths
-        if all(part.isidentifier() for part in path.with_suffix("").parts)
-    )
+    return tuple(path.as_posix() for path in paths if all(part.isidentifier() for part in path.with_suffix("").parts))
 
 
 def imported_modules(file: Path) -> set[str]:

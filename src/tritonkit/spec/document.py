@@ -74,14 +74,10 @@ def _read(file: Path) -> str:
         return content.decode("utf-8")
     except FileNotFoundError:
         raise SpecError(
-            str(file),
-            found="there is no such file",
-            todo="create it, or see `tritonkit new --help`",
+            str(file), found="there is no such file", todo="create it, or see `tritonkit new --help`"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(
-            str(file), found=f"it cannot be read: {error}", wanted="a readable file in UTF-8"
-        ) from error
+        raise SpecError(str(file), found=f"it cannot be read: {error}", wanted="a readable file in UTF-8") from error
 
 
 def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
@@ -90,9 +86,7 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         loader = _Loader(text)
         root = loader.get_single_node()
         if not isinstance(root, yaml.MappingNode):
-            raise SpecError(
-                str(file), found="it holds no keys", wanted="a mapping that starts with `name:`"
-            )
+            raise SpecError(str(file), found="it holds no keys", wanted="a mapping that starts with `name:`")
         nodes, levels = _extent(root, {})
         if levels > _MAX_LEVELS:
             raise SpecError(str(file), found=_TOO_DEEP)
@@ -108,14 +102,13 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         raise
     except RecursionError:
         raise SpecError(str(file), found=_TOO_DEEP) from None
-    except (
-        Exception
-    ) as error:  # for a wrong explicit tag PyYAML raises KeyError, IndexError and others
+    except Exception as error:  # for a wrong explicit tag PyYAML raises KeyError, IndexError and others
         text = str(error) if isinstance(error, yaml.YAMLError | ValueError) else repr(error)
         raise SpecError(
-            str(file), found=f"it is not YAML: {text}",
+            str(file),
+            found=f"it is not YAML: {text}",
             todo="correct it there; a text with one of : ? # , [ ] { } stands in quotes",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -128,10 +121,7 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, in
         if isinstance(node, yaml.MappingNode):
             parts = [part for pair in node.value for part in pair]
         found = [_extent(part, known) for part in parts]
-        known[id(node)] = (
-            1 + sum(nodes for nodes, _ in found),
-            1 + max((levels for _, levels in found), default=0),
-        )
+        known[id(node)] = (1 + sum(nodes for nodes, _ in found), 1 + max((levels for _, levels in found), default=0))
     return known[id(node)]
 
 
@@ -151,9 +141,7 @@ def _lines(
             line = key.start_mark.line + 1
             if key.value in seen:
                 raise SpecError(
-                    f"{file}:{line}",
-                    found=f"the key {key.value!r} is given twice",
-                    todo="keep one of them",
+                    f"{file}:{line}", found=f"the key {key.value!r} is given twice", todo="keep one of them"
                 )
             seen.add(key.value)
             yield (*path, key.value), line
@@ -181,10 +169,7 @@ def _explain(
         key = str(problem["loc"][-1])
         known = _fields_at(kind, path[:-1])
         return SpecError(
-            where,
-            found=f"unknown key {key!r}",
-            wanted=nearest(key, known),
-            todo="correct the key, or remove it",
+            where, found=f"unknown key {key!r}", wanted=nearest(key, known), todo="correct the key, or remove it"
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
     found, _, wanted = message.partition("; wanted ")
@@ -205,11 +190,7 @@ def _document_path(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> t
     path: tuple[_Key, ...] = ()
     for position, key in enumerate(loc):
         last = position == len(loc) - 1
-        if (
-            (*path, key) in lines
-            or (*path, str(key)) in lines
-            or (last and "[" not in str(key) and not path)
-        ):
+        if (*path, key) in lines or (*path, str(key)) in lines or (last and "[" not in str(key) and not path):
             path = (*path, key if (*path, key) in lines else str(key))
     return path
 
@@ -224,9 +205,7 @@ def _fields_at(kind: type[BaseModel], path: Sequence[_Key]) -> list[str]:
     for key in path:
         inner: list[type[BaseModel]] = []
         for candidate in kinds:
-            field = next(
-                (f for n, f in candidate.model_fields.items() if (f.alias or n) == str(key)), None
-            )
+            field = next((f for n, f in candidate.model_fields.items() if (f.alias or n) == str(key)), None)
             if field is not None:
                 inner += _models_in(field.annotation)
         # A list index or a dictionary's own key leads to the same models.
@@ -237,8 +216,6 @@ def _fields_at(kind: type[BaseModel], path: Sequence[_Key]) -> list[str]:
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict) or get_args(
-        annotation
-    ):
+    if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict) or get_args(annotation):
         return [model for part in get_args(annotation) for model in _models_in(part)]
     return []

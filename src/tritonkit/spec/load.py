@@ -131,15 +131,11 @@ def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
     """The named folders, or all, in the order of their names."""
     folders = _folders(root)
     if not folders:
-        raise UsageError(
-            str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`"
-        )
+        raise UsageError(str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`")
     for name in names:
         if name not in folders:
             raise UsageError(
-                f"model {name!r}",
-                found=f"there is no models/{name}/{FILE_NAME}",
-                wanted=nearest(name, list(folders)),
+                f"model {name!r}", found=f"there is no models/{name}/{FILE_NAME}", wanted=nearest(name, list(folders))
             )
     return {name: folders[name] for name in sorted(set(names or folders))}
 
@@ -161,11 +157,7 @@ def _read(folder: Path) -> ModelFile:
     """A folder's `model.yaml`, which names the folder."""
     model = read_document(folder / FILE_NAME, ModelFile)
     if model.name != folder.name:
-        raise SpecError(
-            f"{folder / FILE_NAME} name",
-            found=model.name,
-            wanted=f"the folder's name, {folder.name!r}",
-        )
+        raise SpecError(f"{folder / FILE_NAME} name", found=model.name, wanted=f"the folder's name, {folder.name!r}")
     return model
 
 
@@ -173,9 +165,7 @@ def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
     """What a `model.yaml` says, with its steps and files; SpecError where one of them is not there."""
     spec = Spec(folder, model)
     _check_files(spec)
-    steps = tuple(
-        None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline
-    )
+    steps = tuple(None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline)
     return Spec(folder, model, steps)
 
 
@@ -200,17 +190,11 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
         path = (base / inner).resolve()
         exists = path.is_file()
     except (OSError, RuntimeError) as error:  # a name too long, a link that leads to itself
-        raise SpecError(
-            where, found=f"{inner[:60]!r} cannot be followed: {error}", wanted="a file"
-        ) from None
+        raise SpecError(where, found=f"{inner[:60]!r} cannot be followed: {error}", wanted="a file") from None
     if not path.is_relative_to(base.resolve()):
         raise SpecError(where, found=f"{inner!r} leads out of {base}", wanted="a file inside it")
     if not exists:
-        raise SpecError(
-            where,
-            found=f"there is no file {inner!r} in {base}",
-            todo="correct the path, or add the file",
-        )
+        raise SpecError(where, found=f"there is no file {inner!r} in {base}", todo="correct the path, or add the file")
     return path
 
 
@@ -225,9 +209,7 @@ def read_examples(spec: Spec, name: str) -> tuple[bytes, ...]:
     if example.file is None:
         return tuple(text.encode() for text in (example.text or "", *example.more))
     field = f"example.{name}.file"
-    return tuple(
-        resolve_file(file, spec, field).read_bytes() for file in (example.file, *example.more)
-    )
+    return tuple(resolve_file(file, spec, field).read_bytes() for file in (example.file, *example.more))
 
 
 def _check_files(spec: Spec) -> None:
@@ -279,27 +261,18 @@ def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     """A pipeline part with its contract read and its parameters checked against it."""
     # The nearest wins: a step that a later tritonkit ships under the same name changes no project.
     places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
-    known = {
-        file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")
-    }
+    known = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
     where = f"{spec.file} pipeline.{part.name or part.step}"
     if part.step not in known:
-        raise SpecError(
-            where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(known))
-        )
+        raise SpecError(where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(known)))
     folder = known[part.step]
     contract = read_document(folder / "step.yaml", StepContract)
     values, files = _parameters(part, contract, spec, where)
-    for given, allowed, side in (
-        (part.inputs, contract.inputs, "input"),
-        (part.outputs, contract.outputs, "output"),
-    ):
+    for given, allowed, side in ((part.inputs, contract.inputs, "input"), (part.outputs, contract.outputs, "output")):
         for name in given:
             if name not in allowed:
                 raise SpecError(
-                    where,
-                    found=f"step {part.step} has no {side} {name!r}",
-                    wanted=nearest(name, list(allowed)),
+                    where, found=f"step {part.step} has no {side} {name!r}", wanted=nearest(name, list(allowed))
                 )
     return ResolvedStep(
         name=f"{spec.name}_{part.name or part.step}",
@@ -345,9 +318,7 @@ def _parameters(
     return values, files
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,), "float": (int, float), "str": (str,), "bool": (bool,),
-}  # fmt: skip
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
@@ -363,6 +334,4 @@ def _check_value(value: Any, rule: StepParameter, field: str) -> None:
         if rule.minimum is not None and float(item) < rule.minimum:
             raise SpecError(field, found=f"{item}", wanted=f"at least {rule.minimum:g}")
         if rule.choices and item not in rule.choices:
-            raise SpecError(
-                field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}"
-            )
+            raise SpecError(field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}")

@@ -7,15 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from tritonkit.releases import to_release
-from tritonkit.spec.base import (
-    MAX_SIZE,
-    FileReference,
-    Hook,
-    InnerPath,
-    ModelName,
-    Strict,
-    Tensor,
-)
+from tritonkit.spec.base import MAX_SIZE, FileReference, Hook, InnerPath, ModelName, Strict, Tensor
 from tritonkit.spec.fields import Ensemble
 from tritonkit.spec.language import LanguageModel
 from tritonkit.spec.optimize import Optimize
@@ -109,9 +101,7 @@ class Network(Strict):
         known = ("torch", "onnx", "python", "llm")
         sources = [key for key in known if getattr(self, key) is not None]
         if len(sources) != 1:
-            raise ValueError(
-                f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one"
-            )
+            raise ValueError(f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one")
         if self.llm and (self.inputs or self.outputs or self.free_axes):
             raise ValueError("inputs, outputs and free_axes are given; wanted none of them for llm")
         if (self.train or self.weights) and not self.torch:
@@ -144,18 +134,12 @@ class Network(Strict):
         for name, tensor in self.inputs.items():
             for axis in tensor.shape:
                 if isinstance(axis, str) and axis not in self.free_axes:
-                    raise ValueError(
-                        f"input {name} has the axis {axis!r}; wanted it under free_axes"
-                    )
+                    raise ValueError(f"input {name} has the axis {axis!r}; wanted it under free_axes")
                 if axis == -1 and self.torch:
-                    raise ValueError(
-                        f"input {name} has an axis -1; wanted a name described under free_axes"
-                    )
+                    raise ValueError(f"input {name} has an axis -1; wanted a name described under free_axes")
         for axis in self.free_axes if self.torch else ():
             if not axis.isidentifier() or axis == "batch":
-                raise ValueError(
-                    f"free_axes has the name {axis!r}; wanted letters, digits and _, and not `batch`"
-                )
+                raise ValueError(f"free_axes has the name {axis!r}; wanted letters, digits and _, and not `batch`")
         return self._padding_known()
 
     def _padding_known(self) -> Self:
@@ -298,9 +282,7 @@ class ModelFile(Strict):
         if self.network.llm and self.pipeline:
             raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
         if self.network.llm and (self.quality.metric or self.quality.also):
-            raise ValueError(
-                "quality has a metric; wanted none for llm: it is the log-likelihood of a token"
-            )
+            raise ValueError("quality has a metric; wanted none for llm: it is the log-likelihood of a token")
         names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
         if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
             raise ValueError(f"pipeline has two parts called {twice[0]!r}; give one another name")

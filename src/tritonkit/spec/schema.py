@@ -11,7 +11,5 @@ __all__ = ["schema_text"]
 
 def schema_text() -> str:
     """The schema as JSON text, with `$schema` and a final line break."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema"
-    } | ModelFile.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ModelFile.model_json_schema()
     return json.dumps(schema, indent=1) + "\n"

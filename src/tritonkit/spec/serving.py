@@ -46,9 +46,7 @@ class QueuePolicy(Strict):
     """What happens to a request that waits."""
 
     timeout_action: Literal["reject", "delay"] = "reject"
-    default_timeout: Annotated[
-        Microseconds, Field(serialization_alias="default_timeout_microseconds")
-    ] = 0
+    default_timeout: Annotated[Microseconds, Field(serialization_alias="default_timeout_microseconds")] = 0
     """Longest wait in the queue; 0us for none."""
     allow_timeout_override: bool = False
     """Whether a request may bring a shorter timeout."""
@@ -71,13 +69,9 @@ class DynamicBatching(Strict):
     def _priorities_agree(self) -> Self:
         levels = self.priority_levels
         if levels and not 1 <= self.default_priority_level <= levels:
-            raise ValueError(
-                f"default_priority_level is {self.default_priority_level}; wanted 1 to {levels}"
-            )
+            raise ValueError(f"default_priority_level is {self.default_priority_level}; wanted 1 to {levels}")
         if beyond := [level for level in self.priority_queue_policy if level > levels]:
-            raise ValueError(
-                f"priority_queue_policy names level {beyond[0]}; priority_levels is {levels}"
-            )
+            raise ValueError(f"priority_queue_policy names level {beyond[0]}; priority_levels is {levels}")
         return self
 
     @model_validator(mode="after")
@@ -86,9 +80,7 @@ class DynamicBatching(Strict):
         if not self.preserve_ordering:
             return self
         if self.priority_levels > 1:
-            raise ValueError(
-                f"preserve_ordering is on with {self.priority_levels} priority_levels; wanted at most 1"
-            )
+            raise ValueError(f"preserve_ordering is on with {self.priority_levels} priority_levels; wanted at most 1")
         policies = [self.default_queue_policy, *self.priority_queue_policy.values()]
         if any(p and p.default_timeout and p.timeout_action == "delay" for p in policies):
             raise ValueError(
@@ -134,9 +126,7 @@ class State(Strict):
     @model_validator(mode="after")
     def _first_value_has_a_size(self) -> Self:
         if self.initial is not None and -1 in self.shape:
-            raise ValueError(
-                f"initial is given for the shape {list(self.shape)}; wanted a size for every axis"
-            )
+            raise ValueError(f"initial is given for the shape {list(self.shape)}; wanted a size for every axis")
         return self
 
 
@@ -159,9 +149,7 @@ class Oldest(Strict):
 class SequenceBatching(Strict):
     """Send the requests of one sequence to the same instance, in order."""
 
-    max_sequence_idle: Annotated[
-        Microseconds, Field(serialization_alias="max_sequence_idle_microseconds")
-    ] = 1_000_000
+    max_sequence_idle: Annotated[Microseconds, Field(serialization_alias="max_sequence_idle_microseconds")] = 1_000_000
     direct: Direct | None = None
     oldest: Oldest | None = None
     control_input: dict[str, ControlInput] = {}
@@ -362,20 +350,14 @@ class Serving(Fields):
         batching = dynamic or oldest
         largest = max((batching.preferred_batch_size if batching else ()), default=0)
         if self.max_batch_size is not None and largest > self.max_batch_size:
-            raise ValueError(
-                f"preferred_batch_size has {largest}; max_batch_size is {self.max_batch_size}"
-            )
+            raise ValueError(f"preferred_batch_size has {largest}; max_batch_size is {self.max_batch_size}")
         return self
 
     @model_validator(mode="after")
     def _cache_can_work(self) -> Self:
         """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
         if self.response_cache and self.decoupled:
-            raise ValueError(
-                "response_cache is on for a decoupled model, which Triton refuses; wanted one of them"
-            )
+            raise ValueError("response_cache is on for a decoupled model, which Triton refuses; wanted one of them")
         if self.response_cache and self.sequence_batching is not None:
-            raise ValueError(
-                "response_cache is on with sequence_batching, which Triton refuses; wanted one of them"
-            )
+            raise ValueError("response_cache is on with sequence_batching, which Triton refuses; wanted one of them")
         return self

@@ -11,15 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 __all__ = ["Bytes", "Microseconds", "format_bytes", "parse_bytes", "parse_duration"]
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000}
-_BYTES = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 

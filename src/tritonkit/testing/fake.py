@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FakeModel", "FakeServer", "Given"]
 
 _OF_TRITON = frozenset(
-    [
-        "timeout",
-        "priority",
-        "sequence_id",
-        "sequence_start",
-        "sequence_end",
-        "triton_enable_empty_final_response",
-    ]
+    ["timeout", "priority", "sequence_id", "sequence_start", "sequence_end", "triton_enable_empty_final_response"]
 )
 """Parameters of a request that Triton takes for itself: no model sees them."""
 
@@ -125,9 +118,7 @@ class FakeServer:
             failed = schema().ModelInferResponse(model_name=request.model_name, id=request.id)
             yield (
                 schema()
-                .ModelStreamInferResponse(
-                    error_message=str(error), infer_response=_marked(failed, final=True)
-                )
+                .ModelStreamInferResponse(error_message=str(error), infer_response=_marked(failed, final=True))
                 .SerializeToString()
             )
 
@@ -232,10 +223,7 @@ class FakeServer:
     def _given(self, model: FakeModel, request: Any) -> Given:
         tensors = zip(request.inputs, request.raw_input_contents, strict=True)
         try:
-            given = Given(
-                (tensor.name, from_raw(raw, tensor.datatype, tuple(tensor.shape)))
-                for tensor, raw in tensors
-            )
+            given = Given((tensor.name, from_raw(raw, tensor.datatype, tuple(tensor.shape))) for tensor, raw in tensors)
             given.request_id = request.id
             sent = read_parameters(request).items()
             given.parameters = {name: value for name, value in sent if name not in _OF_TRITON}
@@ -322,17 +310,12 @@ def _ranked(array: NDArray[Any], spec: TensorSpec, count: int) -> NDArray[Any]:
     """The best classes of each item, best first, as Triton writes them."""
     rows = array.reshape(len(array) if spec.batched else 1, -1)
     best = [np.argsort(-row.astype(float), kind="stable")[:count] for row in rows]
-    texts = [
-        [f"{float(row[at]):f}:{at}".encode() for at in places]
-        for row, places in zip(rows, best, strict=True)
-    ]
+    texts = [[f"{float(row[at]):f}:{at}".encode() for at in places] for row, places in zip(rows, best, strict=True)]
     return np.array(texts if spec.batched else texts[0], dtype=object)
 
 
 def _empty(request: Any, model: FakeModel) -> Any:
-    return schema().ModelInferResponse(
-        model_name=request.model_name, model_version=model.version, id=request.id
-    )
+    return schema().ModelInferResponse(model_name=request.model_name, model_version=model.version, id=request.id)
 
 
 def _marked(response: Any, *, final: bool) -> Any:

@@ -18,13 +18,7 @@ import asyncio
 import os
 import time
 from collections.abc import Generator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Future,
-    InvalidStateError,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -81,9 +75,7 @@ class MemoryTransport(_Memory):
         models: the models "served", by name.
     """
 
-    def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
-    ) -> memoryview:
+    def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """See `Transport.send`; a function that ran longer than the timeout ends as on the wire."""
         self._check_open()
         started = time.monotonic()
@@ -113,9 +105,7 @@ class AsyncMemoryTransport(_Memory):
         models: the models "served", by name.
     """
 
-    async def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
-    ) -> memoryview:
+    async def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """See `AsyncTransport.send`; a cancelled call leaves its function running."""
         call = asyncio.wrap_future(self._submit(method, body))
         return memoryview(await _in_time(call, timeout_s))

@@ -66,10 +66,7 @@ def _set(serving: Any, point: Point, now: Point) -> None:
         if now.max_batch_size > 1:
             serving["dynamic_batching"] = False
         return
-    if (point.preferred, point.delay_us) != (
-        now.preferred,
-        now.delay_us,
-    ) or now.max_batch_size <= 1:
+    if (point.preferred, point.delay_us) != (now.preferred, now.delay_us) or now.max_batch_size <= 1:
         _batching(serving, point)
 
 

@@ -63,9 +63,10 @@ class SearchAtRate(Search):
         rate, _ = self._search_rate(self.now, 0.0)
         if not rate:
             raise UsageError(
-                "--rate", found=f"the way in which the model is served now holds {self.slo} at no rate",
+                "--rate",
+                found=f"the way in which the model is served now holds {self.slo} at no rate",
                 wanted="the rate that is wanted",
-            )  # fmt: skip
+            )
         return _CAREFUL * rate
 
     def _race(self) -> None:
@@ -116,24 +117,23 @@ class SearchAtRate(Search):
         tails = [trial.tail_ms for trial, _ in runs if trial.tail_ms is not None]
         cpu = [used for _, used in runs if used is not None]
         return Evaluation(
-            point, stage, predicted,
+            point,
+            stage,
+            predicted,
             self._rate_per_s if all(trial.holds for trial, _ in runs) else 0.0,
             float(np.median(tails)) if tails else None,
-            tuple(trial for trial, _ in runs), cpu_s=float(np.mean(cpu)) if cpu else None,
-        )  # fmt: skip
+            tuple(trial for trial, _ in runs),
+            cpu_s=float(np.mean(cpu)) if cpu else None,
+        )
 
     def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
         """The best and the present way in turns, in longer runs; another one where the best does not hold."""
-        ranked = sorted(
-            {e.point: e for e in self.evaluations if e.rate_per_s}.values(), key=self._value
-        )
+        ranked = sorted({e.point: e for e in self.evaluations if e.rate_per_s}.values(), key=self._value)
         sure_now: Evaluation | None = None
         while ranked:
             best = ranked.pop()
             both = [best.point, *([self.now] if current and best.point != self.now else [])]
-            self.listener.stage(
-                "validation", f"{best.point}, in longer runs at {self._rate_per_s:.1f}/s"
-            )
+            self.listener.stage("validation", f"{best.point}, in longer runs at {self._rate_per_s:.1f}/s")
             sure = self._in_turns(both)
             sure_now = sure.get(self.now, sure_now)
             winner = max(sure.values(), key=self._value)

@@ -44,11 +44,7 @@ class ClientBatching:
 
 
 def best_client_batching(
-    generator: Generator,
-    slo: Slo,
-    rate_per_s: float,
-    budget_s: float,
-    say: Callable[[str], None] = lambda _: None,
+    generator: Generator, slo: Slo, rate_per_s: float, budget_s: float, say: Callable[[str], None] = lambda _: None
 ) -> ClientBatching | None:
     """Let items arrive at one client, which sends up to 16 or 4 of them in a request when these are there or the
     first has waited for 1 or 5 ms, and see whether that holds the target at a higher rate than single items do.
@@ -91,11 +87,7 @@ def _ways(most_items: int, slo: Slo, rate_per_s: float) -> list[tuple[int, float
     most_s = slo.tightest[1] / 1e3 / _WAIT
     delays = sorted({min(delay_s, most_s) for delay_s in _DELAYS_S}, reverse=True)
     sizes = sorted({min(items, most_items) for items in _SIZES if most_items > 1}, reverse=True)
-    return [
-        (items, delay_s)
-        for items in sizes
-        for delay_s in delays if rate_per_s * delay_s >= _COMPANY
-    ]  # fmt: skip
+    return [(items, delay_s) for items in sizes for delay_s in delays if rate_per_s * delay_s >= _COMPANY]
 
 
 def _why_none(most_items: int) -> str:
@@ -105,15 +97,19 @@ def _why_none(most_items: int) -> str:
 
 
 def _tried(
-    generator: Generator, slo: Slo, known_per_s: float, way: tuple[int, float], until: float,
-    say: Callable[[str], None],
-) -> ClientBatching | None:  # fmt: skip
+    generator: Generator, slo: Slo, known_per_s: float, way: tuple[int, float], until: float, say: Callable[[str], None]
+) -> ClientBatching | None:
     """A way with the rate that it holds; None if it is not above the known one."""
     wanted_s = _TAIL / (1 - slo.tightest[0] / 100) / known_per_s
     rate, trials = highest_item_rate(
-        generator, slo, known_per_s, *way, seconds=min(max(_TRIAL_S, wanted_s), _LONGEST_S),
-        until=until, say=lambda trial: say(f"{_named(*way)}: {_words(trial)}"),
-    )  # fmt: skip
+        generator,
+        slo,
+        known_per_s,
+        *way,
+        seconds=min(max(_TRIAL_S, wanted_s), _LONGEST_S),
+        until=until,
+        say=lambda trial: say(f"{_named(*way)}: {_words(trial)}"),
+    )
     if not rate:
         return None
     tails = [each.trial.tail_ms or 0.0 for each in trials if each.trial.rate_per_s == rate]

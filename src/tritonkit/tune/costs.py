@@ -52,9 +52,7 @@ class _Level:
     run_s: float
 
 
-def measure_costs(
-    generator: Generator, network: str, instances: int, shapes: Sequence[int] = ()
-) -> Costs:
+def measure_costs(generator: Generator, network: str, instances: int, shapes: Sequence[int] = ()) -> Costs:
     """Load a model in the way in which it is served now.
 
     Args:
@@ -80,9 +78,7 @@ def measure_costs(
         count = int(_LEVEL_S * instances / mean_s)
         count = min(max(count, _REPEATS * under_way * servers), _MOST)
         levels.append(_load(generator, network, np.full(count, kinds[middle]), under_way))
-    fixed_s, item_s = fit(
-        [each.batch for each in levels], [instances * each.batch / each.per_s for each in levels]
-    )
+    fixed_s, item_s = fit([each.batch for each in levels], [instances * each.batch / each.per_s for each in levels])
     contention = 1.0
     if instances > 1:
         # The same run alone, as Triton counts it: the rest is what the others beside it cost.
@@ -92,17 +88,18 @@ def measure_costs(
     around_s = max(0.0, float(medians[middle]) - fixed_s - item_s)
     alike = _alike(times)
     return Costs(
-        fixed_s, item_s, around_s,
+        fixed_s,
+        item_s,
+        around_s,
         weights=() if alike else _weights(medians, around_s + fixed_s, item_s),
         shapes=tuple(shapes[k] for k in kinds) if shapes and not alike else (),
-        factors=_factors(times / medians), contention=contention,
+        factors=_factors(times / medians),
+        contention=contention,
         most_per_s=_MORE * max(each.per_s for each in levels),
-    )  # fmt: skip
+    )
 
 
-def saturated_per_s(
-    generator: Generator, network: str, instances: int, seconds: float, seed: int = 0
-) -> float:
+def saturated_per_s(generator: Generator, network: str, instances: int, seconds: float, seed: int = 0) -> float:
     """Answers a second to requests by chance, so many under way that all instances are busy."""
     rng = np.random.default_rng(seed)
     under_way = max(1, _UNDER_WAY[-1] * instances // len(generator.addresses))
@@ -112,9 +109,7 @@ def saturated_per_s(
     return _load(generator, network, rng.integers(generator.requests, size=count), under_way).per_s
 
 
-def observe(
-    generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0
-) -> list[Observation]:
+def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0) -> list[Observation]:
     """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a few seconds: a
     machine that is slow for a while is so for all.
 
@@ -155,7 +150,7 @@ def _check(generator: Generator, record: Record) -> None:
 
 def _load(
     generator: Generator, network: str, choice: NDArray[np.int64], under_way: int | None, gap_s: float = 0.0
-) -> _Level:  # fmt: skip
+) -> _Level:
     """Send these, so many under way at each server, or each so long after the one before."""
     before = _counts(generator.addresses, network)
     record = generator.send(gap_s * np.arange(float(len(choice))), choice, under_way)
@@ -163,9 +158,8 @@ def _load(
     _check(generator, record)
     if not runs:
         raise ClientError(
-            f"model {network} at {generator.addresses[0]}", found="it ran for no request",
-            wanted="runs to measure",
-        )  # fmt: skip
+            f"model {network} at {generator.addresses[0]}", found="it ran for no request", wanted="runs to measure"
+        )
     answered = np.sort(record.answered)
     edge = min((under_way or 0) * len(generator.addresses), len(answered) // 4)
     span_s = float(answered[-1 - edge] - answered[edge])

@@ -33,9 +33,10 @@ class Objective:
             raise UsageError("--objective", found=self.name, wanted=" or ".join(OBJECTIVES))
         if self.name == "throughput" and self.rate_per_s is not None:
             raise UsageError(
-                f"--rate {self.rate_per_s:g}", found="--objective throughput, which looks for the rate",
+                f"--rate {self.rate_per_s:g}",
+                found="--objective throughput, which looks for the rate",
                 wanted="--objective latency or cost",
-            )  # fmt: skip
+            )
 
     def value(self, found: Evaluation | None) -> float:
         """How good a way is, as a number of which twice as much is twice as good; 0 of one that does not hold the

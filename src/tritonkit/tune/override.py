@@ -18,19 +18,14 @@ Configs: TypeAlias = Mapping[str, Any]
 """Triton model -> its `ModelConfig` message; the parts of an ensemble before it."""
 
 
-def configurations(
-    spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point
-) -> dict[str, Any]:
+def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point) -> dict[str, Any]:
     """What a build would publish of a spec that is served in this way, on a machine with so many cores.
 
     Raises:
         RenderError: it cannot be served so.
     """
     rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
-    return {
-        each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt")
-        for each in rendered
-    }
+    return {each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt") for each in rendered}
 
 
 def unlike(wanted: Any, found: Any) -> str | None:
@@ -77,7 +72,7 @@ def _facts(config: Any) -> dict[str, Any]:
         if not config.HasField("ensemble_scheduling")
         else [],
         "parameters": {key: config.parameters[key].string_value for key in sorted(config.parameters)},
-    }  # fmt: skip
+    }
 
 
 def _tensor(tensor: Any) -> str:

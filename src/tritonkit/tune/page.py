@@ -20,14 +20,7 @@ _WIDTH = 900.0
 
 
 def page(
-    model: str,
-    outcome: Outcome,
-    machine: Machine,
-    written: str,
-    *,
-    diff: str,
-    command: str,
-    where: str = "",
+    model: str, outcome: Outcome, machine: Machine, written: str, *, diff: str, command: str, where: str = ""
 ) -> str:
     """The page: text that needs no other file and no address to be shown.
 
@@ -49,13 +42,26 @@ def page(
             Line("best", _of(outcome.best)),
             *([Line("now", _of(outcome.current))] if outcome.best != outcome.current else []),
         ],
-        width=_WIDTH, height=320, logarithmic=True, limits=[(ms, f"target {ms:g} ms")],
-    )  # fmt: skip
+        width=_WIDTH,
+        height=320,
+        logarithmic=True,
+        limits=[(ms, f"target {ms:g} ms")],
+    )
     return template.render(
-        model=model, outcome=outcome, machine=machine, written=written, diff=diff, command=command, where=where,
-        version=tritonkit.__version__, percent=percent, plot=None if at_rate else plot, at_rate=at_rate,
-        points=_points(outcome), importance=importance(outcome),
-    )  # fmt: skip
+        model=model,
+        outcome=outcome,
+        machine=machine,
+        written=written,
+        diff=diff,
+        command=command,
+        where=where,
+        version=tritonkit.__version__,
+        percent=percent,
+        plot=None if at_rate else plot,
+        at_rate=at_rate,
+        points=_points(outcome),
+        importance=importance(outcome),
+    )
 
 
 def importance(outcome: Outcome) -> list[tuple[str, float]]:
@@ -101,9 +107,7 @@ def _points(outcome: Outcome) -> list[dict[str, Any]]:
     """A row for each point that was measured, best first."""
     rows: dict[Point, dict[str, Any]] = {}
     for each in outcome.evaluations:
-        row = rows.setdefault(
-            each.point, {"point": each.point, "rate": 0.0, "trials": 0, "problem": ""}
-        )
+        row = rows.setdefault(each.point, {"point": each.point, "rate": 0.0, "trials": 0, "problem": ""})
         row["rate"] = max(row["rate"], each.rate_per_s)
         row["trials"] += len(each.trials)
         row["problem"] = row["problem"] or each.problem.split("\n")[0]

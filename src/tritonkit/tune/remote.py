@@ -64,9 +64,17 @@ class Remote:
     """
 
     def __init__(
-        self, root: Path, spec: Spec, artifact: Artifact, cores: int, first: Point, address: str,
-        admin_key: str | None = None, *, allow_plaintext: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        spec: Spec,
+        artifact: Artifact,
+        cores: int,
+        first: Point,
+        address: str,
+        admin_key: str | None = None,
+        *,
+        allow_plaintext: bool = False,
+    ) -> None:
         self._root, self._spec, self._artifact, self._cores = root, spec, artifact, cores
         self._point = first
         self._address, self._key, self._plaintext = address, admin_key, allow_plaintext
@@ -91,7 +99,7 @@ class Remote:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         with self._handled, _signals(signal.SIG_IGN):
             try:
                 self._restore()
@@ -121,15 +129,14 @@ class Remote:
             if not client.is_ready(self._spec.name):
                 raise InferenceError(
                     f"model {self._spec.name} at {self._address}",
-                    found="it was loaded and is not ready", wanted="a model that answers",
+                    found="it was loaded and is not ready",
+                    wanted="a model that answers",
                     todo="see why: tritonkit models",
-                )  # fmt: skip
+                )
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """See `measure_costs`."""
-        return measure_costs(
-            generator, self._spec.network_name, self._point.group.instances, shapes
-        )
+        return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
 
     def used_s(self) -> None:
         """See `Served`: another machine's, or another user's, cannot be seen."""
@@ -200,9 +207,13 @@ class Remote:
 
     def _client(self) -> Client:
         return Client(
-            self._address, admin_key=self._key, allow_plaintext_credentials=self._plaintext,
-            timeout_s=_ASK_S, retry=None, breaker=None,
-        )  # fmt: skip
+            self._address,
+            admin_key=self._key,
+            allow_plaintext_credentials=self._plaintext,
+            timeout_s=_ASK_S,
+            retry=None,
+            breaker=None,
+        )
 
 
 def _served(client: Client, wanted: Configs) -> dict[str, Any]:
@@ -222,16 +233,19 @@ def _check_served(client: Client, wanted: Configs) -> None:
         raise
     except InferenceError as error:
         raise InferenceError(
-            f"server at {client.address}", found=f"it refuses to list its models: {error.found}",
-            wanted="the server's admin key", todo="name its file: --key-file FILE",
-        ) from error  # fmt: skip
+            f"server at {client.address}",
+            found=f"it refuses to list its models: {error.found}",
+            wanted="the server's admin key",
+            todo="name its file: --key-file FILE",
+        ) from error
     for name in wanted:
         if name not in ready:
             raise ModelNotFound(
-                f"model {name} at {client.address}", found="the server does not serve it",
+                f"model {name} at {client.address}",
+                found="the server does not serve it",
                 wanted=f"one of {', '.join(sorted(ready)) or 'none'}",
                 todo="serve this project's repository there: tritonkit serve",
-            )  # fmt: skip
+            )
 
 
 def _check_control(client: Client, name: str) -> None:
@@ -240,10 +254,11 @@ def _check_control(client: Client, name: str) -> None:
         client.load(name, timeout_s=_LOAD_S)
     except InferenceError as error:
         raise InferenceError(
-            f"server at {client.address}", found=f"it refuses to load {name}: {error.found}",
+            f"server at {client.address}",
+            found=f"it refuses to load {name}: {error.found}",
             wanted="a server that loads models when it is asked to, and its key",
             todo="tritonkit serve, or tritonserver --model-control-mode=explicit",
-        ) from error  # fmt: skip
+        ) from error
 
 
 @contextlib.contextmanager

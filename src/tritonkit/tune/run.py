@@ -76,30 +76,30 @@ class TunePlan:
     def __post_init__(self) -> None:
         if self.address is None:
             if self.cores is not None:
-                raise UsageError(
-                    "--cores",
-                    found="no --address",
-                    wanted="the cores of a server that runs already",
-                )
+                raise UsageError("--cores", found="no --address", wanted="the cores of a server that runs already")
             return
         if self.variants:
             raise UsageError(
-                "--variants", found=f"also --address {self.address}",
+                "--variants",
+                found=f"also --address {self.address}",
                 wanted="one of them: at an address only the variant that is served there can be tried",
                 todo="leave --variants out, or --address: then an embedded server tries them",
-            )  # fmt: skip
+            )
         if self.objective.name == "cost":
             raise UsageError(
-                "--objective cost", found=f"also --address {self.address}",
+                "--objective cost",
+                found=f"also --address {self.address}",
                 wanted="an embedded server: the processor time of one that runs already is not seen",
                 todo="leave --address out, or look for throughput or latency",
-            )  # fmt: skip
+            )
         host = parse_address(self.address).host
         if self.cores is None and not is_loopback(host):
             raise UsageError(
-                f"--address {self.address}", found="another machine, whose cores are not known here",
-                wanted="how many its server may use", todo="--cores N",
-            )  # fmt: skip
+                f"--address {self.address}",
+                found="another machine, whose cores are not known here",
+                wanted="how many its server may use",
+                todo="--cores N",
+            )
 
     @property
     def machine_cores(self) -> int:
@@ -161,16 +161,23 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
         kind = Search if plan.objective.name == "throughput" else SearchAtRate
         search = kind(
-            ready.server, ready.generator, plan.slo, ready.space, ready.now, ready.shapes,
-            plan.budget_s, plan.trial_s, known=known.evaluations, costs=known.costs,
+            ready.server,
+            ready.generator,
+            plan.slo,
+            ready.space,
+            ready.now,
+            ready.shapes,
+            plan.budget_s,
+            plan.trial_s,
+            known=known.evaluations,
+            costs=known.costs,
             objective=plan.objective,
-        )  # fmt: skip
+        )
 
         def save() -> None:
             save_state(
-                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs,
-                search.evaluations, plan.where,
-            )  # fmt: skip
+                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs, search.evaluations, plan.where
+            )
 
         search.listener = _Saving(listener or Listener(), save)
         outcome = search.run()
@@ -181,9 +188,7 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
     return ready.spec, outcome
 
 
-def _client_batching(
-    plan: TunePlan, ready: Ready, outcome: Outcome, listener: Listener
-) -> ClientBatching | None:
+def _client_batching(plan: TunePlan, ready: Ready, outcome: Outcome, listener: Listener) -> ClientBatching | None:
     """How clients would batch at the best point, in the time that is left; None as well where that fails, for the
     choice stands without it."""
     assert outcome.best is not None  # noqa: S101
@@ -191,13 +196,14 @@ def _client_batching(
     try:
         ready.server.serve(outcome.best.point)
         return best_client_batching(
-            ready.generator, plan.slo, outcome.best.rate_per_s,
-            max(0.0, plan.budget_s - outcome.seconds), lambda text: listener.stage("clients", text),
-        )  # fmt: skip
-    except KeyboardInterrupt:
-        listener.stage(
-            "clients", "interrupted: the choice stands, clients that batch are not known"
+            ready.generator,
+            plan.slo,
+            outcome.best.rate_per_s,
+            max(0.0, plan.budget_s - outcome.seconds),
+            lambda text: listener.stage("clients", text),
         )
+    except KeyboardInterrupt:
+        listener.stage("clients", "interrupted: the choice stands, clients that batch are not known")
     except FAILURES as error:
         listener.stage("clients", f"not known: {error}")
     return None
@@ -225,15 +231,19 @@ def prepared(plan: TunePlan) -> Iterator[Ready]:
         yield Ready(spec, server, generator, space, now, shapes, hashes, start_s)
 
 
-def _server(
-    plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point
-) -> Embedded | Remote:
+def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point) -> Embedded | Remote:
     if plan.address is None:
         return Embedded(plan.root, spec, artifacts, now)
     return Remote(
-        plan.root, spec, artifacts[now.group.variant], plan.machine_cores, now, plan.address,
-        plan.admin_key, allow_plaintext=plan.allow_plaintext,
-    )  # fmt: skip
+        plan.root,
+        spec,
+        artifacts[now.group.variant],
+        plan.machine_cores,
+        now,
+        plan.address,
+        plan.admin_key,
+        allow_plaintext=plan.allow_plaintext,
+    )
 
 
 def _refuse(spec: Spec) -> None:
@@ -247,18 +257,22 @@ def _refuse(spec: Spec) -> None:
     ):
         if there:
             raise UsageError(
-                f"{spec.file} serving", found=what,
+                f"{spec.file} serving",
+                found=what,
                 wanted="a model of single requests and answers",
                 todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds as it is served",
-            )  # fmt: skip
+            )
 
 
 def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:
     """Those that may be served by variant, and the one that is served now."""
     results = evaluate(
-        spec, wanted_variants(spec, plan.variants), BuildCache.of_project(plan.root),
-        threads=cores(), timed=spec.model.serving.variant == "auto",
-    )  # fmt: skip
+        spec,
+        wanted_variants(spec, plan.variants),
+        BuildCache.of_project(plan.root),
+        threads=cores(),
+        timed=spec.model.serving.variant == "auto",
+    )
     served = choose(spec, results)
     usable = {
         result.variant: result.artifact

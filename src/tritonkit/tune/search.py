@@ -21,16 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.errors import ClientError, PublishError, RenderError, ServerError
-from tritonkit.measure.openloop import (
-    INTERRUPTED,
-    Arrivals,
-    Generator,
-    OpenLoad,
-    OpenReport,
-    Slo,
-    draw,
-    find_rate,
-)
+from tritonkit.measure.openloop import INTERRUPTED, Arrivals, Generator, OpenLoad, OpenReport, Slo, draw, find_rate
 from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.simulation import Costs, highest_rate
 from tritonkit.tune.objective import Objective
@@ -132,10 +123,20 @@ class Search:
         if best is not None and not best.rate_per_s:
             best = None
         return Outcome(
-            self.slo, self.now, best, current, tuple(self.evaluations), dict(self.costs),
-            dict(self._predicted), self._measurements, time.monotonic() - self._began, ended,
-            self._reports.get(best.point) if best else None, self.objective, complete=complete,
-        )  # fmt: skip
+            self.slo,
+            self.now,
+            best,
+            current,
+            tuple(self.evaluations),
+            dict(self.costs),
+            dict(self._predicted),
+            self._measurements,
+            time.monotonic() - self._began,
+            ended,
+            self._reports.get(best.point) if best else None,
+            self.objective,
+            complete=complete,
+        )
 
     def _value(self, evaluation: Evaluation | None) -> float:
         return self.objective.value(evaluation)
@@ -143,9 +144,7 @@ class Search:
     # -- 1 and 2: costs, and what they promise
 
     def _measure_costs(self) -> None:
-        groups = sorted(
-            {self.now.group, *self.space.groups}, key=lambda g: (g != self.now.group, g)
-        )
+        groups = sorted({self.now.group, *self.space.groups}, key=lambda g: (g != self.now.group, g))
         for number, group in enumerate(groups, 1):
             if group in self.costs:
                 continue
@@ -167,18 +166,20 @@ class Search:
         points = {
             point
             for group in self.costs
-            for point in (
-                *self.space.points(group),
-                *([self.now] if group == self.now.group else []),
-            )
+            for point in (*self.space.points(group), *([self.now] if group == self.now.group else []))
         }
         best = 0.0
         for point in sorted(points, key=lambda p: (-self.costs[p.group].capacity(p.batcher), p)):
             self._predicted[point] = highest_rate(
-                point.batcher, self.costs[point.group], percent, target_ms, self._moments,
+                point.batcher,
+                self.costs[point.group],
+                percent,
+                target_ms,
+                self._moments,
                 at_least=0.0 if point == self.now else best * HOPELESS,
-                requests=_SIMULATED, precision=_PRECISION,
-            )  # fmt: skip
+                requests=_SIMULATED,
+                precision=_PRECISION,
+            )
             best = max(best, self._predicted[point])
 
     @staticmethod
@@ -244,9 +245,10 @@ class Search:
         kept: list[Point] = []
         for point in ordered:
             same = [
-                other for other in kept if other.group == point.group
-                and self._predicted[other] <= self._predicted[point] * (1 + _SAME)
-            ]  # fmt: skip
+                other
+                for other in kept
+                if other.group == point.group and self._predicted[other] <= self._predicted[point] * (1 + _SAME)
+            ]
             if not same:
                 kept.append(point)
         # One of each group goes first: their costs are what the model knows least of.
@@ -257,9 +259,7 @@ class Search:
         """What was measured over what the model said, of this group or of all."""
 
         def ratios(evaluations: Sequence[Evaluation]) -> list[float]:
-            return [
-                e.rate_per_s / e.predicted for e in evaluations if e.rate_per_s and e.predicted
-            ]  # fmt: skip
+            return [e.rate_per_s / e.predicted for e in evaluations if e.rate_per_s and e.predicted]
 
         own = ratios([e for e in self.evaluations if e.point.group == group])
         found = own or ratios(self.evaluations)
@@ -281,10 +281,7 @@ class Search:
 
     def _serve(self, point: Point) -> None:
         self.served.serve(point)
-        if (
-            point.group.variant,
-            point.buckets,
-        ) != self._checked:  # whose answers are the known ones
+        if (point.group.variant, point.buckets) != self._checked:  # whose answers are the known ones
             self.generator.prepare()
             self._checked = point.group.variant, point.buckets
 
@@ -298,9 +295,15 @@ class Search:
     def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[Trial]]:
         """The highest rate of one point, from what the model says on."""
         found = find_rate(
-            self.generator, self.slo, start_per_s=predicted * 0.8 or None, trial_s=self.trial_s,
-            longest_s=2 * self.trial_s, repeats=2, precision=_PRECISION, say=lambda trial: self._saw(point, trial),
-        )  # fmt: skip
+            self.generator,
+            self.slo,
+            start_per_s=predicted * 0.8 or None,
+            trial_s=self.trial_s,
+            longest_s=2 * self.trial_s,
+            repeats=2,
+            precision=_PRECISION,
+            say=lambda trial: self._saw(point, trial),
+        )
         if found.ended == INTERRUPTED:
             raise KeyboardInterrupt
         return found.low, list(found.trials)
@@ -331,14 +334,11 @@ class Search:
         """How far to go up from a rate that was held: quickly where the model promises far more."""
         return _QUICK if self._predicted.get(point, 0.0) > 2 * rate else _CLIMB
 
-    def _try(
-        self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True
-    ) -> Trial:
+    def _try(self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True) -> Trial:
         seed = self._measurements
         load = OpenLoad(
-            rate, seconds or self.trial_s, warm_s=WARM_S, arrivals=Arrivals(seed=seed), slo=self.slo,
-            give_up=give_up,
-        )  # fmt: skip
+            rate, seconds or self.trial_s, warm_s=WARM_S, arrivals=Arrivals(seed=seed), slo=self.slo, give_up=give_up
+        )
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise KeyboardInterrupt
@@ -398,9 +398,8 @@ class Search:
             except FAILURES as error:
                 problem = str(error)
         return replace(
-            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials),
-            problem=problem,
-        )  # fmt: skip
+            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials), problem=problem
+        )
 
     def _held(self, evaluation: Evaluation, trials: list[Trial]) -> Evaluation:
         point, rate = evaluation.point, evaluation.rate_per_s
@@ -412,14 +411,15 @@ class Search:
             if all(run.holds for run in runs):
                 tails = [run.tail_ms for run in runs if run.tail_ms is not None]
                 return replace(
-                    evaluation, stage="validation", rate_per_s=rate,
-                    tail_ms=max(tails, default=None), trials=tuple(trials),
-                )  # fmt: skip
+                    evaluation,
+                    stage="validation",
+                    rate_per_s=rate,
+                    tail_ms=max(tails, default=None),
+                    trials=tuple(trials),
+                )
             few = self.budget_s - self._spent_s() < _FEW_RATES * self._validation_s
             rate *= _DOWN_FAR if few else _DOWN
-        return replace(
-            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials)
-        )
+        return replace(evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials))
 
     @property
     def _validation_s(self) -> float:
@@ -438,7 +438,5 @@ class Search:
 
 def _tail(trials: Sequence[Trial], rate: float) -> float | None:
     """The largest tail of the trials that held at this rate."""
-    tails = [
-        t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None
-    ]
+    tails = [t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None]
     return max(tails, default=None)

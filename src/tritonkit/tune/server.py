@@ -65,9 +65,7 @@ class Embedded:
         first: how it is served at first.
     """
 
-    def __init__(
-        self, root: Path, spec: Spec, artifacts: Mapping[str, Artifact], first: Point
-    ) -> None:
+    def __init__(self, root: Path, spec: Spec, artifacts: Mapping[str, Artifact], first: Point) -> None:
         self._root, self._spec, self._artifacts = root, spec, artifacts
         self._point = first
         self._server: Server | None = None
@@ -100,7 +98,7 @@ class Embedded:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._server is not None:
             with contextlib.suppress(ServerError):
                 self._server.stop()
@@ -126,9 +124,7 @@ class Embedded:
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """See `measure_costs`."""
-        return measure_costs(
-            generator, self._spec.network_name, self._point.group.instances, shapes
-        )
+        return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
 
     def used_s(self) -> float:
         """See `Served`; of its Python models' processes, too."""
@@ -143,9 +139,8 @@ class Embedded:
 
     def _start(self) -> None:
         server = Server(
-            self._repository, models=(self._spec.name,), root=self._root, grpc_port=self._port,
-            metrics_port=0,
-        )  # fmt: skip
+            self._repository, models=(self._spec.name,), root=self._root, grpc_port=self._port, metrics_port=0
+        )
         # The same port after a restart, for those who know the address.
         began = time.monotonic()
         self._port = int(server.start().grpc.rpartition(":")[2])

@@ -59,9 +59,7 @@ class Point:
     @property
     def batcher(self) -> Batcher:
         """The same for the simulation."""
-        return Batcher(
-            self.group.instances, self.max_batch_size, self.preferred, self.delay_us / 1e6
-        )
+        return Batcher(self.group.instances, self.max_batch_size, self.preferred, self.delay_us / 1e6)
 
     def __str__(self) -> str:
         group = self.group
@@ -78,9 +76,12 @@ class Point:
     def from_dict(cls, facts: dict[str, Any]) -> Point:
         """Read what `to_dict` gave."""
         return cls(
-            Group(**facts["group"]), facts["max_batch_size"], tuple(facts["preferred"]),
-            facts["delay_us"], tuple(facts["buckets"]),
-        )  # fmt: skip
+            Group(**facts["group"]),
+            facts["max_batch_size"],
+            tuple(facts["preferred"]),
+            facts["delay_us"],
+            tuple(facts["buckets"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -110,15 +111,11 @@ class Space:
             for delay in self.delays_us[1:] if most > 1 else ():
                 yield Point(group, most, (), delay)
                 yield from (
-                    Point(group, most, (size,), delay)
-                    for size in batches
-                    if self.preferred and 1 < size < most
+                    Point(group, most, (size,), delay) for size in batches if self.preferred and 1 < size < most
                 )
 
 
-def space_of(
-    network: ModelPlan, variants: Sequence[str], cores: int, most_batch: int = _BATCHES[-1]
-) -> Space:
+def space_of(network: ModelPlan, variants: Sequence[str], cores: int, most_batch: int = _BATCHES[-1]) -> Space:
     """What can be chosen for a network.
 
     Args:
@@ -132,9 +129,7 @@ def space_of(
     if cores > 1:
         pairs.append((1, 1))  # leaves cores to the steps around it
     groups = tuple(
-        Group(variant, count, threads)
-        for variant in variants
-        for count, threads in sorted(dict.fromkeys(pairs))
+        Group(variant, count, threads) for variant in variants for count, threads in sorted(dict.fromkeys(pairs))
     )
     batches = tuple(size for size in _BATCHES if size <= most_batch)
     return Space(groups, batches if network.max_batch_size else (0,))
@@ -146,9 +141,7 @@ def current(spec: Spec, network: ModelPlan, variant: str) -> Point:
     batching = network.dynamic_batching
     if batching is None:
         return Point(group, min(network.max_batch_size, 1))
-    return Point(
-        group, network.max_batch_size, batching.preferred_batch_size, batching.max_queue_delay
-    )
+    return Point(group, network.max_batch_size, batching.preferred_batch_size, batching.max_queue_delay)
 
 
 def other_buckets(spec: Spec) -> tuple[tuple[int, ...], ...]:
@@ -186,9 +179,7 @@ def _tokenizes(part: PipelineStep | str) -> bool:
 def _padded(part: Any, point: Point) -> Any:
     if not _tokenizes(part):
         return part
-    return part.model_copy(
-        update={"parameters": part.parameters | {"buckets": list(point.buckets)}}
-    )
+    return part.model_copy(update={"parameters": part.parameters | {"buckets": list(point.buckets)}})
 
 
 def _serving(spec: Spec, point: Point) -> Serving:
@@ -196,9 +187,7 @@ def _serving(spec: Spec, point: Point) -> Serving:
     batching: DynamicBatching | bool | None = serving.dynamic_batching
     if point.max_batch_size > 1:
         base = batching if isinstance(batching, DynamicBatching) else DynamicBatching()
-        batching = base.model_copy(
-            update={"preferred_batch_size": point.preferred, "max_queue_delay": point.delay_us}
-        )
+        batching = base.model_copy(update={"preferred_batch_size": point.preferred, "max_queue_delay": point.delay_us})
     elif point.max_batch_size:
         batching = False
     groups = serving.instance_group or (Instances(),)

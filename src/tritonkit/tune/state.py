@@ -39,7 +39,7 @@ def state_file(root: Path, spec: Spec) -> Path:
 
 def load_state(
     file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective, where: str = ""
-) -> Known:  # fmt: skip
+) -> Known:
     """What is known for this spec, target, number of cores and these artifacts (variant -> source hash); nothing where
     one of them is another, or the file cannot be read. Costs alone where the objective was another.
 
@@ -59,9 +59,15 @@ def load_state(
 
 
 def save_state(
-    file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective,
-    costs: Mapping[Group, Costs], evaluations: Sequence[Evaluation], where: str = "",
-) -> None:  # fmt: skip
+    file: Path,
+    spec: Spec,
+    slo: Slo,
+    artifacts: Mapping[str, str],
+    objective: Objective,
+    costs: Mapping[Group, Costs],
+    evaluations: Sequence[Evaluation],
+    where: str = "",
+) -> None:
     """Write it, in one step."""
     facts = {
         "key": _key(spec, slo, artifacts, where),

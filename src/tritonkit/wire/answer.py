@@ -89,9 +89,7 @@ def decode(body: bytes | memoryview, in_regions: Container[str] = ()) -> Answer:
         raise _unreadable(error) from error
 
 
-def stream_response(
-    body: bytes | memoryview, in_regions: Container[str] = ()
-) -> tuple[str, Answer | None]:
+def stream_response(body: bytes | memoryview, in_regions: Container[str] = ()) -> tuple[str, Answer | None]:
     """Read a `ModelStreamInferResponse`: the server's error (empty if none), and the answer.
 
     The parameter `triton_final_response` of the answer says whether it is the last to its request;
@@ -175,9 +173,7 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
     parameters = _parameters(b"".join(given)) if given else _NO_PARAMETERS
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
-        _cache_form(
-            data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw
-        )
+        _cache_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)
     return Answer(model, version, request_id, parameters, outputs, in_region)
 
 
@@ -223,9 +219,7 @@ _LONGEST_FORM = 4096
 """Bytes around the values of an answer whose form is cached."""
 
 
-def _cache_form(
-    data: Data, bare: Answer, described: Sequence[_Output], raw: Sequence[tuple[int, int]]
-) -> None:
+def _cache_form(data: Data, bare: Answer, described: Sequence[_Output], raw: Sequence[tuple[int, int]]) -> None:
     """Remember an answer whose values all have a size that its description says."""
     if type(data) is not bytes or len(raw) != len(described):
         return
@@ -247,10 +241,7 @@ def _cache_form(
 
 
 def _outputs(
-    data: Data,
-    described: Sequence[_Output],
-    raw: Sequence[tuple[int, int]],
-    in_regions: Container[str],
+    data: Data, described: Sequence[_Output], raw: Sequence[tuple[int, int]], in_regions: Container[str]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Placed]]:
     outputs: dict[str, NDArray[Any]] = {}
     in_region: dict[str, Placed] = {}
@@ -291,9 +282,7 @@ def _array(data: Data, output: _Output, place: tuple[int, int] | None) -> NDArra
         return typed_array(output.contents, output.datatype, output.shape)
     start, end = place
     if output.size not in (-1, end - start):
-        raise ValueError(
-            f"{end - start} bytes of output {output.name}, {output.size} fill its shape"
-        )
+        raise ValueError(f"{end - start} bytes of output {output.name}, {output.size} fill its shape")
     # A slice of bytes is a small copy, aligned for numpy; a slice of a view is none.
     if output.dtype is not None:
         return np.ndarray(output.shape, output.dtype, data[start:end])

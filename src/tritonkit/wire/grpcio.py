@@ -63,18 +63,11 @@ class AsyncGrpcioTransport(BaseTransport[Any]):
         self._channels: WeakSet[Any] = WeakSet()  # also those before it that have calls
 
     async def send(
-        self,
-        method: str,
-        body: Body,
-        timeout_s: float,
-        headers: Headers = (),
-        elsewhere: Any = None,
+        self, method: str, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Any = None
     ) -> memoryview:
         """See `AsyncTransport.send`; gRPC's library looks after its connections itself."""
         self._checked_size(method, body, headers)
-        call, channel = self._begun(
-            "unary_unary", method, headers, b"".join(body), timeout=timeout_s
-        )
+        call, channel = self._begun("unary_unary", method, headers, b"".join(body), timeout=timeout_s)
         return memoryview(await self.result(call, call, channel, method, body, timeout_s))
 
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:

@@ -46,9 +46,7 @@ def parse(method: Method, body: bytes | memoryview) -> Any:
     try:
         return parsed(f"{method}Response", body)
     except ValueError as error:
-        raise InferenceError(
-            method, found="an answer that cannot be read", details=str(error)
-        ) from error
+        raise InferenceError(method, found="an answer that cannot be read", details=str(error)) from error
 
 
 def _check_fields(method: Method, body: memoryview) -> None:
@@ -56,9 +54,7 @@ def _check_fields(method: Method, body: memoryview) -> None:
     try:
         left = _left_of(_MOST_FIELDS, body, _DEEPEST)
     except (ValueError, IndexError) as error:
-        raise InferenceError(
-            method, found="an answer that cannot be read", details=str(error)
-        ) from error
+        raise InferenceError(method, found="an answer that cannot be read", details=str(error)) from error
     if left < 0:
         raise InferenceError(
             method,

@@ -10,12 +10,7 @@ __all__ = ["Parameter", "read_parameters", "set_parameters"]
 Parameter: TypeAlias = bool | int | float | str
 """What a parameter may be."""
 
-_FIELDS = (
-    (bool, "bool_param"),
-    (int, "int64_param"),
-    (float, "double_param"),
-    (str, "string_param"),
-)
+_FIELDS = ((bool, "bool_param"), (int, "int64_param"), (float, "double_param"), (str, "string_param"))
 """In this order: a bool is an int too."""
 
 
@@ -28,17 +23,13 @@ def set_parameters(message: Any, values: Mapping[str, Parameter]) -> None:
     for name, value in values.items():
         field = next((field for kind, field in _FIELDS if isinstance(value, kind)), None)
         if field is None:
-            raise ValueError(
-                f"parameter {name} is a {type(value).__name__}: a bool, int, float or str is wanted"
-            )
+            raise ValueError(f"parameter {name} is a {type(value).__name__}: a bool, int, float or str is wanted")
         try:
             setattr(message.parameters[name], field, value)
         except UnicodeEncodeError:
             raise
         except ValueError as error:
-            raise ValueError(
-                f"parameter {name}={value}: a whole number of 64 bits is wanted"
-            ) from error
+            raise ValueError(f"parameter {name}={value}: a whole number of 64 bits is wanted") from error
 
 
 def read_parameters(message: Any) -> dict[str, Parameter | None]:

@@ -76,11 +76,7 @@ def _schema() -> SimpleNamespace:
 def _descriptors() -> list[bytes]:
     """The arguments of `AddSerializedFile(...)` in the generated modules."""
     found = find_spec("tritonclient")
-    folders = (
-        []
-        if found is None
-        else [Path(path, "grpc") for path in found.submodule_search_locations or ()]
-    )
+    folders = [] if found is None else [Path(path, "grpc") for path in found.submodule_search_locations or ()]
     try:
         trees = [ast.parse((folders[0] / name).read_bytes()) for name in _MODULES]
     except (IndexError, OSError, SyntaxError) as error:

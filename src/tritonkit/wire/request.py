@@ -70,9 +70,7 @@ class Prepared:
         self._classes = classes
         named = outputs is not None or bool(classes)
         self._head = self._start + (self._asked(_NONE) if named else b"")
-        self._inputs = {
-            name: _Input(spec, self._message) for name, spec in signature.inputs.items()
-        }
+        self._inputs = {name: _Input(spec, self._message) for name, spec in signature.inputs.items()}
 
     def encode(
         self,
@@ -110,17 +108,14 @@ class Prepared:
                 head += self._options(timeout_s, priority, request_id, parameters)
             if regions:
                 head += b"".join(
-                    self._inputs[name].placed(arrays[name].shape, region)
-                    for name, region in regions.items()
+                    self._inputs[name].placed(arrays[name].shape, region) for name, region in regions.items()
                 )
                 arrays = {name: arrays[name] for name in arrays if name not in regions}
             return self._with_tensors(head, arrays)
         except (ValueError, OverflowError) as error:
             raise InvalidInput(self._where, found=str(error)) from error
 
-    def _with_tensors(
-        self, head: bytes, arrays: Mapping[str, NDArray[Any]]
-    ) -> list[bytes | memoryview]:
+    def _with_tensors(self, head: bytes, arrays: Mapping[str, NDArray[Any]]) -> list[bytes | memoryview]:
         pieces: list[bytes | memoryview] = []
         run: list[Any] = [head]
         for name, array in arrays.items():
@@ -150,11 +145,7 @@ class Prepared:
         return _written(request)
 
     def _options(
-        self,
-        timeout_s: float | None,
-        priority: int,
-        request_id: str,
-        parameters: Mapping[str, Parameter],
+        self, timeout_s: float | None, priority: int, request_id: str, parameters: Mapping[str, Parameter]
     ) -> bytes:
         request = self._message()
         if timeout_s is not None:
@@ -203,10 +194,7 @@ class _Input:
 
 
 def _location(region: Region) -> dict[str, Parameter]:
-    location: dict[str, Parameter] = {
-        "shared_memory_region": region.name,
-        "shared_memory_byte_size": region.byte_size,
-    }
+    location: dict[str, Parameter] = {"shared_memory_region": region.name, "shared_memory_byte_size": region.byte_size}
     return location | ({"shared_memory_offset": region.offset} if region.offset else {})
 
 

@@ -123,9 +123,7 @@ def _batched_spec(tensor: Any) -> TensorSpec:
 def _dims(sizes: Sequence[int]) -> tuple[int, ...]:
     if len(sizes) > _MOST_AXES:
         raise InferenceError(
-            "a model's configuration",
-            found=f"a tensor of {len(sizes)} axes",
-            wanted=f"at most {_MOST_AXES}",
+            "a model's configuration", found=f"a tensor of {len(sizes)} axes", wanted=f"at most {_MOST_AXES}"
         )
     return tuple(sizes)
 

@@ -100,9 +100,7 @@ class Transport(Protocol):
     def address(self) -> str:
         """Where calls go, for messages."""
 
-    def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
-    ) -> memoryview:
+    def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """Send a request message and give back the bytes of the response message.
 
         Args:
@@ -165,14 +163,10 @@ class AsyncTransport(Protocol):
     def address(self) -> str:
         """Where calls go, for messages."""
 
-    async def send(
-        self, method: Method, body: Body, timeout_s: float, headers: Headers = ()
-    ) -> memoryview:
+    async def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """See `Transport.send`."""
 
-    async def stream(
-        self, headers: Headers = (), timeout_s: float | None = None
-    ) -> AsyncMessageStream:
+    async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> AsyncMessageStream:
         """See `Transport.stream`."""
 
     def renew(self) -> None:
@@ -187,8 +181,6 @@ def checked_timeout(timeout_s: float, where: str) -> float:
     # Written so that NaN, which compares with nothing, is refused too.
     if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
         raise UsageError(
-            where,
-            found=f"timeout_s={timeout_s}",
-            wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}",
+            where, found=f"timeout_s={timeout_s}", wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}"
         )
     return timeout_s

@@ -109,17 +109,13 @@ class Caller:
 class Room:
     """A batcher whose clock and requests are moved by hand."""
 
-    def __init__(
-        self, settings: Adaptive, max_batch_size: int = 64, idempotent: bool = True
-    ) -> None:
+    def __init__(self, settings: Adaptive, max_batch_size: int = 64, idempotent: bool = True) -> None:
         self.now = 100.0
         self.callers: list[Caller] = []
         self.kind = Caller
         self.sent: list[float] = []
         self.sent_at: dict[Item, float] = {}
-        self.batcher = Batcher(
-            settings, max_batch_size, self._send, lambda: self.now, idempotent=idempotent
-        )
+        self.batcher = Batcher(settings, max_batch_size, self._send, lambda: self.now, idempotent=idempotent)
 
     def _send(self, items: Sequence[Item], deadline: float) -> Generator[Wire, Any, list[Answer]]:
         wire = Wire(items, deadline)

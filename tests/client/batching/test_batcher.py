@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    Overloaded,
-    ServerUnavailable,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, Overloaded, ServerUnavailable
 
 Make = Callable[..., Any]
 
@@ -68,9 +62,7 @@ def test_who_comes_while_a_batch_flies_goes_with_the_next(room: Make) -> None:
 
 
 @pytest.mark.parametrize(("max_batch", "max_batch_size"), [(4, 64), (64, 4)])
-def test_a_batch_is_never_larger_than_allowed(
-    room: Make, max_batch: int, max_batch_size: int
-) -> None:
+def test_a_batch_is_never_larger_than_allowed(room: Make, max_batch: int, max_batch_size: int) -> None:
     """The setting and the model's own limit hold, whichever is less."""
     here = room(max_batch_size, max_batch=max_batch, in_flight=1)
     here.call(0)
@@ -158,9 +150,7 @@ def _batch_of(here: Any, count: int, timeout_s: float = 30.0, in_flight: int = 1
     return callers
 
 
-@pytest.mark.parametrize(
-    "gone", [asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), SystemExit()]
-)
+@pytest.mark.parametrize("gone", [asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit(), SystemExit()])
 def test_a_leader_that_is_stopped_harms_nobody(room: Make, gone: BaseException) -> None:
     """The others are sent again by the next of them; the leader's error is its own."""
     here = room(in_flight=1)
@@ -248,9 +238,7 @@ def test_an_error_of_the_server_goes_to_everybody(room: Make, kind: type[Excepti
 
 @pytest.mark.parametrize("kind", [InferenceError, InvalidInput])
 @pytest.mark.parametrize("bad", [{0.0}, {6.0}, {2.0, 5.0}, set(map(float, range(8)))])
-def test_an_error_goes_to_the_item_that_caused_it(
-    room: Make, bad: set[float], kind: type[InferenceError]
-) -> None:
+def test_an_error_goes_to_the_item_that_caused_it(room: Make, bad: set[float], kind: type[InferenceError]) -> None:
     """The batch is halved until the bad ones are alone; everybody else gets an answer."""
     here = room(in_flight=2)
     callers = _batch_of(here, 8, in_flight=2)

@@ -35,9 +35,7 @@ class Noting:
         self._lock = threading.Lock()
         self._compute = compute
         tensor = ("FP32", [WIDTH])
-        self.model = FakeModel(
-            {"x": tensor}, {"y": tensor}, self._answer, **{"idempotent": True} | declared
-        )
+        self.model = FakeModel({"x": tensor}, {"y": tensor}, self._answer, **{"idempotent": True} | declared)
 
     def _answer(self, given: Any) -> Any:
         with self._lock:
@@ -84,16 +82,12 @@ def test_coupled_items_are_never_joined(name: str, caplog: pytest.LogCaptureFixt
     noting = Noting(COUPLED[name])
     with caplog.at_level("WARNING", "tritonkit"):
         found, joining = called(noting)
-    np.testing.assert_array_equal(
-        found, [COUPLED[name](x[None])[0].astype(np.float32) for x in items()]
-    )
+    np.testing.assert_array_equal(found, [COUPLED[name](x[None])[0].astype(np.float32) for x in items()])
     # The one request with several items is the check.
     assert sorted(noting.sizes) == [1] * CALLS + [4]
     assert joining.state == "refused"
     assert "depends on the other items of its request: output y differs by" in joining.reason
-    assert [record.getMessage() for record in caplog.records] == [
-        f"model m: calls are not joined: {joining.reason}"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [f"model m: calls are not joined: {joining.reason}"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +139,13 @@ def test_a_model_without_a_batch_axis_is_never_joined() -> None:
     """Its requests are whole items, of as many rows as they have."""
     noting = Noting(lambda x: x, max_batch_size=0)
     noting.model = FakeModel(
-        {"x": ("FP32", [-1, WIDTH])}, {"y": ("FP32", [-1, WIDTH])},
-        noting._answer, max_batch_size=0, idempotent=True, independent_items="proven",
-    )  # fmt: skip
+        {"x": ("FP32", [-1, WIDTH])},
+        {"y": ("FP32", [-1, WIDTH])},
+        noting._answer,
+        max_batch_size=0,
+        idempotent=True,
+        independent_items="proven",
+    )
     with Client(transport=MemoryTransport({"m": noting.model}), batching=BATCHING) as client:
         for rows in (1, 5, 1, 7, 1, 2):
             client.model("m").predict(x=items(rows))
@@ -171,9 +169,7 @@ def test_a_check_that_fails_is_nobodys_error(error: Exception, state: str, sizes
         return x
 
     noting = Noting(alone)
-    with Client(
-        transport=MemoryTransport({"m": noting.model}), batching=BATCHING, retry=None
-    ) as client:
+    with Client(transport=MemoryTransport({"m": noting.model}), batching=BATCHING, retry=None) as client:
         for x in items(12):
             np.testing.assert_array_equal(client.model("m").predict(x=x)["y"][0], x)
         assert client.model("m").joining.state == state
@@ -184,10 +180,7 @@ def test_a_new_version_is_checked_again() -> None:
     """Items that the new one couples are answered alone: also those that were joined for the old one."""
     noting = Noting(doubled)
     transport = MemoryTransport({"m": noting.model})
-    with (
-        Client(transport=transport, batching=BATCHING) as client,
-        ThreadPoolExecutor(CALLERS) as pool,
-    ):
+    with Client(transport=transport, batching=BATCHING) as client, ThreadPoolExecutor(CALLERS) as pool:
         model = client.model("m")
 
         def call(x: Any) -> Any:
@@ -208,9 +201,7 @@ def test_tasks_are_checked_as_threads_are() -> None:
         transport = AsyncMemoryTransport({"m": noting.model})
         async with AsyncClient(transport=transport, batching=BATCHING) as client:
             model = await client.model("m")
-            rounds = [
-                await asyncio.gather(*[model.predict(x=x) for x in items()]) for _ in range(2)
-            ]
+            rounds = [await asyncio.gather(*[model.predict(x=x) for x in items()]) for _ in range(2)]
             found = [reply["y"][0] for replies in rounds for reply in replies]
             return np.array(found), (await model.joining()).state
 
@@ -262,10 +253,7 @@ def test_a_long_series_is_not_cut_into_parts() -> None:
 def test_independent_rows_go_in_parts(idempotent: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Checked once where they may run twice; else there is a warning."""
     noting = Noting(doubled, idempotent=idempotent)
-    with (
-        caplog.at_level("WARNING", "tritonkit"),
-        Client(transport=MemoryTransport({"m": noting.model})) as client,
-    ):
+    with caplog.at_level("WARNING", "tritonkit"), Client(transport=MemoryTransport({"m": noting.model})) as client:
         for reply in client.model("m").predict_many([items(20)] * 2, concurrency=1):
             np.testing.assert_array_equal(reply["y"], 2 * items(20))
     checks = [1] * 4 + [4] if idempotent else []

@@ -18,9 +18,7 @@ from tritonkit.client import waiting
 from tritonkit.client.batching import batcher
 from tritonkit.errors import InferenceError
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="it knows where this version looks for signals"
-)
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="it knows where this version looks for signals")
 
 HERE = (str(Path(batcher.__file__).parent), waiting.__file__)
 LOOKS = {"CALL", "RESUME", "JUMP_BACKWARD", "CALL_FUNCTION_EX"}
@@ -90,9 +88,7 @@ class Victim(Caller):
 
 @pytest.mark.parametrize("victim", range(5))
 @pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
-def test_an_interrupt_sends_nothing_twice_that_may_not(
-    room: Callable[..., Any], victim: int, fails: bool
-) -> None:
+def test_an_interrupt_sends_nothing_twice_that_may_not(room: Callable[..., Any], victim: int, fails: bool) -> None:
     """At every place in turn: each of the others is sent once, and gets its value or an error."""
     places = 0
     while True:
@@ -136,9 +132,7 @@ def play(here: Any, victim: int, interrupt: Interrupt, times: list[float], fails
 @pytest.mark.parametrize("victim", range(5))
 @pytest.mark.parametrize("times", [[30.0] * 5, [30.0, 10.0, 30.0, 8.0, 30.0]], ids=["same", "own"])
 @pytest.mark.parametrize("fails", [False, True], ids=["answered", "halved"])
-def test_an_interrupt_harms_nobody_else(
-    room: Callable[..., Any], victim: int, times: list[float], fails: bool
-) -> None:
+def test_an_interrupt_harms_nobody_else(room: Callable[..., Any], victim: int, times: list[float], fails: bool) -> None:
     """At every place in turn: the others have their own values, all counts are 0, later calls go on."""
     places = 0
     while True:

@@ -164,9 +164,7 @@ def test_cancelled_tasks_leave_without_harming_others() -> None:
     in_flight=some.integers(1, 3),
     max_batch=some.integers(1, 8),
 )
-def test_any_order_of_events_ends_well(
-    room: Any, seed: int, count: int, in_flight: int, max_batch: int
-) -> None:
+def test_any_order_of_events_ends_well(room: Any, seed: int, count: int, in_flight: int, max_batch: int) -> None:
     """Calls, answers, errors, cancels and time in any order: everyone gets their own, none hangs."""
     chance = random.Random(seed)
     here = room(max_batch=max_batch, in_flight=in_flight)

@@ -11,9 +11,7 @@ from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput
 
 
 @pytest.mark.parametrize("gone", [asyncio.CancelledError(), KeyboardInterrupt()])
-def test_what_may_not_run_twice_is_not_sent_again_for_a_leader_that_is_stopped(
-    room: Make, gone: BaseException
-) -> None:
+def test_what_may_not_run_twice_is_not_sent_again_for_a_leader_that_is_stopped(room: Make, gone: BaseException) -> None:
     """The server may have begun with the batch: who was in it is told so, who was not goes on."""
     here = room(in_flight=1, idempotent=False)
     leader, *others = _batch_of(here, 4)

@@ -12,9 +12,7 @@ from tritonkit.client.batching import Adaptive, Batcher, BatcherPool, Item
 from tritonkit.client.steps import Sleep, Step, run_blocking
 
 
-def join(
-    batchers: BatcherPool, key: Any, item: Item, make: Callable[[], Batcher]
-) -> Generator[Step, Any, Any]:
+def join(batchers: BatcherPool, key: Any, item: Item, make: Callable[[], Batcher]) -> Generator[Step, Any, Any]:
     """Join the batcher of a key, as a call does."""
     return (yield from batchers.get(key, make).join(item))
 

@@ -111,9 +111,7 @@ def test_a_pause_does_not_slow_the_mean_for_long() -> None:
     left=some.floats(-1, 1),
     flying=some.integers(0, 100),
 )
-def test_no_wait_passes_the_limits(
-    steps: list[tuple[float, int]], waited: float, left: float, flying: int
-) -> None:
+def test_no_wait_passes_the_limits(steps: list[tuple[float, int]], waited: float, left: float, flying: int) -> None:
     """Whatever came before, a batch leaves by the longest wait, the deadline, and when full."""
     window, now = crowd(3)
     for gap_s, present in steps:

@@ -87,12 +87,22 @@ class RedisServer:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    self._program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
-                    "--unixsocket", str(self.socket), "--dir", str(self.folder), *self._options,
+                    self._program,
+                    "--port",
+                    str(self.port),
+                    "--bind",
+                    "127.0.0.1",
+                    "--save",
+                    "",
+                    "--unixsocket",
+                    str(self.socket),
+                    "--dir",
+                    str(self.folder),
+                    *self._options,
                 ],
                 stdout=log,
                 stderr=log,
-            )  # fmt: skip
+            )
         for _ in range(400):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

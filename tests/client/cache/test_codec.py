@@ -19,9 +19,7 @@ from tritonkit.wire.tensors import FIXED
 
 KEY = b"u" + bytes(range(KEY_BYTES - 1))
 WORDS = np.array([[b"seven", b""], [b"\x00\xff", "é".encode()]], dtype=object)
-ENTRY = Entry(
-    "digits", "3", {"score": np.arange(6, dtype=np.float32).reshape(2, 3), "label": WORDS}
-)
+ENTRY = Entry("digits", "3", {"score": np.arange(6, dtype=np.float32).reshape(2, 3), "label": WORDS})
 
 
 def same(one: Entry, other: Entry) -> bool:

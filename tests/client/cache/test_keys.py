@@ -26,14 +26,9 @@ def key(
     **inputs: tuple[str, NDArray[Any]],
 ) -> bytes:
     """A key of a call."""
-    specs = {
-        name: TensorSpec(name, datatype, (-1,) * array.ndim)
-        for name, (datatype, array) in inputs.items()
-    }
+    specs = {name: TensorSpec(name, datatype, (-1,) * array.ndim) for name, (datatype, array) in inputs.items()}
     every = {name: TensorSpec(name, "FP32", (-1,)) for name in ("a", "b", "ab", "y", "all")}
-    request = InferRequest(
-        (model, version), {name: array for name, (_, array) in inputs.items()}, outputs
-    )
+    request = InferRequest((model, version), {name: array for name, (_, array) in inputs.items()}, outputs)
     request.check(ModelState(ModelSignature(model, ("1",), 0, specs, every)))
     return key_of(namespace, version, request.canonical())
 

@@ -16,13 +16,7 @@ import pytest
 
 from tritonkit.client.cache import Entry, PredictionCache, prediction
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    Overloaded,
-    ServerUnavailable,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, Overloaded, ServerUnavailable
 
 if TYPE_CHECKING:
     from tests.client.cache.conftest import Clock, Maker
@@ -105,11 +99,7 @@ def test_an_answer_is_made_once(make_cache: MakeCache, maker: Maker) -> None:
     first, from_server = fetch(cache, maker)
     second, from_memory = fetch(cache, maker)
     assert (from_server, from_memory, maker.calls) == ("server", "l1", 1)
-    assert (second.model, second.version, list(second.outputs)) == (
-        "digits",
-        "1",
-        ["label", "score"],
-    )
+    assert (second.model, second.version, list(second.outputs)) == ("digits", "1", ["label", "score"])
     assert second.outputs["score"].tolist() == first.outputs["score"].tolist() == [[1.5] * 3]
     assert second.outputs["label"].tolist() == [[b"one", b""]]
     assert fetch(cache, maker, number=1.0)[1] == "server"
@@ -294,9 +284,7 @@ def test_an_answer_made_alone_is_its_callers_own(make_cache: MakeCache, maker: M
     assert maker.calls == 1
 
 
-def test_a_follower_waits_no_longer_than_its_deadline(
-    make_cache: MakeCache, maker: Maker, clock: Clock
-) -> None:
+def test_a_follower_waits_no_longer_than_its_deadline(make_cache: MakeCache, maker: Maker, clock: Clock) -> None:
     """Its own deadline ends the wait, and neither the leader nor the flight is harmed."""
     cache, step = make_cache(), hold()
     maker.steps = [step]
@@ -367,9 +355,7 @@ def test_tasks_with_the_same_inputs_share_one_call(make_cache: MakeCache, maker:
     assert {origin for _, origin in answers} == {"server"}
 
 
-def test_a_cancelled_leader_leaves_the_others_an_answer(
-    make_cache: MakeCache, maker: Maker
-) -> None:
+def test_a_cancelled_leader_leaves_the_others_an_answer(make_cache: MakeCache, maker: Maker) -> None:
     """Cancelling the task that makes the call lets another make it."""
     cache, step = make_cache(), hold()
     maker.steps = [step]
@@ -378,9 +364,7 @@ def test_a_cancelled_leader_leaves_the_others_an_answer(
         leader = asyncio.create_task(run_async(cache.fetch(key(cache), maker)))
         await asyncio.sleep(0)
         maker.steps = []
-        followers = [
-            asyncio.create_task(run_async(cache.fetch(key(cache), maker))) for _ in range(5)
-        ]
+        followers = [asyncio.create_task(run_async(cache.fetch(key(cache), maker))) for _ in range(5)]
         await asyncio.sleep(0.01)
         leader.cancel()
         answers = await asyncio.gather(*followers)
@@ -410,9 +394,7 @@ def test_a_cancelled_follower_harms_nobody(make_cache: MakeCache, maker: Maker) 
     assert maker.calls == 1
 
 
-def test_a_task_waits_no_longer_than_its_deadline(
-    make_cache: MakeCache, maker: Maker, clock: Clock
-) -> None:
+def test_a_task_waits_no_longer_than_its_deadline(make_cache: MakeCache, maker: Maker, clock: Clock) -> None:
     """A task's own deadline ends its wait for another's call."""
     cache, step = make_cache(), hold()
     maker.steps = [step]

@@ -84,9 +84,7 @@ def peer(answer: Callable[[socket.socket], None]) -> Iterator[str]:
             connection.close()
 
 
-def test_processes_share_answers(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_processes_share_answers(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """What one cache was answered, another finds in Redis, and then in its own memory."""
     one, other = make_cache(redis=redis_server.url), make_cache(redis=redis_server.url)
     origins = [fetch(one, maker), fetch(one, maker), fetch(other, maker), fetch(other, maker)]
@@ -94,9 +92,7 @@ def test_processes_share_answers(
     assert maker.calls == 1
 
 
-def test_tasks_share_answers_with_threads(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_tasks_share_answers_with_threads(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """A task finds in Redis what a thread's call stored, and the other way round."""
 
     async def main() -> list[str]:
@@ -111,36 +107,53 @@ def test_tasks_share_answers_with_threads(
     assert fetch(make_cache(redis=redis_server.url), maker, 1.0) == "l2"
 
 
-def test_a_unix_socket_and_a_password_work(
-    make_cache: MakeCache, maker: Maker, start_redis: StartRedis
-) -> None:
+def test_a_unix_socket_and_a_password_work(make_cache: MakeCache, maker: Maker, start_redis: StartRedis) -> None:
     """Redis can be behind a socket file, and ask for a password."""
     server = start_redis("--requirepass", "hunter2")
     urls = [f"redis://:hunter2@127.0.0.1:{server.port}", f"unix://:hunter2@{server.socket}"]
     assert [fetch(make_cache(redis=url), maker) for url in urls] == ["server", "l2"]
 
 
-def test_tls_works_and_is_checked(
-    make_cache: MakeCache, maker: Maker, start_redis: StartRedis, tmp_path: Path
-) -> None:
+def test_tls_works_and_is_checked(make_cache: MakeCache, maker: Maker, start_redis: StartRedis, tmp_path: Path) -> None:
     """`rediss://` stores over TLS for threads and tasks; a certificate nobody vouches for is not talked to."""
     openssl = shutil.which("openssl")
     assert openssl is not None, "apt-get install openssl"
     certificate, secret = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-keyout", secret, "-out", certificate],
+        [
+            openssl,
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            "-keyout",
+            secret,
+            "-out",
+            certificate,
+        ],
         check=True,
         capture_output=True,
-    )  # fmt: skip
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     start_redis(
-        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(secret),
-        "--tls-auth-clients", "no",
-    )  # fmt: skip
+        "--tls-port",
+        str(port),
+        "--tls-cert-file",
+        str(certificate),
+        "--tls-key-file",
+        str(secret),
+        "--tls-auth-clients",
+        "no",
+    )
     url = f"rediss://127.0.0.1:{port}/0"
     trusting = f"{url}?ssl_ca_certs={certificate}"
 
@@ -157,9 +170,7 @@ def test_tls_works_and_is_checked(
     assert fetch(make_cache(redis=url), maker) == "server"
 
 
-def test_what_is_stored_is_plain_and_ends(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_what_is_stored_is_plain_and_ends(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """Keys say whose they are, values have the layout, and each goes away after `redis_ttl_s`."""
     cache = make_cache(redis=redis_server.url, redis_ttl_s=1000, namespace="eu")
     fetch(cache, maker)
@@ -171,26 +182,20 @@ def test_what_is_stored_is_plain_and_ends(
         assert decode(client.get(name), key(cache)) is not None
 
 
-def test_namespaces_do_not_see_each_other(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_namespaces_do_not_see_each_other(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """Two deployments with one Redis keep their answers apart."""
     assert fetch(make_cache(redis=redis_server.url, namespace="eu"), maker) == "server"
     assert fetch(make_cache(redis=redis_server.url, namespace="us"), maker) == "server"
 
 
-def test_an_answer_in_redis_gets_too_old(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_an_answer_in_redis_gets_too_old(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """After `redis_ttl_s` the server is asked again."""
     fetch(make_cache(redis=redis_server.url, redis_ttl_s=0.05), maker)
     time.sleep(0.15)
     assert fetch(make_cache(redis=redis_server.url), maker) == "server"
 
 
-def test_errors_are_not_stored(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_errors_are_not_stored(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """A call that failed leaves nothing in Redis."""
     maker.error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
@@ -199,9 +204,7 @@ def test_errors_are_not_stored(
         assert client.dbsize() == 0
 
 
-def test_a_large_answer_is_not_stored(
-    make_cache: MakeCache, redis_server: RedisServer, too_large: int
-) -> None:
+def test_a_large_answer_is_not_stored(make_cache: MakeCache, redis_server: RedisServer, too_large: int) -> None:
     """An answer above 16 MiB is kept here and not given to Redis."""
 
     def make() -> Any:
@@ -230,10 +233,7 @@ def test_a_large_answer_is_not_stored(
     ids=["cut", "longer", "changed", "newer", "empty", "foreign", "pickle", "another key's"],
 )
 def test_a_spoilt_value_is_not_used(
-    make_cache: MakeCache,
-    maker: Maker,
-    redis_server: RedisServer,
-    spoil: Callable[[bytes], bytes],
+    make_cache: MakeCache, maker: Maker, redis_server: RedisServer, spoil: Callable[[bytes], bytes]
 ) -> None:
     """The server is asked instead, and its answer takes the spoilt one's place."""
     fetch(make_cache(redis=redis_server.url), maker)
@@ -244,9 +244,7 @@ def test_a_spoilt_value_is_not_used(
     assert fetch(make_cache(redis=redis_server.url), maker) == "l2"
 
 
-def test_a_key_of_another_type_is_not_used(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_a_key_of_another_type_is_not_used(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """A list under our name is an error of Redis, and no error of the call."""
     cache = make_cache(redis=redis_server.url)
     with redis_server.client as client:
@@ -319,9 +317,7 @@ def test_redis_killed_and_started_again(
     assert fetch(cache, maker, 50.0) == "l2"
 
 
-def test_redis_restarted_between_two_calls(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_redis_restarted_between_two_calls(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """A connection that died while it lay idle costs nothing: a new one is made."""
     cache = make_cache(redis=redis_server.url)
     assert fetch(cache, maker) == "server"
@@ -422,8 +418,7 @@ def test_cancelled_tasks_mix_up_no_answers(
         for turn in range(20):
             clock.turn(1)
             tasks = [
-                asyncio.create_task(run_async(cache.fetch(key(cache, number), call(number))))
-                for number in range(30)
+                asyncio.create_task(run_async(cache.fetch(key(cache, number), call(number)))) for number in range(30)
             ]
             for _ in range(turn):
                 await asyncio.sleep(0)
@@ -441,9 +436,7 @@ def test_cancelled_tasks_mix_up_no_answers(
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-7\r\n", b"*9\r\n", b""])
-def test_something_that_is_no_redis_does_not_fail_calls(
-    make_cache: MakeCache, maker: Maker, said: bytes
-) -> None:
+def test_something_that_is_no_redis_does_not_fail_calls(make_cache: MakeCache, maker: Maker, said: bytes) -> None:
     """Another server at the address, garbage and closed connections read as nothing kept."""
 
     def answer(connection: socket.socket) -> None:
@@ -486,9 +479,7 @@ def test_redis_is_not_asked_when_time_is_short(
         assert client.dbsize() == 1
 
 
-def test_one_call_asks_redis_once(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_one_call_asks_redis_once(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """Tasks with the same inputs ask Redis once, not each."""
 
     async def main() -> set[str]:
@@ -505,9 +496,7 @@ def test_one_call_asks_redis_once(
         assert client.info("commandstats")["cmdstat_get"]["calls"] == before + 1
 
 
-def test_a_cache_can_be_used_in_a_second_loop(
-    make_cache: MakeCache, maker: Maker, redis_server: RedisServer
-) -> None:
+def test_a_cache_can_be_used_in_a_second_loop(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
     """Each event loop gets connections of its own."""
     cache = make_cache(redis=redis_server.url, l1=1)
 

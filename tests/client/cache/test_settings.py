@@ -43,11 +43,7 @@ def test_a_wrong_setting_is_refused(wrong: dict[str, Any]) -> None:
 def test_the_password_is_in_no_text() -> None:
     """Neither `repr` nor any message about a URL shows what is in it."""
     assert "hunter2" not in repr(Cache(redis="redis://:hunter2@localhost:6379/0"))
-    for bad in (
-        "http://:hunter2@localhost",
-        "redis://:hunter2@localhost:hunter2",
-        "redis://[:hunter2@localhost",
-    ):
+    for bad in ("http://:hunter2@localhost", "redis://:hunter2@localhost:hunter2", "redis://[:hunter2@localhost"):
         with pytest.raises(UsageError) as caught:
             Cache(redis=bad)
         assert "hunter2" not in str(caught.value)

@@ -65,9 +65,7 @@ def test_a_failing_observer_is_logged_once(method: str, caplog: pytest.LogCaptur
         assert ("x-good", "good:digits") in observers.headers(token)
         observers.finished(token, EVENT)
     assert len(good.told) == 6
-    assert [record.getMessage() for record in caplog.records] == [
-        "Recorder failed; calls go on without it"
-    ]
+    assert [record.getMessage() for record in caplog.records] == ["Recorder failed; calls go on without it"]
 
 
 def test_no_observers_are_false() -> None:

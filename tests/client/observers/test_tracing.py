@@ -56,9 +56,7 @@ def test_a_call_is_a_client_span(provider: TracerProvider, exporter: InMemorySpa
     assert span.status.status_code is trace.StatusCode.UNSET
 
 
-def test_it_is_a_child_and_its_context_travels(
-    provider: TracerProvider, exporter: InMemorySpanExporter
-) -> None:
+def test_it_is_a_child_and_its_context_travels(provider: TracerProvider, exporter: InMemorySpanExporter) -> None:
     """The caller's span is the parent, and `traceparent` names this one for Triton."""
     tracing = OpenTelemetryTracing(provider)
     with provider.get_tracer("app").start_as_current_span("request") as parent:

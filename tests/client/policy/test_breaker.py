@@ -174,13 +174,8 @@ def test_streams_that_go_on_do_not_keep_a_server_out() -> None:
         assert here.policy.pool.replicas[0].in_flight == 0
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 3), st.sampled_from([True, False, None])), max_size=200),
-    st.integers(1, 4),
-)
-def test_never_more_probes_and_never_a_call_while_open(
-    calls: list[tuple[float, bool | None]], probes: int
-) -> None:
+@given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from([True, False, None])), max_size=200), st.integers(1, 4))
+def test_never_more_probes_and_never_a_call_while_open(calls: list[tuple[float, bool | None]], probes: int) -> None:
     """Whatever comes back in whatever order: open lets nothing through, half-open at most `probes` that
     began within `probe_s`."""
     settings = Breaker(5, 3, failure_rate=0.5, open_s=2, probes=probes, probe_s=4)
@@ -193,9 +188,7 @@ def test_never_more_probes_and_never_a_call_while_open(
             assert opens_in == 0
             under_way.append((circuit.enter(now), now))
             if circuit.state == "half-open":
-                lately = [
-                    began for generation, began in under_way if generation == circuit.generation
-                ]
+                lately = [began for generation, began in under_way if generation == circuit.generation]
                 assert sum(now < began + settings.probe_s for began in lately) <= probes
         else:
             assert opens_in > 0

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from tests.client.policy.world import World
 from tritonkit.client.policy import Limit, Retry
 from tritonkit.client.policy.budget import ALLOWANCE, RetryBudget
-from tritonkit.errors import (
-    ClientError,
-    ModelNotReady,
-    Overloaded,
-    ServerStopping,
-    ServerUnavailable,
-)
+from tritonkit.errors import ClientError, ModelNotReady, Overloaded, ServerStopping, ServerUnavailable
 
 
 @given(st.lists(st.tuples(st.sampled_from(["earn", "spend"]), st.floats(0, 5)), max_size=400))

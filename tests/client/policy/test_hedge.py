@@ -64,9 +64,7 @@ class Server:
         self.after_s = 0.0
         self.then: Callable[[], None] = lambda: None
 
-    def begin(
-        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
-    ) -> Call:
+    def begin(self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None) -> Call:
         """Take a message."""
         call = Call(self, timeout_s)
         self.calls.append(call)
@@ -82,9 +80,7 @@ class Server:
         """Answer what it was asked last, in a while."""
         threading.Timer(after_s, self.calls[-1].ended.set).start()
 
-    def send(
-        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
-    ) -> memoryview:
+    def send(self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None) -> memoryview:
         """Take a message and wait."""
         return self.begin(method, body, timeout_s, headers).result()
 

@@ -86,9 +86,7 @@ def test_a_call_that_would_be_late_is_shed_before_it_waits() -> None:
     ends: list[tuple[float, Any]] = []
     for _ in range(10):
         here.start(begun, lambda: here.steps(60.0), lambda _: None)
-    here.start(
-        begun + 0.01, lambda: here.steps(2.0), lambda end: ends.append((here.clock.now, end))
-    )
+    here.start(begun + 0.01, lambda: here.steps(2.0), lambda end: ends.append((here.clock.now, end)))
     here.run()
     moment, end = ends[0]
     assert moment == pytest.approx(begun + 0.01)

@@ -166,15 +166,8 @@ def test_no_pause_reaches_past_the_deadline() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    timeout_s=st.floats(0.001, 3),
-    servers=st.integers(1, 3),
-    seed=st.integers(0, 1 << 30),
-    rate=st.floats(0, 1),
-)
-def test_the_deadline_is_never_passed(
-    timeout_s: float, servers: int, seed: int, rate: float
-) -> None:
+@given(timeout_s=st.floats(0.001, 3), servers=st.integers(1, 3), seed=st.integers(0, 1 << 30), rate=st.floats(0, 1))
+def test_the_deadline_is_never_passed(timeout_s: float, servers: int, seed: int, rate: float) -> None:
     """Whatever servers do, no message gets more time than is left, and the call ends in its time."""
     chance = Random(seed)
 
@@ -285,8 +278,7 @@ def test_two_thousand_cancelled_tasks_leave_nothing() -> None:
         policy = Policy(["a:1"], lambda *_: Forever(), limit=Limit(100, 5000))
         deadline = time.monotonic() + 60
         tasks = [
-            asyncio.create_task(run_async(policy.call("ModelInfer", (), deadline, where="m")))
-            for _ in range(2000)
+            asyncio.create_task(run_async(policy.call("ModelInfer", (), deadline, where="m"))) for _ in range(2000)
         ]
         await asyncio.sleep(0.01)
         for task in tasks:

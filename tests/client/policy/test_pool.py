@@ -179,12 +179,7 @@ def test_a_hanging_server_is_avoided() -> None:
 
 def test_calls_in_flight_are_given_back_however_they_end() -> None:
     """Answered, failed, timed out, abandoned: nothing stays counted."""
-    endings = [
-        None,
-        Overloaded("a", found=""),
-        ServerUnavailable("a", found=""),
-        UsageError("a", found=""),
-    ]
+    endings = [None, Overloaded("a", found=""), ServerUnavailable("a", found=""), UsageError("a", found="")]
     chance = Random(3)
     here = World(THREE, lambda _: (chance.uniform(0, 0.4), chance.choice(endings)), breaker=None)
     crowd(here, 500, 0.001, timeout_s=0.3)

@@ -86,8 +86,7 @@ def test_addresses_that_are_names(address: str, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["dns:triton", "dns:", "dns::8001", "dns://a/b:1", "dns:a:99999", "dns:a:x", "dns:grpc://a:1"],
+    "address", ["dns:triton", "dns:", "dns::8001", "dns://a/b:1", "dns:a:99999", "dns:a:x", "dns:grpc://a:1"]
 )
 def test_names_that_are_none(address: str) -> None:
     """A name without host or port is refused with an example."""

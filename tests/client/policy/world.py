@@ -49,9 +49,7 @@ class Server:
             return timeout_s, DeadlineExceeded(self.address, found="no answer")
         return seconds, error
 
-    def send(
-        self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None
-    ) -> memoryview:
+    def send(self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None) -> memoryview:
         """The outcome, at once on the clock."""
         self.elsewhere = elsewhere
         seconds, error = self.outcome(timeout_s)
@@ -126,9 +124,7 @@ class World:
             except BaseException as raised:
                 error = raised
 
-    def start(
-        self, at: float, make: Callable[[], Generator[Any, Any, Any]], done: Callable[[Any], None]
-    ) -> None:
+    def start(self, at: float, make: Callable[[], Generator[Any, Any, Any]], done: Callable[[Any], None]) -> None:
         """Begin a call at a moment; `done` is given what it returned or raised."""
 
         def begin() -> None:
@@ -155,12 +151,7 @@ class World:
     def _at(self, moment: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (moment, next(self._numbers), event))
 
-    def _go(
-        self,
-        steps: Generator[Any, Any, Any],
-        resume: Callable[[], Any],
-        done: Callable[[Any], None],
-    ) -> None:
+    def _go(self, steps: Generator[Any, Any, Any], resume: Callable[[], Any], done: Callable[[Any], None]) -> None:
         try:
             step = resume()
         except StopIteration as stop:
@@ -169,9 +160,7 @@ class World:
             return done(error)
         return self._begin(step, steps, done)
 
-    def _begin(
-        self, step: Any, steps: Generator[Any, Any, Any], done: Callable[[Any], None]
-    ) -> None:
+    def _begin(self, step: Any, steps: Generator[Any, Any, Any], done: Callable[[Any], None]) -> None:
         def later(seconds: float, resume: Callable[[], Any]) -> None:
             self._at(self.clock.now + seconds, lambda: self._go(steps, resume, done))
 

@@ -66,8 +66,7 @@ class FakeTriton:
         return schema().SystemSharedMemoryRegisterResponse()
 
     def _SystemSharedMemoryUnregister(self, request: Any) -> Any:  # noqa: N802
-        used = {given.inputs[0].parameters["shared_memory_region"].string_param
-                for given in self._under_way}  # fmt: skip
+        used = {given.inputs[0].parameters["shared_memory_region"].string_param for given in self._under_way}
         if request.name in used:
             raise self._error("INTERNAL: Cannot unregister '%s', it is in use.", request.name)
         self.regions.pop(request.name, None)
@@ -83,10 +82,7 @@ class FakeTriton:
         for tensor in (*request.inputs, *request.outputs):
             name = tensor.parameters["shared_memory_region"].string_param
             if name and name not in self.regions:
-                raise ModelNotFound(
-                    self.address,
-                    found=f"NOT_FOUND: Unable to find shared memory region: '{name}'",
-                )
+                raise ModelNotFound(self.address, found=f"NOT_FOUND: Unable to find shared memory region: '{name}'")
         if self.give_up:
             self._under_way.append(request)
             raise DeadlineExceeded(self.address, found="no answer within 0.1 s")

@@ -18,8 +18,7 @@ from tritonkit.wire.tensors import to_raw
 def test_places_do_not_overlap(inputs: list[int], outputs: list[int]) -> None:
     """Tensors start at multiples of 64 and follow each other; the size holds them all."""
     layout = lay_out(
-        {f"i{n}": size for n, size in enumerate(inputs)},
-        {f"o{n}": size for n, size in enumerate(outputs)},
+        {f"i{n}": size for n, size in enumerate(inputs)}, {f"o{n}": size for n, size in enumerate(outputs)}
     )
     end = 0
     for start, size in (*layout.inputs.values(), *layout.outputs.values()):

@@ -18,13 +18,7 @@ from tests.client.shm.conftest import SIZE, Predict, steps
 from tests.client.shm.fake import AsyncTriton, FakeTriton, left_behind, vector
 from tritonkit.client.shm import RegionPool, SharedMemory, system
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    ModelNotFound,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound, ServerUnavailable, UsageError
 
 
 def test_tensors_travel_in_a_region(predict: Predict, triton: FakeTriton) -> None:
@@ -33,11 +27,7 @@ def test_tensors_travel_in_a_region(predict: Predict, triton: FakeTriton) -> Non
     answer = predict(vector(SIZE))
     assert answer.tolist() == vector(SIZE).tolist()
     assert not answer.flags.writeable
-    assert triton.calls == [
-        "SystemSharedMemoryStatus",
-        "SystemSharedMemoryRegister",
-        "ModelInfer",
-    ]
+    assert triton.calls == ["SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "ModelInfer"]
     assert left_behind() == before
 
 
@@ -93,9 +83,7 @@ def test_small_calls_get_no_region() -> None:
     assert pool.for_call({"x": ("UINT8", np.zeros(600, np.uint8))}, {"y": 600}) is not None
 
 
-def test_a_call_given_up_never_shares_its_region(
-    predict: Predict, triton: FakeTriton, pool: RegionPool
-) -> None:
+def test_a_call_given_up_never_shares_its_region(predict: Predict, triton: FakeTriton, pool: RegionPool) -> None:
     """A server that goes on with a call writes into memory that no later call looks at."""
     triton.give_up = True
     with pytest.raises(DeadlineExceeded):
@@ -141,9 +129,7 @@ def test_a_restarted_server_costs_no_call(predict: Predict, triton: FakeTriton) 
     assert len(triton.regions) == 1
 
 
-def test_a_server_that_forgets_every_region_fails_the_call(
-    predict: Predict, triton: FakeTriton
-) -> None:
+def test_a_server_that_forgets_every_region_fails_the_call(predict: Predict, triton: FakeTriton) -> None:
     """It is made once more and not for ever; the error is the server's own."""
     register = triton._SystemSharedMemoryRegister
 
@@ -166,9 +152,7 @@ def test_a_model_not_there_is_no_lost_region(predict: Predict, triton: FakeTrito
     assert triton.calls.count("ModelInfer") == 1
 
 
-def test_a_server_elsewhere_gets_messages(
-    predict: Predict, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_elsewhere_gets_messages(predict: Predict, caplog: pytest.LogCaptureFixture) -> None:
     """A server that cannot open the region is told of once, and not asked again for a while."""
     far = FakeTriton("far:8001", local=False)
     with caplog.at_level(logging.WARNING, "tritonkit"):
@@ -219,8 +203,9 @@ def test_the_limit_holds(pool: RegionPool, predict: Predict, triton: FakeTriton)
     assert max(len(region) for region in triton.regions.values()) > 800_000
 
 
-def test_no_room_is_told(monkeypatch: pytest.MonkeyPatch, pool: RegionPool, predict: Predict,
-                         caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
+def test_no_room_is_told(
+    monkeypatch: pytest.MonkeyPatch, pool: RegionPool, predict: Predict, caplog: pytest.LogCaptureFixture
+) -> None:
     """With no room for the first region a call says so; later ones go in messages."""
     real = os.posix_fallocate
 
@@ -241,17 +226,14 @@ def test_no_room_is_told(monkeypatch: pytest.MonkeyPatch, pool: RegionPool, pred
     assert held[0, 1] == 1
 
 
-def test_a_machine_without_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, predict: Predict, tmp_path: Path
-) -> None:
+def test_a_machine_without_it_is_told(monkeypatch: pytest.MonkeyPatch, predict: Predict, tmp_path: Path) -> None:
     """Where there is no such folder the system's own words are in the message."""
     monkeypatch.setattr(system, "FOLDER", tmp_path / "none")
     with pytest.raises(UsageError, match=r"none: No such file or directory\n.*\n.*needs Linux"):
         predict(vector(SIZE))
 
 
-def test_leaving_a_hung_server_ends(pool: RegionPool, predict: Predict,
-                                    triton: FakeTriton) -> None:  # fmt: skip
+def test_leaving_a_hung_server_ends(pool: RegionPool, predict: Predict, triton: FakeTriton) -> None:
     """Closing waits once, not once for each region."""
     held = [predict(vector(SIZE)) for _ in range(30)]
     asked: list[float] = []
@@ -269,8 +251,7 @@ def test_leaving_a_hung_server_ends(pool: RegionPool, predict: Predict,
     assert len(held) == 30
 
 
-def test_leaving_makes_the_server_forget(pool: RegionPool, predict: Predict,
-                                         triton: FakeTriton) -> None:  # fmt: skip
+def test_leaving_makes_the_server_forget(pool: RegionPool, predict: Predict, triton: FakeTriton) -> None:
     """After the client is closed the server holds nothing, and answers held stay readable."""
     held = [predict(vector(SIZE, number)) for number in range(3)]
     pool.close()
@@ -371,9 +352,7 @@ def test_a_cancelled_task_leaves_nothing(pool: RegionPool, triton: FakeTriton, m
     assert pool.size == 0
 
 
-def test_a_task_cancelled_before_its_region_is_made_leaves_no_file(
-    pool: RegionPool, triton: FakeTriton
-) -> None:
+def test_a_task_cancelled_before_its_region_is_made_leaves_no_file(pool: RegionPool, triton: FakeTriton) -> None:
     """Cancelled while the server is asked for what killed processes left there."""
     before = left_behind()
 

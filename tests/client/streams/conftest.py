@@ -5,11 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-)
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,9 +62,7 @@ def connect_async(request: pytest.FixtureRequest) -> AsyncConnect:
     """`connect` for tasks."""
 
     @asynccontextmanager
-    async def connecting(
-        models: Mapping[str, FakeModel], **options: Any
-    ) -> AsyncIterator[AsyncClient]:
+    async def connecting(models: Mapping[str, FakeModel], **options: Any) -> AsyncIterator[AsyncClient]:
         if request.param == "memory":
             async with AsyncClient(transport=AsyncMemoryTransport(models), **options) as client:
                 yield client
@@ -90,9 +84,7 @@ class Server(MemoryTransport):
         self.errors: list[Exception] = []
         self.requests: list[dict[str, Any]] = []
 
-    def send(
-        self, method: Any, body: Any, timeout_s: float, headers: Any = (), _elsewhere: Any = None
-    ) -> memoryview:
+    def send(self, method: Any, body: Any, timeout_s: float, headers: Any = (), _elsewhere: Any = None) -> memoryview:
         """Answer, or raise what was put into `errors`, one for each inference."""
         self._check_open()
         self._check_there()

@@ -17,14 +17,7 @@ from tritonkit.client.core import Core
 from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.policy import Breaker, Policy
 from tritonkit.client.streams import AsyncSequence, Sequence
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    Overloaded,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, Overloaded, ServerUnavailable, UsageError
 from tritonkit.testing import AsyncMemoryTransport, FakeModel
 
 ONE: Mapping[str, Any] = {"x": ("FP32", [1])}
@@ -51,9 +44,7 @@ def core(server: Server) -> Core:
 def flags(server: Server) -> list[str]:
     """Of each request: s for the start, e for the end, and its input."""
     return [
-        "s" * request.get("sequence_start", False)
-        + "e" * request.get("sequence_end", False)
-        + f"{request['x'][0]:.0f}"
+        "s" * request.get("sequence_start", False) + "e" * request.get("sequence_end", False) + f"{request['x'][0]:.0f}"
         for request in server.requests
     ]
 
@@ -183,9 +174,7 @@ def test_a_lost_server_is_the_end(server: Server, core: Core) -> None:
     assert [replica.in_flight for replica in core.policy.pool.replicas] == [0]
 
 
-def test_an_end_that_fails_harms_nobody(
-    server: Server, core: Core, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_end_that_fails_harms_nobody(server: Server, core: Core, caplog: pytest.LogCaptureFixture) -> None:
     """The answers are there; a warning says that the server keeps the state for a while."""
     with caplog.at_level(logging.WARNING, "tritonkit"), Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
@@ -315,9 +304,7 @@ def test_sequences_of_tasks() -> None:
                 assert isinstance(sequence, AsyncSequence)
                 assert sequence.correlation_id == 5
                 assert (await sequence.predict(x=[1]))["x"].item() == 1
-                results = await asyncio.gather(
-                    sequence.predict(x=[2]), sequence.predict(x=[3]), return_exceptions=True
-                )
+                results = await asyncio.gather(sequence.predict(x=[2]), sequence.predict(x=[3]), return_exceptions=True)
                 assert isinstance(results[1], UsageError)
             assert heard == [1, 2, 2]
             async with summing.sequence() as sequence:

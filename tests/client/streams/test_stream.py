@@ -16,14 +16,7 @@ from tritonkit.client.core import Core
 from tritonkit.client.policy import Policy
 from tritonkit.client.request import InferRequest
 from tritonkit.client.streams import Stream
-from tritonkit.errors import (
-    CircuitOpen,
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.errors import CircuitOpen, DeadlineExceeded, InferenceError, InvalidInput, ServerUnavailable, UsageError
 from tritonkit.testing import FakeModel
 
 LONG = [10_000, 0.01, -1]
@@ -123,17 +116,11 @@ def test_a_stream_that_was_never_read_sends_nothing(client: Client, counter: Cou
     assert counter.asked == 0
 
 
-def test_entering_the_block_sends_the_request(
-    counter: Counter, models: dict[str, FakeModel]
-) -> None:
+def test_entering_the_block_sends_the_request(counter: Counter, models: dict[str, FakeModel]) -> None:
     """The model works before the first reply is asked for; a memory transport waits to be read."""
     from tests.client.conftest import serving
 
-    with (
-        serving(models) as address,
-        Client(address) as client,
-        client.model("count").stream(x=[1, 0, -1]),
-    ):
+    with serving(models) as address, Client(address) as client, client.model("count").stream(x=[1, 0, -1]):
         until = time.monotonic() + 10
         while not counter.asked and time.monotonic() < until:
             time.sleep(0.005)
@@ -313,9 +300,7 @@ def test_no_other_server_without_retries(models: dict[str, FakeModel]) -> None:
     assert sorted(len(server.errors) for server in servers) == [0, 1]
 
 
-def test_streams_that_find_a_server_back_bring_the_other_calls_back(
-    models: dict[str, FakeModel],
-) -> None:
+def test_streams_that_find_a_server_back_bring_the_other_calls_back(models: dict[str, FakeModel]) -> None:
     """After an outage the first calls are two streams without end: calls go on once they brought something."""
     server = Server(models)
     breaker = Breaker(least_calls=2, open_s=0.05, probes=2)

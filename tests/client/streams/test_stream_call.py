@@ -124,9 +124,7 @@ def test_after_an_error_the_server_ends_first(call: StreamCall, core: Core) -> N
 
 
 @pytest.mark.parametrize("before", ["", "in ensemble 'e', ", "the request failed, message: "])
-def test_a_model_whose_process_has_died_is_unavailable(
-    call: StreamCall, core: Core, before: str
-) -> None:
+def test_a_model_whose_process_has_died_is_unavailable(call: StreamCall, core: Core, before: str) -> None:
     """As in a unary call: the server rests, and its end of the stream is waited for a moment."""
     words = f"{before}Stub process 'count_0_0' is not healthy."
     results = [None, None, None, message(final=False, error=words), None]
@@ -151,9 +149,7 @@ def test_a_language_model_that_ends_an_overdue_request(call: StreamCall, core: C
 def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> None:
     """The call is given up all the same."""
     cancelled = asyncio.CancelledError()
-    seen, error = kinds(
-        call.next(), [None, None, None, message(final=False, error="no"), cancelled]
-    )
+    seen, error = kinds(call.next(), [None, None, None, message(final=False, error="no"), cancelled])
     assert seen == [*REQUEST, "read", "read", "cancel"]
     assert error is cancelled
     assert in_flight(core) == 0

@@ -38,9 +38,7 @@ def report(*answers: Answer, ended: str = "", users: int = 0, **more: Any) -> Ge
     given: dict[str, Any] = {"warm_s": 1.0, "duration_s": 4.0, "window": 64, "repeatable": True}
     record = record_of(answers, 0.5, ended)
     slo = parse_slo(["p98=1s"])
-    return report_of(
-        "chat", record, requests(20), users=users, slo=slo, **(given | more)
-    )  # fmt: skip
+    return report_of("chat", record, requests(20), users=users, slo=slo, **(given | more))
 
 
 def test_times_count_from_when_a_request_was_due() -> None:
@@ -71,9 +69,7 @@ def test_what_was_due_in_the_warm_up_does_not_count() -> None:
 
 def test_only_right_answers_have_times() -> None:
     """Others are counted by their words."""
-    found = report(
-        answer(0, 1.0), answer(1, 2.0, "gone"), answer(2, 2.5, "gone"), answer(3, 3.0, "late")
-    )
+    found = report(answer(0, 1.0), answer(1, 2.0, "gone"), answer(2, 2.5, "gone"), answer(3, 3.0, "late"))
     assert (found.right, found.failures, dict(found.words)) == (1, 3, {"gone": 2, "late": 1})
     assert found.ttft
     assert found.ttft.count == 1
@@ -138,9 +134,7 @@ def test_a_busy_or_late_generator_is_said() -> None:
     assert report(late, users=3).invalid == ()
     assert report(late, users=3).lag is None
     record = record_of([answer(0, 1.0)], 5.0, "")
-    busy = report_of(
-        "chat", record, requests(2), users=1, warm_s=0, duration_s=4, window=9, repeatable=True, slo=None
-    )  # fmt: skip
+    busy = report_of("chat", record, requests(2), users=1, warm_s=0, duration_s=4, window=9, repeatable=True, slo=None)
     assert "of a core: send from another machine" in busy.invalid[0]
 
 
@@ -148,8 +142,11 @@ def test_seconds() -> None:
     """By when requests were due, and when tokens came."""
     seconds = report(answer(0, 1.0), answer(1, 1.8), answer(2, 4.2, "gone")).seconds
     assert [(s.due, s.right, s.failed, s.tokens) for s in seconds] == [
-        (2, 2, 0, 4), (0, 0, 0, 2), (0, 0, 0, 0), (1, 0, 1, 0),
-    ]  # fmt: skip
+        (2, 2, 0, 4),
+        (0, 0, 0, 2),
+        (0, 0, 0, 0),
+        (1, 0, 1, 0),
+    ]
     assert seconds[0].ttft_p99_ms == pytest.approx(100)
     assert seconds[1].itl_p50_ms == pytest.approx(300)
     assert seconds[2].ttft_p50_ms is None

@@ -22,9 +22,7 @@ def test_uniform_lengths_have_both_ends() -> None:
     assert sorted(set(drawn.tolist())) == [3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(
-    ("option", "mean"), [("--prompt-tokens", 161.31), ("--output-tokens", 337.99)]
-)
+@pytest.mark.parametrize(("option", "mean"), [("--prompt-tokens", 161.31), ("--output-tokens", 337.99)])
 def test_sharegpt_has_the_stated_mean_and_median(option: str, mean: float) -> None:
     """The means of the paper; with sigma 1 the median is e^-0.5 of that."""
     drawn = parse_lengths(option, "sharegpt").draw(200_000, 0)
@@ -49,10 +47,24 @@ def test_a_seed_draws_the_same_again() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "0", "-5", "9-3", "3-", "a-b", "1.5", "1-2-3", "normal:5,1", "lognormal:5", "lognormal:0,1",
-        "lognormal:9,0", "lognormal:nan,1", "lognormal:9,9", "99999999", "²",
+        "",
+        "0",
+        "-5",
+        "9-3",
+        "3-",
+        "a-b",
+        "1.5",
+        "1-2-3",
+        "normal:5,1",
+        "lognormal:5",
+        "lognormal:0,1",
+        "lognormal:9,0",
+        "lognormal:nan,1",
+        "lognormal:9,9",
+        "99999999",
+        "²",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_distribution(text: str) -> None:
     """One message that names the option."""
     with pytest.raises(UsageError, match="--prompt-tokens"):

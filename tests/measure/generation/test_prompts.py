@@ -38,10 +38,8 @@ def fitted(tokenizer: Tokenizer, begin: int = 0) -> Fit:
 @pytest.mark.parametrize(
     ("make", "most"),
     [(word_tokenizer, 0.0), (byte_tokenizer, 0.08), (fallback_tokenizer, 0.08), (pairs_tokenizer, 0.12)],
-)  # fmt: skip
-def test_prompts_have_about_the_tokens_that_were_asked_for(
-    make: Callable[[], Tokenizer], most: float
-) -> None:
+)
+def test_prompts_have_about_the_tokens_that_were_asked_for(make: Callable[[], Tokenizer], most: float) -> None:
     """Each prompt nearly, and all of them together within a few percent."""
     tokenizer = make()
     worth = fitted(tokenizer, begin=2)

@@ -36,12 +36,9 @@ def test_the_rate_follows_the_shape(shape: str) -> None:
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["poisson", "constant", "bursty"]), st.floats(0.1, 2000), st.floats(0.1, 30),
-    st.integers(0, 1000),
-)  # fmt: skip
-def test_moments_ascend_and_lie_in_the_run(
-    kind: Kind, rate: float, seconds: float, seed: int
-) -> None:
+    st.sampled_from(["poisson", "constant", "bursty"]), st.floats(0.1, 2000), st.floats(0.1, 30), st.integers(0, 1000)
+)
+def test_moments_ascend_and_lie_in_the_run(kind: Kind, rate: float, seconds: float, seed: int) -> None:
     """Whatever is asked for; and the same seed gives the same."""
     arrivals = Arrivals(kind, 3.0, seed=seed)
     moments = draw(arrivals, rate, seconds)
@@ -66,8 +63,7 @@ def test_a_trace_is_read_with_and_without_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [("0\nsoon\n", 2), ("0\n2\n1\n", 3), ("at\n-1\n", 2), ("nan\n", 1), ("0\ninf\n", 2)],
+    ("text", "line"), [("0\nsoon\n", 2), ("0\n2\n1\n", 3), ("at\n-1\n", 2), ("nan\n", 1), ("0\ninf\n", 2)]
 )
 def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, text: str, line: int) -> None:
     """File and line, and what was wanted."""

@@ -25,9 +25,7 @@ def test_the_rate_that_holds_is_found_with_its_interval() -> None:
 @pytest.mark.parametrize("trial_s", [1.0, 5.0])
 def test_a_target_that_no_rate_holds_is_said_with_the_lowest_that_was_tried(trial_s: float) -> None:
     """No rate is tried at which hardly a request would come."""
-    found = find_rate(
-        cast("Generator", Machine()), Slo({99.0: 0.1}), trial_s=trial_s, longest_s=2 * trial_s
-    )
+    found = find_rate(cast("Generator", Machine()), Slo({99.0: 0.1}), trial_s=trial_s, longest_s=2 * trial_s)
     assert found.rate_per_s == found.low == 0.0
     least = min(trial.rate_per_s for trial in found.trials)
     assert least * 2 * trial_s >= 10

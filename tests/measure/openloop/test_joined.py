@@ -25,9 +25,7 @@ from tritonkit.wire.signature import ModelSignature, TensorSpec
 def signature(max_batch_size: int = 8, batched: bool = True) -> ModelSignature:
     """Whole numbers in, the same number of them out."""
     x, y = (TensorSpec(name, "INT32", (-1,), batched) for name in "xy")
-    return ModelSignature(
-        "numbers", ("1",), max_batch_size, MappingProxyType({"x": x}), MappingProxyType({"y": y})
-    )
+    return ModelSignature("numbers", ("1",), max_batch_size, MappingProxyType({"x": x}), MappingProxyType({"y": y}))
 
 
 def expect(wanted: int) -> Check:
@@ -130,9 +128,7 @@ def test_only_items_of_one_shape_share_a_request() -> None:
         (signature(), [single(1), single(2, width=2)], "2 requests of 2 shapes"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(
-    model: ModelSignature, given: list[Encodable], found: str
-) -> None:
+def test_what_cannot_be_joined_is_refused(model: ModelSignature, given: list[Encodable], found: str) -> None:
     """With what stands in the way."""
     with pytest.raises(UsageError, match=found) as caught:
         joined(model, given, 4)

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonkit.measure.openloop import (
-    OpenReport,
-    RateSearch,
-    Slo,
-    Trial,
-    counters_csv,
-    page,
-    seconds_csv,
-)
+from tritonkit.measure.openloop import OpenReport, RateSearch, Slo, Trial, counters_csv, page, seconds_csv
 from tritonkit.measure.openloop.results import judge_slo, series_of, times_of
 from tritonkit.measure.openloop.sender import Record
 from tritonkit.report import Machine
@@ -31,13 +23,21 @@ def report(words: str = "<b>wrong</b>", right: bool = True) -> OpenReport:
     lag = times_of(1e3 * (record.sent - record.intended))
     assert lag
     counters = tuple(
-        {"model": "net", "at_s": k, "until_s": k + 1, "requests": 50, "items": 50, "runs": 25,
-         "failures": 0, "batch": 2.0, "queue_ms": 1.5, "compute_ms": 2.0}
+        {
+            "model": "net",
+            "at_s": k,
+            "until_s": k + 1,
+            "requests": 50,
+            "items": 50,
+            "runs": 25,
+            "failures": 0,
+            "batch": 2.0,
+            "queue_ms": 1.5,
+            "compute_ms": 2.0,
+        }
         for k in range(2)
-    )  # fmt: skip
-    return OpenReport(
-        2.0, (series,), lag, (0.05,), missed=tuple(judge_slo(series, SLO)), counters=counters
     )
+    return OpenReport(2.0, (series,), lag, (0.05,), missed=tuple(judge_slo(series, SLO)), counters=counters)
 
 
 def test_the_page_says_what_was_seen() -> None:

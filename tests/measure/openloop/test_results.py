@@ -7,25 +7,27 @@ import pytest
 
 from tritonkit.measure import Histogram
 from tritonkit.measure.openloop import Slo
-from tritonkit.measure.openloop.results import (
-    OpenSeries,
-    judge_slo,
-    series_of,
-    times_of,
-    why_invalid,
-)
+from tritonkit.measure.openloop.results import OpenSeries, judge_slo, series_of, times_of, why_invalid
 from tritonkit.measure.openloop.sender import Record
 
 
 def series(
-    due: list[float], sent: list[float], answered: list[float], outcome: list[int],
-    slo: Slo | None = None, duration_s: float = 4.0,
-) -> OpenSeries:  # fmt: skip
+    due: list[float],
+    sent: list[float],
+    answered: list[float],
+    outcome: list[int],
+    slo: Slo | None = None,
+    duration_s: float = 4.0,
+) -> OpenSeries:
     """One model's requests, given in seconds."""
     record = Record(
-        np.array(due), np.array(sent), np.array(answered), np.array(outcome, np.int32),
-        ("wrong label", "DeadlineExceeded"), 0.0,
-    )  # fmt: skip
+        np.array(due),
+        np.array(sent),
+        np.array(answered),
+        np.array(outcome, np.int32),
+        ("wrong label", "DeadlineExceeded"),
+        0.0,
+    )
     return series_of("net", record, np.ones(len(due), bool), duration_s, slo)
 
 

@@ -65,9 +65,15 @@ def prepared(number: int, right: int | None = None, size: int = 0) -> Prepared:
 
 
 def send(
-    addresses: list[str], requests: list[Prepared], moments: list[float], *, timeout_s: float = 30.0,
-    stop: Stop | None = None, interrupted: Callable[[], bool] = lambda: False, most: int | None = None,
-) -> Record:  # fmt: skip
+    addresses: list[str],
+    requests: list[Prepared],
+    moments: list[float],
+    *,
+    timeout_s: float = 30.0,
+    stop: Stop | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    most: int | None = None,
+) -> Record:
     """Run a sender: request k at moment k, round and round."""
     sender = Sender(addresses, requests, timeout_s, stop or Stop(), interrupted, most)
     choice = np.arange(len(moments)) % len(requests)
@@ -115,9 +121,7 @@ def test_a_closed_loop_may_last_longer_than_a_request() -> None:
 
     with serving(answer) as address:
         try:
-            record = send(
-                [address], [prepared(k) for k in range(12)], [0.0] * 12, timeout_s=3.0, most=1
-            )
+            record = send([address], [prepared(k) for k in range(12)], [0.0] * 12, timeout_s=3.0, most=1)
         finally:
             over.set()
     assert [k for k, outcome in enumerate(record.outcome) if outcome] == [3]
@@ -131,9 +135,7 @@ def test_wrong_answers_and_refusals_are_failures_with_their_words() -> None:
     def broken(outputs: Mapping[str, Any]) -> str:
         return str(outputs["z"])
 
-    requests = [
-        prepared(1), prepared(1, right=2), prepared(-1), Prepared(prepared(1).body, broken),
-    ]  # fmt: skip
+    requests = [prepared(1), prepared(1, right=2), prepared(-1), Prepared(prepared(1).body, broken)]
     with serving(lambda number: number) as address:
         record = send([address], requests, [0.0, 0.01, 0.02, 0.03, 0.04, 0.05])
     words = [record.failures[code - 1] if code else "" for code in record.outcome]
@@ -196,10 +198,7 @@ def test_a_full_server_delays_no_request_to_another() -> None:
         time.sleep(0.05)
         return number
 
-    with (
-        serving(slowly, max_concurrent_streams=1) as full,
-        serving(lambda number: number) as free,
-    ):
+    with serving(slowly, max_concurrent_streams=1) as full, serving(lambda number: number) as free:
         record = send([full, free], [prepared(3)], [0.0] * 30)
     assert record.outcome.tolist() == [0] * 30
     # The first server alone takes 15 times 50 ms; the other one's answers are all there before its last.
@@ -256,10 +255,7 @@ def test_an_interrupt_keeps_what_was_counted() -> None:
     """Answers under way are waited for."""
     asked = iter([False] * 20)
     with serving(lambda number: number) as address:
-        record = send(
-            [address], [prepared(1)], [k / 100 for k in range(500)],
-            interrupted=lambda: next(asked, True),
-        )  # fmt: skip
+        record = send([address], [prepared(1)], [k / 100 for k in range(500)], interrupted=lambda: next(asked, True))
     assert record.ended == INTERRUPTED
     sent = int((record.outcome >= 0).sum())
     assert 0 < sent < 500

@@ -44,10 +44,12 @@ class Numbers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         number, facts = _number(request), request.parameters
         self.calls.append(
             (
-                facts["sequence_id"].int64_param, facts["sequence_start"].bool_param,
-                facts["sequence_end"].bool_param, number,
+                facts["sequence_id"].int64_param,
+                facts["sequence_start"].bool_param,
+                facts["sequence_end"].bool_param,
+                number,
             )
-        )  # fmt: skip
+        )
         self.hold.wait(30)
         if number == _FAILS:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not this number")
@@ -105,9 +107,13 @@ def prepared(number: int, kind: Kind, calls: int = 1, after: int = 0) -> Prepare
 
 
 def send(
-    address: str, requests: list[Prepared], moments: list[float], *, stop: Stop | None = None,
+    address: str,
+    requests: list[Prepared],
+    moments: list[float],
+    *,
+    stop: Stop | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Record:  # fmt: skip
+) -> Record:
     """Run a sender: request k at moment k."""
     sender = Sender([address], requests, 30.0, stop or Stop(), interrupted)
     return sender.run(np.array(moments), np.arange(len(moments)), time.monotonic() + 0.05)
@@ -128,11 +134,7 @@ def test_a_sequence_goes_through_requests_call_by_call(numbers: tuple[Numbers, s
         (name,) = {n for n, start, _, number in service.calls if start and number == arrival}
         calls = [call[1:] for call in service.calls if call[0] == name]
         wanted = [(arrival + k) % 4 for k in range(3)]
-        assert calls == [
-            (True, False, wanted[0]),
-            (False, False, wanted[1]),
-            (False, True, wanted[2]),
-        ]
+        assert calls == [(True, False, wanted[0]), (False, False, wanted[1]), (False, True, wanted[2])]
 
 
 def test_a_call_that_fails_ends_its_sequence(numbers: tuple[Numbers, str]) -> None:
@@ -141,11 +143,7 @@ def test_a_call_that_fails_ends_its_sequence(numbers: tuple[Numbers, str]) -> No
     requests = [prepared(1, SEQUENCE, 3, 1), prepared(_FAILS, SEQUENCE, 3, 0)]
     record = send(address, requests, [0.0])
     assert (record.outcome > 0).tolist() == [False, True]
-    assert [call[1:] for call in service.calls] == [
-        (True, False, 1),
-        (False, False, _FAILS),
-        (False, True, _FAILS),
-    ]
+    assert [call[1:] for call in service.calls] == [(True, False, 1), (False, False, _FAILS), (False, True, _FAILS)]
     whole = whole_sequences(record, np.ones(2, bool), 3)
     assert whole.outcome.tolist() == [1]
 
@@ -164,10 +162,7 @@ def test_an_interrupt_ends_the_sequences_under_way(numbers: tuple[Numbers, str])
     record = send(address, [prepared(7, SEQUENCE, 100, 0)], [0.0], interrupted=interrupted)
     assert record.ended == INTERRUPTED
     assert (record.outcome == 0).all()
-    assert [call[1:3] for call in service.calls][:: len(service.calls) - 1] == [
-        (True, False),
-        (False, True),
-    ]
+    assert [call[1:3] for call in service.calls][:: len(service.calls) - 1] == [(True, False), (False, True)]
     assert len(service.calls) == len(record.outcome) + 1 < 100
     assert len(whole_sequences(record, np.ones(len(record.of), bool), 100).outcome) == 0
 

@@ -22,10 +22,21 @@ def test_percentiles_and_errors() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "p99", "p99=20", "99=20ms", "p0=20ms", "p100=20ms", "p99=20ms,p99=30ms", "p99=-1ms",
-        "p99=0ms", "errors=1%", "p99=1ms,errors=200%", "p99=1ms,errors=x", "p99=1ms,errors=nan",
+        "",
+        "p99",
+        "p99=20",
+        "99=20ms",
+        "p0=20ms",
+        "p100=20ms",
+        "p99=20ms,p99=30ms",
+        "p99=-1ms",
+        "p99=0ms",
+        "errors=1%",
+        "p99=1ms,errors=200%",
+        "p99=1ms,errors=x",
+        "p99=1ms,errors=nan",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_target(text: str) -> None:
     """One message with an example."""
     with pytest.raises(UsageError, match=r"such as (p99=20ms|errors=0\.1%)"):
@@ -34,9 +45,7 @@ def test_what_is_no_target(text: str) -> None:
 
 def test_targets_of_tokens() -> None:
     """Beside those of the whole answer, or alone; the whole answer's is the tightest where there is one."""
-    slo = parse_slo(
-        ["ttft_p99=500ms,itl_p99=50ms", "itl_p50=20ms,p99=10s,errors=1%"], language=True
-    )
+    slo = parse_slo(["ttft_p99=500ms,itl_p99=50ms", "itl_p50=20ms,p99=10s,errors=1%"], language=True)
     assert (slo.ttft, slo.itl) == ({99.0: 500.0}, {50.0: 20.0, 99.0: 50.0})
     assert slo.percentiles == {99.0: 10_000.0}
     assert slo.tightest == (99.0, 10_000.0)
@@ -52,9 +61,7 @@ def test_tokens_have_no_target_where_there_are_none(text: str) -> None:
         parse_slo([text])
 
 
-@pytest.mark.parametrize(
-    "text", ["ttft_p99", "ttft=1s", "tpot_p99=1s", "ttft_p99=1s,ttft_p99=2s", "errors=1%"]
-)
+@pytest.mark.parametrize("text", ["ttft_p99", "ttft=1s", "tpot_p99=1s", "ttft_p99=1s,ttft_p99=2s", "errors=1%"])
 def test_what_is_no_target_of_tokens(text: str) -> None:
     """One message with an example."""
     with pytest.raises(UsageError, match="ttft_p99=500ms"):

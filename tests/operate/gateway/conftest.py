@@ -20,14 +20,7 @@ import pytest
 from tests.parts import SERVER
 from tests.waiting import eventually
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import (
-    Places,
-    Replica,
-    gateway_command,
-    read_gateway,
-    write_gateway,
-    write_routes,
-)
+from tritonkit.operate.gateway import Places, Replica, gateway_command, read_gateway, write_gateway, write_routes
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.keys import add_key
 from tritonkit.serve.core.rest import find_envoy
@@ -60,9 +53,7 @@ class Gateway:
         """Let it take the keys as they are now."""
         write_routes(read_gateway(self.places.folder), self.places, MODELS)
 
-    def get(
-        self, path: str, headers: dict[str, str] | None = None, data: bytes | None = None
-    ) -> tuple[int, str]:
+    def get(self, path: str, headers: dict[str, str] | None = None, data: bytes | None = None) -> tuple[int, str]:
         """Status and text over HTTP."""
         context = ssl.create_default_context(cafile=str(self.places.folder / "tls" / "ca.crt"))
         request = urllib.request.Request(f"https://{self.address}{path}", data, headers or {})
@@ -73,9 +64,7 @@ class Gateway:
             with error:
                 return error.code, error.read().decode()
 
-    def post(
-        self, path: str, headers: dict[str, str], data: bytes
-    ) -> tuple[int, str, dict[str, str]]:
+    def post(self, path: str, headers: dict[str, str], data: bytes) -> tuple[int, str, dict[str, str]]:
         """Status, text and headers of an answer over HTTP/1.1, whatever is sent."""
         context = ssl.create_default_context(cafile=str(self.places.folder / "tls" / "ca.crt"))
         request = urllib.request.Request(f"https://{self.address}{path}", data, headers)
@@ -175,11 +164,7 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         )
         config = write_gateway(given, places, MODELS, replicas, envoy)
         with (run / "log").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    gateway_command(envoy, config.name), cwd=run, stdout=log, stderr=log
-                )
-            )
+            processes.append(subprocess.Popen(gateway_command(envoy, config.name), cwd=run, stdout=log, stderr=log))
         admin = GatewayAdmin(run)
         eventually(admin.ready, f"an Envoy that is ready: {(run / 'log').read_text()}")
         return Gateway(places, admin, processes[-1].pid)
@@ -197,7 +182,5 @@ def gateway(start_gateway: StartGateway) -> Gateway:
     made.add_key("all")
     made.add_key("digits", "digits")
     made.reload()
-    eventually(
-        lambda: made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 503, "keys that count"
-    )
+    eventually(lambda: made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 503, "keys that count")
     return made

@@ -30,14 +30,7 @@ def infer(model: str) -> bytes:
 
 def test_a_stranger_is_refused_everywhere(gateway: Gateway) -> None:
     """Without a key, also for what is closed or not there: nobody learns what there is."""
-    for path in (
-        "/",
-        "/v2",
-        "/v2/health/ready",
-        "/v2/models/digits",
-        "/v2/repository/index",
-        "/nothing",
-    ):
+    for path in ("/", "/v2", "/v2/health/ready", "/v2/models/digits", "/v2/repository/index", "/nothing"):
         status, text = gateway.get(path)
         assert (status, "no key" in text) == (401, True), path
     for method in ("ServerLive", "ModelInfer", "RepositoryIndex", "Nothing"):
@@ -45,9 +38,7 @@ def test_a_stranger_is_refused_everywhere(gateway: Gateway) -> None:
     assert gateway.call("/grpc.health.v1.Health/Check")[0] == "UNAUTHENTICATED"
 
 
-@pytest.mark.parametrize(
-    "key", ["nothing", "tk_" + "x" * 43, "x" * 4000, "tk_", "*", "key", "models"]
-)
+@pytest.mark.parametrize("key", ["nothing", "tk_" + "x" * 43, "x" * 4000, "tk_", "*", "key", "models"])
 def test_a_wrong_key_is_refused(gateway: Gateway, key: str) -> None:
     """Whatever it looks like, also where it is a name that the configuration has."""
     assert gateway.get("/v2", {"x-api-key": key})[0] == 401
@@ -65,12 +56,7 @@ def test_the_hash_of_a_key_is_no_key(gateway: Gateway) -> None:
 def test_a_key_opens(gateway: Gateway, header: str) -> None:
     """In either header, over REST and gRPC."""
     value = gateway.keys["all"] if header == "x-api-key" else f"Bearer {gateway.keys['all']}"
-    for path in (
-        "/v2",
-        "/v2/health/ready",
-        "/v2/models/stats",
-        "/v2/models/digits/versions/1/config",
-    ):
+    for path in ("/v2", "/v2/health/ready", "/v2/models/stats", "/v2/models/digits/versions/1/config"):
         assert gateway.get(path, {header: value})[0] == ADMITTED, path
     assert gateway.get("/v2/models/digits/infer", {header: value}, b"{}")[0] == ADMITTED
     name = header.lower().replace("-", "_")
@@ -83,13 +69,8 @@ def test_a_key_opens(gateway: Gateway, header: str) -> None:
 
 def test_two_keys_are_refused(gateway: Gateway) -> None:
     """Which of them counts would be a guess."""
-    headers = {
-        "x-api-key": gateway.keys["all"],
-        "Authorization": f"Bearer {gateway.keys['digits']}",
-    }
-    assert gateway.get("/v2", headers) == (
-        401, '{"error":"two keys: wanted one, in x-api-key or in authorization"}\n',
-    )  # fmt: skip
+    headers = {"x-api-key": gateway.keys["all"], "Authorization": f"Bearer {gateway.keys['digits']}"}
+    assert gateway.get("/v2", headers) == (401, '{"error":"two keys: wanted one, in x-api-key or in authorization"}\n')
 
 
 @pytest.mark.parametrize(
@@ -127,19 +108,14 @@ def test_a_key_of_one_model_over_grpc(gateway: Gateway) -> None:
         assert gateway.call(path, infer("sentences"), x_api_key=key)[0] == "PERMISSION_DENIED"
         assert gateway.call(path, infer(""), x_api_key=key)[0] == "PERMISSION_DENIED"
     assert gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "UNAVAILABLE"
-    assert (
-        gateway.call(f"{INFERENCE}/ModelStreamInfer", infer("digits"), x_api_key=key)[0]
-        == "PERMISSION_DENIED"
-    )
+    assert gateway.call(f"{INFERENCE}/ModelStreamInfer", infer("digits"), x_api_key=key)[0] == "PERMISSION_DENIED"
 
 
 def test_statistics_want_a_key_for_all_models(gateway: Gateway) -> None:
     """Without a name they are about all, and a name that is there twice may be none in the end."""
     path = f"{INFERENCE}/ModelStatistics"
     for message in (b"", infer("digits"), infer("digits") + b"\x0a\x00"):
-        assert (
-            gateway.call(path, message, x_api_key=gateway.keys["digits"])[0] == "PERMISSION_DENIED"
-        )
+        assert gateway.call(path, message, x_api_key=gateway.keys["digits"])[0] == "PERMISSION_DENIED"
         assert gateway.call(path, message, x_api_key=gateway.keys["all"])[0] == "UNAVAILABLE"
 
 
@@ -176,9 +152,8 @@ def test_a_stream_of_one_request_is_like_any_request(gateway: Gateway) -> None:
     key = gateway.add_key("streams", "digits", rate=0.01)
     gateway.reload()
     eventually(
-        lambda: gateway.call(f"{INFERENCE}/ModelReady", infer("digits"), x_api_key=key)[0] == "UNAVAILABLE",
-        "a new key",
-    )  # fmt: skip
+        lambda: gateway.call(f"{INFERENCE}/ModelReady", infer("digits"), x_api_key=key)[0] == "UNAVAILABLE", "a new key"
+    )
     found = [gateway.call(path, infer("digits"), x_api_key=key, **ONE)[0] for _ in range(2)]
     assert found == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
 
@@ -214,10 +189,7 @@ def test_what_asks_about_a_model_has_a_bucket_of_its_own(gateway: Gateway) -> No
 def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:
     """As protobuf has it, and so Triton: the first one must not open the door for the second."""
     key, path = gateway.keys["digits"], f"{INFERENCE}/ModelInfer"
-    assert (
-        gateway.call(path, infer("digits") + infer("sentences"), x_api_key=key)[0]
-        == "PERMISSION_DENIED"
-    )
+    assert gateway.call(path, infer("digits") + infer("sentences"), x_api_key=key)[0] == "PERMISSION_DENIED"
     filler = schema().ModelInferRequest(id="x" * 100_000).SerializeToString()
     twice = infer("digits") + filler + infer("sentences")
     assert gateway.call(path, twice, x_api_key=key)[0] == "PERMISSION_DENIED"
@@ -262,15 +234,8 @@ def test_no_message_passes_that_protobuf_reads_otherwise(gateway: Gateway) -> No
     key, path, rng = gateway.keys["digits"], f"{INFERENCE}/ModelInfer", random.Random(7)
     seen: dict[str, int] = {}
     for turn in range(400):
-        parts = [
-            infer("digits"),
-            infer("sentences"),
-            infer(""),
-            field(3, 2, b"x" * rng.choice((0, 5, 200))),
-        ]
-        parts += [
-            schema().ModelInferRequest(raw_input_contents=[rng.randbytes(300)]).SerializeToString()
-        ]
+        parts = [infer("digits"), infer("sentences"), infer(""), field(3, 2, b"x" * rng.choice((0, 5, 200)))]
+        parts += [schema().ModelInferRequest(raw_input_contents=[rng.randbytes(300)]).SerializeToString()]
         message = bytearray(b"".join(rng.choice(parts) for _ in range(rng.randint(1, 6))))
         for _ in range(rng.choice((0, 1, 1, 3)) if message else 0):
             message[rng.randrange(len(message))] = rng.choice((0, 2, 8, 10, 18, 127, 128, 138, 255))
@@ -279,19 +244,24 @@ def test_no_message_passes_that_protobuf_reads_otherwise(gateway: Gateway) -> No
         if status == "UNAVAILABLE":
             # What protobuf does not read, Triton refuses.
             assert read_as(bytes(message)) in ("digits", None), (turn, message.hex())
-    assert (
-        min(seen.get(each, 0) for each in ("UNAVAILABLE", "PERMISSION_DENIED", "INVALID_ARGUMENT"))
-        > 10
-    )
+    assert min(seen.get(each, 0) for each in ("UNAVAILABLE", "PERMISSION_DENIED", "INVALID_ARGUMENT")) > 10
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        field(4, 0, b"\x01"), field(3, 1, bytes(8)), field(3, 3), field(3, 5, bytes(4)), b"\x8a\x00\x09sentences",
-        b"\x0a\x89\x80\x80\x80\x80\x00sentences", field(1, 2, b"x" * 513), field(3, 2) * 4096, b"\x1a", b"\x1a\x80",
+        field(4, 0, b"\x01"),
+        field(3, 1, bytes(8)),
+        field(3, 3),
+        field(3, 5, bytes(4)),
+        b"\x8a\x00\x09sentences",
+        b"\x0a\x89\x80\x80\x80\x80\x00sentences",
+        field(1, 2, b"x" * 513),
+        field(3, 2) * 4096,
+        b"\x1a",
+        b"\x1a\x80",
     ],
-)  # fmt: skip
+)
 def test_what_could_be_read_otherwise_is_refused(gateway: Gateway, more: bytes) -> None:
     """Kinds of fields that no message has, tags and lengths written long, more fields than are read."""
     path = f"{INFERENCE}/ModelInfer"
@@ -302,22 +272,22 @@ def test_what_could_be_read_otherwise_is_refused(gateway: Gateway, more: bytes) 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"\x00\x00", framed(1, infer("digits")), framed(0, infer("digits")) * 2,
-        framed(0, infer("digits"))[:-1], framed(0, infer("digits")) + b"\x00",
+        b"",
+        b"\x00\x00",
+        framed(1, infer("digits")),
+        framed(0, infer("digits")) * 2,
+        framed(0, infer("digits"))[:-1],
+        framed(0, infer("digits")) + b"\x00",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_one_message_is_refused(gateway: Gateway, body: bytes) -> None:
     """gRPC's own library sends none of these, others can: half of one, two, none, one that is packed."""
-    headers = {
-        "x-api-key": gateway.keys["all"], "Content-Type": "application/grpc", "TE": "trailers",
-    }  # fmt: skip
+    headers = {"x-api-key": gateway.keys["all"], "Content-Type": "application/grpc", "TE": "trailers"}
     status, _, sent = gateway.post(f"{INFERENCE}/ModelInfer", headers, body)
     assert (status, sent["grpc-status"]) == (200, "3")
 
 
-@pytest.mark.parametrize(
-    "message", [b"\xff", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\x0f", b"\x0b" * 100, b"\x00"]
-)
+@pytest.mark.parametrize("message", [b"\xff", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\x0f", b"\x0b" * 100, b"\x00"])
 def test_what_is_no_request_never_passes(gateway: Gateway, message: bytes) -> None:
     """Bytes that do not parse have no model, so a key of one model does not open them."""
     path = f"{INFERENCE}/ModelInfer"
@@ -328,10 +298,7 @@ def test_what_is_no_request_never_passes(gateway: Gateway, message: bytes) -> No
 def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
     """What is inside could name another model."""
     called = gateway.call(
-        f"{INFERENCE}/ModelInfer",
-        infer("digits"),
-        x_api_key=gateway.keys["all"],
-        grpc_encoding="gzip",
+        f"{INFERENCE}/ModelInfer", infer("digits"), x_api_key=gateway.keys["all"], grpc_encoding="gzip"
     )
     assert called == ("UNIMPLEMENTED", "grpc-encoding: wanted identity, send messages as they are")
 
@@ -339,30 +306,42 @@ def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload", "SystemSharedMemoryStatus",
-        "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
-        "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister", "TraceSetting", "LogSettings", "Nothing",
+        "RepositoryIndex",
+        "RepositoryModelLoad",
+        "RepositoryModelUnload",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryUnregister",
+        "TraceSetting",
+        "LogSettings",
+        "Nothing",
     ],
-)  # fmt: skip
+)
 def test_what_changes_the_server_is_closed_over_grpc(gateway: Gateway, method: str) -> None:
     """To every key, with and without what would open it at the server."""
     key = gateway.keys["all"]
     said = gateway.call(f"{INFERENCE}/{method}", x_api_key=key)
     assert said[0] == "PERMISSION_DENIED"
     assert "closed here" in said[1]
-    opened = gateway.call(
-        f"{INFERENCE}/{method}", x_api_key=key, triton_grpc_protocol_admin_key="anything"
-    )
+    opened = gateway.call(f"{INFERENCE}/{method}", x_api_key=key, triton_grpc_protocol_admin_key="anything")
     assert opened[0] == "PERMISSION_DENIED"
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/v2/repository/index", "/v2/repository/models/digits/load", "/v2/systemsharedmemory/status",
-        "/v2/cudasharedmemory/region/x/register", "/v2/trace/setting", "/v2/logging", "/v2/models/digits/trace/setting",
+        "/v2/repository/index",
+        "/v2/repository/models/digits/load",
+        "/v2/systemsharedmemory/status",
+        "/v2/cudasharedmemory/region/x/register",
+        "/v2/trace/setting",
+        "/v2/logging",
+        "/v2/models/digits/trace/setting",
     ],
-)  # fmt: skip
+)
 def test_what_changes_the_server_is_closed_over_rest(gateway: Gateway, path: str) -> None:
     """The same over REST."""
     status, text = gateway.get(path, {"x-api-key": gateway.keys["all"]}, b"{}")
@@ -387,19 +366,14 @@ def test_a_key_has_its_rate(gateway: Gateway) -> None:
     eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
     statuses = [gateway.get("/v2", {"x-api-key": key})[0] for _ in range(10)]
     assert 429 in statuses
-    assert eventually(
-        lambda: gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "RESOURCE_EXHAUSTED"
-    )
+    assert eventually(lambda: gateway.call(f"{INFERENCE}/ServerLive", x_api_key=key)[0] == "RESOURCE_EXHAUSTED")
     others = [gateway.get("/v2", {"x-api-key": gateway.keys["all"]})[0] for _ in range(10)]
     assert set(others) == {ADMITTED}
 
 
 def test_plain_text_is_refused(gateway: Gateway) -> None:
     """No answer comes without TLS, over HTTP/1.1 and HTTP/2."""
-    for said in (
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
-    ):
+    for said in (b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)):
         with socket.create_connection(("127.0.0.1", gateway.places.port), 30) as connection:
             connection.sendall(said)
             received = b""
@@ -414,22 +388,25 @@ def test_plain_text_is_refused(gateway: Gateway) -> None:
 def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
     """A line for each request, also those that were refused, strangers in a log of their own; no key is in either."""
     asked = [
-        ("digits", "/v2/models/digits/versions/991/infer"), ("digits", "/v2/models/sentences/versions/992/infer"),
-        ("all", "/v2/models/made_up/versions/993/infer"), ("", "/v2/models/digits/versions/994/infer"),
-    ]  # fmt: skip
+        ("digits", "/v2/models/digits/versions/991/infer"),
+        ("digits", "/v2/models/sentences/versions/992/infer"),
+        ("all", "/v2/models/made_up/versions/993/infer"),
+        ("", "/v2/models/digits/versions/994/infer"),
+    ]
     for name, path in asked:
         gateway.get(f"{path}?secret=1", {"x-api-key": gateway.keys.get(name, "tk_wrong")}, b"{}")
     lines = gateway.audit([path for _, path in asked[:3]])
     lines += gateway.audit([asked[3][1]], STRANGERS_LOG)
     assert [(line["key"], line["model"], line["status"]) for line in lines] == [
-        ("digits", "digits", ADMITTED), ("digits", "sentences", 403), ("all", "unknown", ADMITTED), (None, None, 401),
-    ]  # fmt: skip
+        ("digits", "digits", ADMITTED),
+        ("digits", "sentences", 403),
+        ("all", "unknown", ADMITTED),
+        (None, None, 401),
+    ]
     assert all(line["request_id"] and line["duration_ms"] >= 0 and line["caller"] for line in lines)
     assert lines[0]["request_bytes"] == 2
     assert gateway.places.audit is not None
-    text, of_strangers = (
-        gateway.places.audit.with_name(name).read_text() for name in ("audit.jsonl", STRANGERS_LOG)
-    )
+    text, of_strangers = (gateway.places.audit.with_name(name).read_text() for name in ("audit.jsonl", STRANGERS_LOG))
     assert asked[3][1] not in text
     assert all(path not in of_strangers for _, path in asked[:3])
     text += of_strangers

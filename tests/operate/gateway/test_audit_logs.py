@@ -43,10 +43,7 @@ def test_a_full_disk_is_said_and_cuts_one_line_alone(start_gateway: StartGateway
     eventually(lambda: log.exists() and "/v2/room" in log.read_text(), "a line")
     with log.open("a") as cut:
         cut.write('{"cut": ')
-    eventually(
-        lambda: logs.look() is not None and log.read_text().endswith("\n"),
-        "the end of the cut line",
-    )
+    eventually(lambda: logs.look() is not None and log.read_text().endswith("\n"), "the end of the cut line")
     gateway.get("/v2/after", sent)
     eventually(lambda: "/v2/after" in log.read_text(), "a line")
     *_, cut_line, after = log.read_text().splitlines()

@@ -23,13 +23,23 @@ from tritonkit.serve.ports import check_free
 pytestmark = pytest.mark.needs("envoy")
 
 STEERING = {
-    "x-envoy-max-retries": "50", "x-envoy-retry-on": "retriable-status-codes,5xx",
-    "x-envoy-retriable-status-codes": "409", "x-envoy-upstream-alt-stat-name": "made.up",
-    "x-envoy-upstream-rq-timeout-ms": "1", "x-envoy-original-path": "/forged",
-    "x-envoy-hedge-on-per-try-timeout": "true", "x-envoy-internal": "true", "x-forwarded-for": "10.0.0.1",
-    "x-forwarded-host": "elsewhere", "x-forwarded-client-cert": "Subject=me", "x-request-id": "mine", "admin-key": "k",
-    "triton-grpc-protocol-admin-key": "k", "x-client-trace-id": "t", "forwarded": "for=10.0.0.1",
-}  # fmt: skip
+    "x-envoy-max-retries": "50",
+    "x-envoy-retry-on": "retriable-status-codes,5xx",
+    "x-envoy-retriable-status-codes": "409",
+    "x-envoy-upstream-alt-stat-name": "made.up",
+    "x-envoy-upstream-rq-timeout-ms": "1",
+    "x-envoy-original-path": "/forged",
+    "x-envoy-hedge-on-per-try-timeout": "true",
+    "x-envoy-internal": "true",
+    "x-forwarded-for": "10.0.0.1",
+    "x-forwarded-host": "elsewhere",
+    "x-forwarded-client-cert": "Subject=me",
+    "x-request-id": "mine",
+    "admin-key": "k",
+    "triton-grpc-protocol-admin-key": "k",
+    "x-client-trace-id": "t",
+    "forwarded": "for=10.0.0.1",
+}
 """Headers that Envoy or Triton obeys. 409 is what the replica answers."""
 LONGEST = 1024
 """Bytes of a stranger's line."""
@@ -79,8 +89,9 @@ def door(start_gateway: StartGateway, replica: Seen) -> Gateway:
     place = f"127.0.0.1:{replica.server_address[1]}"
     made = start_gateway(
         "limits: {header_s: 2}",
-        replicas=(Replica("seen", "127.0.0.1:1", place),), metrics=f"127.0.0.1:{check_free('127.0.0.1', 0)}"
-    )  # fmt: skip
+        replicas=(Replica("seen", "127.0.0.1:1", place),),
+        metrics=f"127.0.0.1:{check_free('127.0.0.1', 0)}",
+    )
     made.add_key("all")
     made.reload()
     eventually(lambda: made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 409, "the replica")
@@ -102,9 +113,7 @@ def test_no_header_steers_the_gateway(door: Gateway, replica: Seen) -> None:
     assert "made" not in door.metrics()
 
 
-@pytest.mark.parametrize(
-    "path", ["long" + "a" * 9000, "slash%2F" + '"' * 9000, "part#" + "\\" * 9000]
-)
+@pytest.mark.parametrize("path", ["long" + "a" * 9000, "slash%2F" + '"' * 9000, "part#" + "\\" * 9000])
 def test_a_stranger_writes_little(door: Gateway, path: str) -> None:
     """One line for each request, cut, whatever its path and headers; in a log of strangers alone."""
     assert door.places.audit is not None
@@ -177,9 +186,8 @@ def test_slow_connections_are_ended(door: Gateway) -> None:
     """A handshake that never begins or never ends, and headers that never end, over HTTP/1.1 and HTTP/2."""
     with contextlib.ExitStack() as stack:
         plain = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", door.places.port), PATIENCE_S))
-            for _ in range(2)
-        ]  # fmt: skip
+            stack.enter_context(socket.create_connection(("127.0.0.1", door.places.port), PATIENCE_S)) for _ in range(2)
+        ]
         plain[1].sendall(b"\x16\x03\x01\x02\x00\x01")
         first = stack.enter_context(door.connect())
         first.sendall(b"GET /v2 HTTP/1.1\r\nHost: ")

@@ -28,9 +28,7 @@ def sources(tmp_path: Path) -> GatewaySources:
     """A gateway's folder with a certificate, and a repository of one model."""
     make_certificates(tmp_path / "gateway" / "tls", ["localhost"])
     serve_model(tmp_path / "models", "digits")
-    return GatewaySources(
-        tmp_path / "gateway", tmp_path / "models", REPLICAS, ("0.0.0.0", 9443), "0.0.0.0:9444"
-    )  # fmt: skip
+    return GatewaySources(tmp_path / "gateway", tmp_path / "models", REPLICAS, ("0.0.0.0", 9443), "0.0.0.0:9444")
 
 
 def serve_model(repository: Path, name: str) -> None:
@@ -76,9 +74,7 @@ def test_names_are_looked_up_and_limits_are_of_all_their_servers(
 
 
 @pytest.mark.needs("envoy")
-def test_keys_and_models_that_change_are_written(
-    sources: GatewaySources, tmp_path: Path, envoy: Path
-) -> None:
+def test_keys_and_models_that_change_are_written(sources: GatewaySources, tmp_path: Path, envoy: Path) -> None:
     """A key that is made or revoked, and a model that is published; keys that cannot be read change nothing."""
     out, keys = tmp_path / "out", sources.folder / FILE
     files = GatewayFiles(sources, out, envoy)
@@ -115,9 +111,17 @@ def test_nothing_is_written_without_a_certificate(sources: GatewaySources, tmp_p
 def test_the_command_writes_the_same(sources: GatewaySources, tmp_path: Path, envoy: Path) -> None:
     """`tritonkit gateway render` says which file Envoy is started with; addresses that are none are refused."""
     words = (
-        "gateway", "render", "--gateway", str(sources.folder), "--repository", str(sources.repository),
-        "--out", str(tmp_path / "out"), "--envoy", str(envoy),
-    )  # fmt: skip
+        "gateway",
+        "render",
+        "--gateway",
+        str(sources.folder),
+        "--repository",
+        str(sources.repository),
+        "--out",
+        str(tmp_path / "out"),
+        "--envoy",
+        str(envoy),
+    )
     done = tritonkit(*words, "--replica", "a:8001,a:8000", "--replica", "b:8001")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'out' / 'envoy.json'}\n"
@@ -125,9 +129,7 @@ def test_the_command_writes_the_same(sources: GatewaySources, tmp_path: Path, en
     assert len(grpc["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 2
     assert len(rest["load_assignment"]["endpoints"][0]["lb_endpoints"]) == 1
     # Its Envoy may write nowhere: the log of requests is its output.
-    logs = re.findall(
-        r'"path": "([^"]*\.(?:log|jsonl))"', (tmp_path / "out" / "envoy.json").read_text()
-    )
+    logs = re.findall(r'"path": "([^"]*\.(?:log|jsonl))"', (tmp_path / "out" / "envoy.json").read_text())
     assert logs == []
     for wrong in ("a", "a:b", "a:8001,b", ":8001", "a:99999"):
         assert "no address" in failed(tritonkit(*words, "--replica", wrong), 2)

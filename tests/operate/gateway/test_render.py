@@ -20,9 +20,7 @@ def written(folder: Path, envoy: Path, spec: str = "") -> Path:
     if spec:
         (folder / "gateway.yaml").write_text(spec)
     places = Places(folder, folder / "rendered", folder / "run" / "clusters.json", None, 8443)
-    return write_gateway(
-        read_gateway(folder), places, ["digits"], [Replica("a", "127.0.0.1:1")], envoy
-    )
+    return write_gateway(read_gateway(folder), places, ["digits"], [Replica("a", "127.0.0.1:1")], envoy)
 
 
 @pytest.mark.needs("envoy")
@@ -46,10 +44,7 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("limits: {request_mib: 0}", "greater than 0"),
         ("limits: {timeout_s: .nan}", "finite"),
         ("limits: {target_ms: 50}", "capacity_per_s and target_ms together"),
-        (
-            "limits: {target_ms: 50, capacity_per_s: 9, requests_per_replica: 9}",
-            "or requests_per_replica",
-        ),
+        ("limits: {target_ms: 50, capacity_per_s: 9, requests_per_replica: 9}", "or requests_per_replica"),
         ("limits: {target_ms: 50, capacity_per_s: many}", "number"),
         ("limits: {target_ms: 0, capacity_per_s: 10}", "greater than 0"),
         ("tls: {key: ../key}", "leaves the"),
@@ -122,12 +117,8 @@ def test_limits_are_for_each_replica() -> None:
         assert threshold["max_connections"] > 2 * threshold["max_requests"]
 
 
-@pytest.mark.parametrize(
-    ("per_s", "target_ms", "most"), [(200, 500, 50), (1000, 20, 10), (5, 50, 1)]
-)
-def test_a_limit_follows_from_capacity_and_target(
-    per_s: float, target_ms: float, most: int
-) -> None:
+@pytest.mark.parametrize(("per_s", "target_ms", "most"), [(200, 500, 50), (1000, 20, 10), (5, 50, 1)])
+def test_a_limit_follows_from_capacity_and_target(per_s: float, target_ms: float, most: int) -> None:
     """So many that their mean time is half of the target: rate times time (Little's law)."""
     limits = GatewayLimits(capacity_per_s=per_s, target_ms=target_ms)
     assert limits.requests_per_replica == most
@@ -137,6 +128,4 @@ def test_a_name_as_an_address_is_looked_up() -> None:
     """In containers replicas have names."""
     found = clusters([Replica("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
     assert {each["cluster_type"]["name"] for each in found} == {"envoy.cluster.dns"}
-    assert {each["type"] for each in clusters([Replica("a", "[::1]:8001")], GatewayLimits())} == {
-        "STATIC"
-    }
+    assert {each["type"] for each in clusters([Replica("a", "[::1]:8001")], GatewayLimits())} == {"STATIC"}

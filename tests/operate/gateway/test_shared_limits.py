@@ -38,9 +38,7 @@ PASSWORD = "hunter2"  # noqa: S105
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One that runs, with a password."""
-    server = RedisServer(
-        str(program("redis-server")), tmp_path_factory.mktemp("redis"), "--requirepass", PASSWORD
-    )
+    server = RedisServer(str(program("redis-server")), tmp_path_factory.mktemp("redis"), "--requirepass", PASSWORD)
     server.start()
     yield server
     server.kill()
@@ -54,8 +52,7 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
     def start() -> Gateway:
         port = check_free("127.0.0.1", 0)
         shared = (
-            f"{{redis: '{redis.url}', password_file: redis-password,"
-            f" service: '127.0.0.1:{port}', timeout_ms: 10000}}"
+            f"{{redis: '{redis.url}', password_file: redis-password, service: '127.0.0.1:{port}', timeout_ms: 10000}}"
         )
 
         def prepare(folder: Path) -> None:
@@ -63,9 +60,12 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
             (folder / "redis-password").chmod(0o600)
             words = ("limiter", "--gateway", str(folder), "--listen", f"127.0.0.1:{port}")
             limiter = subprocess.Popen(
-                [sys.executable, "-m", "tritonkit", *words], stdout=subprocess.PIPE, text=True,
-                stderr=subprocess.STDOUT, env=os.environ,
-            )  # fmt: skip
+                [sys.executable, "-m", "tritonkit", *words],
+                stdout=subprocess.PIPE,
+                text=True,
+                stderr=subprocess.STDOUT,
+                env=os.environ,
+            )
             limiters.append(limiter)
             assert limiter.stdout is not None
             assert limiter.stdout.readline() == f"limiter  127.0.0.1:{port}\n"
@@ -113,9 +113,7 @@ def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[in
             found.update(mine)
 
     began = time.monotonic()
-    threads = [
-        threading.Thread(target=ask, args=(each, began + LOAD_S)) for each in [*gateways] * CALLERS
-    ]
+    threads = [threading.Thread(target=ask, args=(each, began + LOAD_S)) for each in [*gateways] * CALLERS]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -138,17 +136,16 @@ def test_what_is_refused_is_said(gateways: list[Gateway]) -> None:
     key = first.keys["slow"]
     second.get("/v2", {"x-api-key": key})
     assert first.get("/v2", {"x-api-key": key}) == (
-        429, '{"error":"too many requests of this key: wanted fewer in a second"}\n',
-    )  # fmt: skip
+        429,
+        '{"error":"too many requests of this key: wanted fewer in a second"}\n',
+    )
     method = "/inference.GRPCInferenceService/ServerLive"
     assert first.call(method, x_api_key=key)[0] == "RESOURCE_EXHAUSTED"
     asks = "/inference.GRPCInferenceService/ModelReady"  # not counted with these
     assert first.call(asks, b"\x0a\x06digits", x_api_key=key)[0] == "UNAVAILABLE"
 
 
-def test_keys_without_a_rate_are_not_asked_about(
-    gateways: list[Gateway], redis: RedisServer
-) -> None:
+def test_keys_without_a_rate_are_not_asked_about(gateways: list[Gateway], redis: RedisServer) -> None:
     """They do not wait for Redis, and none of them is refused."""
     import redis as library
 
@@ -162,9 +159,7 @@ def test_keys_without_a_rate_are_not_asked_about(
     assert decisions() == before
 
 
-def test_without_redis_requests_pass_and_each_gateway_counts_alone(
-    gateways: list[Gateway], redis: RedisServer
-) -> None:
+def test_without_redis_requests_pass_and_each_gateway_counts_alone(gateways: list[Gateway], redis: RedisServer) -> None:
     """No caller is refused because of it; Envoy's counter says that there was no decision; later it is asked again."""
     redis.kill()
     found, took_s = statuses(gateways)

@@ -79,10 +79,7 @@ def before(start_gateway: StartGateway, servers: dict[str, Named]) -> Gateway:
 
 def answers(gateway: Gateway, model: str, count: int, **headers: str) -> Counter[str]:
     """Who answered so many calls, or why they failed."""
-    sent = (
-        ("x-api-key", gateway.keys["all"]),
-        *((name.replace("_", "-"), value) for name, value in headers.items()),
-    )
+    sent = (("x-api-key", gateway.keys["all"]), *((name.replace("_", "-"), value) for name, value in headers.items()))
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
     found: Counter[str] = Counter()
     with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
@@ -145,9 +142,7 @@ def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) 
     assert all(line[:5] == wanted and int(line[5]) > 0 and line[6] == "all" for line in found)
 
 
-def test_the_time_of_a_request_begins_when_it_was_sent_whole(
-    before: Gateway, servers: dict[str, Named]
-) -> None:
+def test_the_time_of_a_request_begins_when_it_was_sent_whole(before: Gateway, servers: dict[str, Named]) -> None:
     """A caller that sends for two seconds makes no version look slow, in a release's log and in metrics."""
     file = before.places.clusters.with_name(RELEASE_LOG)
     before.add_key("slow")
@@ -159,9 +154,7 @@ def test_the_time_of_a_request_begins_when_it_was_sent_whole(
     known = file.read_text().count("\tslow\n")
     assert send_slowly(before, 2.0)
     eventually(lambda: file.read_text().count("\tslow\n") > known, "a line")
-    micros = [
-        line.split("\t")[5] for line in file.read_text().splitlines() if line.endswith("\tslow")
-    ]
+    micros = [line.split("\t")[5] for line in file.read_text().splitlines() if line.endswith("\tslow")]
     assert int(micros[-1]) < 2_000_000
     took = r'envoy_gateway_request_ms_bucket\{[^}]*key="slow"[^}]*le="2000"\} (\d+)'
     counted = r'envoy_gateway_request_ms_count\{[^}]*key="slow"[^}]*\} (\d+)'
@@ -183,10 +176,18 @@ def send_slowly(gateway: Gateway, pause_s: float) -> bool:
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         wire.initiate_connection()
-        wire.send_headers(1, [
-            (":method", "POST"), (":path", INFER), (":scheme", "https"), (":authority", "localhost"),
-            ("content-type", "application/grpc"), ("te", "trailers"), ("x-api-key", gateway.keys["slow"]),
-        ])  # fmt: skip
+        wire.send_headers(
+            1,
+            [
+                (":method", "POST"),
+                (":path", INFER),
+                (":scheme", "https"),
+                (":authority", "localhost"),
+                ("content-type", "application/grpc"),
+                ("te", "trailers"),
+                ("x-api-key", gateway.keys["slow"]),
+            ],
+        )
         wire.send_data(1, body[:-1])
         connection.sendall(wire.data_to_send())
         time.sleep(pause_s)
@@ -202,19 +203,17 @@ def send_slowly(gateway: Gateway, pause_s: float) -> bool:
                     return False
 
 
-def test_copies_are_answered_by_nobody_that_callers_see(
-    before: Gateway, servers: dict[str, Named]
-) -> None:
+def test_copies_are_answered_by_nobody_that_callers_see(before: Gateway, servers: dict[str, Named]) -> None:
     """The shadow gets what the stable one gets; its answers go nowhere."""
     made = Split(
-        ("digits",), Replica("candidate", servers["candidate"].address), 0,
-        shadow=servers["shadow"].address, shadow_percent=100,
-    )  # fmt: skip
-    split(before, servers, made)
-    eventually(
-        lambda: answers(before, "digits", 5) and servers["shadow"].seen[message("digits")] > 0,
-        "copies",
+        ("digits",),
+        Replica("candidate", servers["candidate"].address),
+        0,
+        shadow=servers["shadow"].address,
+        shadow_percent=100,
     )
+    split(before, servers, made)
+    eventually(lambda: answers(before, "digits", 5) and servers["shadow"].seen[message("digits")] > 0, "copies")
     known = servers["shadow"].seen[message("digits")]
     assert answers(before, "digits", 50) == {"stable": 50}
     eventually(lambda: servers["shadow"].seen[message("digits")] >= known + 50, "all copies")

@@ -71,9 +71,7 @@ def gateway(start_gateway: StartGateway, server: Slow) -> Gateway:
     made.add_key("digits", "digits")
     made.reload()
     eventually(lambda: made.admin.healthy("grpc") > 0, "a server that is healthy")
-    eventually(
-        lambda: made.get("/v2", {"x-api-key": made.keys["digits"]})[0] != 401, "keys that count"
-    )
+    eventually(lambda: made.get("/v2", {"x-api-key": made.keys["digits"]})[0] != 401, "keys that count")
     return made
 
 

@@ -30,15 +30,10 @@ def encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def token(
-    key: ec.EllipticCurvePrivateKey, header: dict[str, Any] | None = None, **claims: Any
-) -> str:
+def token(key: ec.EllipticCurvePrivateKey, header: dict[str, Any] | None = None, **claims: Any) -> str:
     """A signed token, good for some minutes unless the claims say otherwise; one that is None is left out."""
     whole = {"iss": ISSUER, "aud": "triton", "sub": "alice", "exp": int(time.time()) + 600} | claims
-    parts = [
-        {"alg": "ES256", "kid": "one"} | (header or {}),
-        {k: v for k, v in whole.items() if v is not None},
-    ]
+    parts = [{"alg": "ES256", "kid": "one"} | (header or {}), {k: v for k, v in whole.items() if v is not None}]
     text = ".".join(encoded(json.dumps(part).encode()) for part in parts)
     r, s = decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
     return f"{text}.{encoded(r.to_bytes(32) + s.to_bytes(32))}"
@@ -55,9 +50,13 @@ def gateway(start_gateway: StartGateway, signer: ec.EllipticCurvePrivateKey) -> 
     """One that takes the issuer's tokens."""
     point = signer.public_key().public_numbers()
     jwk = {
-        "kty": "EC", "crv": "P-256", "kid": "one", "alg": "ES256",
-        "x": encoded(point.x.to_bytes(32)), "y": encoded(point.y.to_bytes(32)),
-    }  # fmt: skip
+        "kty": "EC",
+        "crv": "P-256",
+        "kid": "one",
+        "alg": "ES256",
+        "x": encoded(point.x.to_bytes(32)),
+        "y": encoded(point.y.to_bytes(32)),
+    }
 
     def prepare(folder: Path) -> None:
         (folder / "jwks.json").write_text(json.dumps({"keys": [jwk]}))
@@ -70,8 +69,7 @@ def limited(start_gateway: StartGateway, gateway: Gateway) -> Gateway:
     """Another one, where each subject has a rate."""
     known = gateway.places.folder / "jwks.json"
     return start_gateway(
-        SPEC.replace("}", ", rate_per_s: 0.01, burst: 3}"),
-        lambda folder: shutil.copy(known, folder / "jwks.json"),
+        SPEC.replace("}", ", rate_per_s: 0.01, burst: 3}"), lambda folder: shutil.copy(known, folder / "jwks.json")
     )
 
 
@@ -80,9 +78,7 @@ def get(gateway: Gateway, path: str, text: str) -> int:
     return gateway.get(path, {"Authorization": f"Bearer {text}"})[0]
 
 
-def test_a_token_opens_the_models_that_it_names(
-    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
-) -> None:
+def test_a_token_opens_the_models_that_it_names(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
     """As a list or with spaces between, and `*` for all."""
     one = token(signer, models=["digits"])
     assert get(gateway, "/v2/models/digits/ready", one) == ADMITTED
@@ -92,15 +88,11 @@ def test_a_token_opens_the_models_that_it_names(
     assert get(gateway, "/v2/models/stats", both) == 403
     assert get(gateway, "/v2/models/stats", token(signer, models="*")) == ADMITTED
     message = schema().ModelInferRequest(model_name="digits").SerializeToString()
-    called = gateway.call(
-        "/inference.GRPCInferenceService/ModelInfer", message, authorization=f"Bearer {one}"
-    )
+    called = gateway.call("/inference.GRPCInferenceService/ModelInfer", message, authorization=f"Bearer {one}")
     assert called[0] == "UNAVAILABLE"
 
 
-def test_a_token_without_models_opens_none(
-    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
-) -> None:
+def test_a_token_without_models_opens_none(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
     """Unless gateway.yaml names some; what names no model is open to it."""
     assert get(gateway, "/v2/models/digits/ready", token(signer)) == 403
     assert get(gateway, "/v2/models/digits/ready", token(signer, models={"a": 1})) == 403
@@ -111,21 +103,32 @@ def test_a_token_without_models_opens_none(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"exp": 1_000_000_000}, {"exp": None}, {"iss": "https://other.example.org"},
-        {"iss": f"{ISSUER}/"}, {"iss": "login.example.org"}, {"aud": "other"}, {"aud": None},
-        {"nbf": 4_000_000_000}, {"sub": None}, {"sub": ""}, {"aud": []}, {"aud": ["other"]}, {"aud": "Triton"},
-        {"aud": "triton/"}, {"aud": "https://triton"}, {"aud": ["http://triton/"]}, {"aud": "triton other"},
+        {"exp": 1_000_000_000},
+        {"exp": None},
+        {"iss": "https://other.example.org"},
+        {"iss": f"{ISSUER}/"},
+        {"iss": "login.example.org"},
+        {"aud": "other"},
+        {"aud": None},
+        {"nbf": 4_000_000_000},
+        {"sub": None},
+        {"sub": ""},
+        {"aud": []},
+        {"aud": ["other"]},
+        {"aud": "Triton"},
+        {"aud": "triton/"},
+        {"aud": "https://triton"},
+        {"aud": ["http://triton/"]},
+        {"aud": "triton other"},
     ],
-)  # fmt: skip
+)
 def test_a_token_that_does_not_hold_is_refused(
     gateway: Gateway, signer: ec.EllipticCurvePrivateKey, wrong: dict[str, Any]
 ) -> None:
     """Expired, without an end, of another issuer, for others (of a similar name, too), of tomorrow, of nobody."""
     text = token(signer, models="*", **wrong)
     assert get(gateway, "/v2", text) == 401
-    called = gateway.call(
-        "/inference.GRPCInferenceService/ServerLive", authorization=f"Bearer {text}"
-    )
+    called = gateway.call("/inference.GRPCInferenceService/ServerLive", authorization=f"Bearer {text}")
     assert called[0] == "UNAUTHENTICATED"
 
 
@@ -134,9 +137,7 @@ def test_a_token_for_several_is_taken(gateway: Gateway, signer: ec.EllipticCurve
     assert get(gateway, "/v2", token(signer, aud=["other", "triton"])) == ADMITTED
 
 
-@pytest.mark.parametrize(
-    "header", [{"crit": ["x"], "x": 1}, {"crit": []}, {"crit": ["b64"], "b64": False}]
-)
+@pytest.mark.parametrize("header", [{"crit": ["x"], "x": 1}, {"crit": []}, {"crit": ["b64"], "b64": False}])
 def test_an_extension_that_must_be_understood_is_refused(
     gateway: Gateway, signer: ec.EllipticCurvePrivateKey, header: dict[str, Any]
 ) -> None:
@@ -150,16 +151,18 @@ def test_a_forged_token_is_refused(gateway: Gateway, signer: ec.EllipticCurvePri
     """Signed by another key, not signed, with another's claims, or no token at all."""
     good = token(signer, models="digits")
     head, body, signature = good.split(".")
-    claims = encoded(
-        json.dumps(
-            {"iss": ISSUER, "aud": "triton", "sub": "eve", "models": "*", "exp": 4e9}
-        ).encode()
-    )
+    claims = encoded(json.dumps({"iss": ISSUER, "aud": "triton", "sub": "eve", "models": "*", "exp": 4e9}).encode())
     none = encoded(json.dumps({"alg": "none"}).encode())
     forged = [
-        token(ec.generate_private_key(ec.SECP256R1()), models="*"), f"{head}.{claims}.{signature}", f"{none}.{claims}.",
-        f"{head}.{body}", f"{head}.{body}.", "nothing", token(signer, {"alg": "HS256"}), token(signer, {"kid": "two"}),
-    ]  # fmt: skip
+        token(ec.generate_private_key(ec.SECP256R1()), models="*"),
+        f"{head}.{claims}.{signature}",
+        f"{none}.{claims}.",
+        f"{head}.{body}",
+        f"{head}.{body}.",
+        "nothing",
+        token(signer, {"alg": "HS256"}),
+        token(signer, {"kid": "two"}),
+    ]
     for each in forged:
         assert get(gateway, "/v2", each) == 401, each
     assert get(gateway, "/v2", good) == ADMITTED
@@ -173,9 +176,7 @@ def test_keys_and_tokens_go_together(gateway: Gateway, signer: ec.EllipticCurveP
     assert gateway.get("/v2", good | {"x-api-key": "tk_wrong"})[0] == 401
 
 
-def test_who_called_stands_in_the_audit_log(
-    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
-) -> None:
+def test_who_called_stands_in_the_audit_log(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
     """By the token's subject; the token is not there."""
     text = token(signer, models="digits", sub="bob@example.org")
     path = "/v2/models/digits/versions/77/ready"
@@ -186,9 +187,7 @@ def test_who_called_stands_in_the_audit_log(
     assert text.split(".")[2] not in gateway.places.audit.read_text()
 
 
-def test_no_two_subjects_have_one_name(
-    gateway: Gateway, signer: ec.EllipticCurvePrivateKey
-) -> None:
+def test_no_two_subjects_have_one_name(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
     """Letters that no log should have are replaced, and what is long is cut: a hash tells them apart."""
     names = []
     for place, subject in enumerate(["甲", "乙", "a" * 200, "a" * 201]):

@@ -37,9 +37,7 @@ FLOODS = {
 @pytest.fixture(scope="module")
 def gateway(start_gateway: StartGateway) -> Gateway:
     """One with little memory, before no replica, and with a key."""
-    made = start_gateway(
-        f"limits: {{memory_mib: {MEMORY_MIB}, request_mib: 16, connections: {MOST}}}\n"
-    )
+    made = start_gateway(f"limits: {{memory_mib: {MEMORY_MIB}, request_mib: 16, connections: {MOST}}}\n")
     made.add_key("all")
     made.reload()
     eventually(lambda: answer(made) == 503, "a key that counts")
@@ -105,9 +103,7 @@ def test_answers_that_nobody_reads(gateway: Gateway, known: bool) -> None:
         assert answer(gateway) == 503
     # The allocator looks at its limit when it makes room, as for a large request.
     eventually(
-        lambda: (
-            answer(gateway, bytes(8 << 20)) and resident_mib(gateway) < before + MEMORY_MIB // 2
-        ),
+        lambda: answer(gateway, bytes(8 << 20)) and resident_mib(gateway) < before + MEMORY_MIB // 2,
         "memory that comes back",
     )
 

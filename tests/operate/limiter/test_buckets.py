@@ -138,9 +138,17 @@ def test_by_tls(start_redis: StartRedis, tmp_path: Path) -> None:
     make_certificates(tmp_path / "tls", ["127.0.0.1"])
     port = check_free("127.0.0.1", 0)
     start_redis(
-        "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "tls/ca.crt"),
-        "--tls-cert-file", str(tmp_path / "tls/server.crt"), "--tls-key-file", str(tmp_path / "tls/server.key"),
-    )  # fmt: skip
+        "--tls-port",
+        str(port),
+        "--tls-auth-clients",
+        "no",
+        "--tls-ca-cert-file",
+        str(tmp_path / "tls/ca.crt"),
+        "--tls-cert-file",
+        str(tmp_path / "tls/server.crt"),
+        "--tls-key-file",
+        str(tmp_path / "tls/server.key"),
+    )
 
     async def reached(ca: str | None) -> bool:
         url = f"rediss://127.0.0.1:{port}"
@@ -199,9 +207,7 @@ def test_a_password_is_read_from_its_file(start_redis: StartRedis, tmp_path: Pat
     assert not asyncio.run(has(None))
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("missing", "No such file"), ("open", "others can read")]
-)
+@pytest.mark.parametrize(("name", "said"), [("missing", "No such file"), ("open", "others can read")])
 def test_a_password_file_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
     """Before anything is asked."""
     (tmp_path / "open").write_text("hunter2")

@@ -36,9 +36,10 @@ def answered(redis: RedisServer, folder: Path, calls: Callable[[Ask], Any]) -> l
         await server.start()
         async with grpc.aio.insecure_channel(address) as channel:
             method = channel.unary_unary(
-                f"/{SERVICE}/{METHOD}", request_serializer=request.SerializeToString,
+                f"/{SERVICE}/{METHOD}",
+                request_serializer=request.SerializeToString,
                 response_deserializer=response.FromString,
-            )  # fmt: skip
+            )
 
             async def ask(*names: str, hits: int = 0, key: str = "key") -> Any:
                 descriptors = [{"entries": [{"key": key, "value": name}]} for name in names]

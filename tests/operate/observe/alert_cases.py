@@ -56,10 +56,7 @@ def _code(code: str, status: str = "-") -> str:
 
 
 def _space(name: str, free: str) -> dict[str, str]:
-    return {
-        f"tritonkit_{name}_free_bytes{{{_TRITON}}}": free,
-        f"tritonkit_{name}_size_bytes{{{_TRITON}}}": "100+0x60",
-    }
+    return {f"tritonkit_{name}_free_bytes{{{_TRITON}}}": free, f"tritonkit_{name}_size_bytes{{{_TRITON}}}": "100+0x60"}
 
 
 def _waits(inferences: int, runs: int, pending: int, limit: int) -> dict[str, str]:
@@ -86,11 +83,7 @@ def _first_tokens(late: int) -> dict[str, str]:
 
 
 def _sequences(cache: str, waiting: int = 0, stalled: int = 0) -> dict[str, str]:
-    return {
-        _llm("cache_usage"): cache,
-        _llm("waiting"): f"{waiting}+0x40",
-        _llm("stalled"): f"{stalled}+0x40",
-    }
+    return {_llm("cache_usage"): cache, _llm("waiting"): f"{waiting}+0x40", _llm("stalled"): f"{stalled}+0x40"}
 
 
 def _ended(refused: int) -> dict[str, str]:
@@ -102,23 +95,47 @@ def _ended(refused: int) -> dict[str, str]:
 
 
 CASES = (
-    Case("SloBurnFast", "2 % at the gateway for an hour", {_code("OK"): "0+5880x70", _code("UNAVAILABLE"): "0+120x70"},
-         65, _OF_MODEL),
+    Case(
+        "SloBurnFast",
+        "2 % at the gateway for an hour",
+        {_code("OK"): "0+5880x70", _code("UNAVAILABLE"): "0+120x70"},
+        65,
+        _OF_MODEL,
+    ),
     Case("SloBurnFast", "2 % over HTTP", {_code("200"): "0+5880x70", _code("503"): "0+120x70"}, 65, _OF_MODEL),
-    Case("SloBurnFast", "2 % over gRPC, whose status stands beside HTTP's code",
-         {_code("200", "OK"): "0+5880x70", _code("200", "UNAVAILABLE"): "0+120x70"}, 65, _OF_MODEL),
-    Case("SloBurnFast", "1 %, which has both labels",
-         {_code("200"): "0+5940x70", _code("503", "UNAVAILABLE"): "0+60x70"}, 65),
-    Case("SloBurnFast", "2 % in Triton, where there is no gateway", {_WELL: "0+5880x70", _FAILED: "0+120x70"},
-         65, _OF_MODEL),
+    Case(
+        "SloBurnFast",
+        "2 % over gRPC, whose status stands beside HTTP's code",
+        {_code("200", "OK"): "0+5880x70", _code("200", "UNAVAILABLE"): "0+120x70"},
+        65,
+        _OF_MODEL,
+    ),
+    Case(
+        "SloBurnFast",
+        "1 %, which has both labels",
+        {_code("200"): "0+5940x70", _code("503", "UNAVAILABLE"): "0+60x70"},
+        65,
+    ),
+    Case(
+        "SloBurnFast",
+        "2 % in Triton, where there is no gateway",
+        {_WELL: "0+5880x70", _FAILED: "0+120x70"},
+        65,
+        _OF_MODEL,
+    ),
     Case("SloBurnFast", "1 %", {_code("OK"): "0+5940x70", _code("UNAVAILABLE"): "0+60x70"}, 65),
     Case("SloBurnFast", "it is over", {_code("OK"): "0+5880x70", _code("INTERNAL"): "0+600x50 30000+0x20"}, 65),
     Case("SloBurnFast", "a caller's mistakes", {_code("OK"): "0+5880x70", _code("INVALID_ARGUMENT"): "0+900x70"}, 65),
-    Case("SloBurnFast", "the gateway tried again, with success",
-         {_code("OK"): "0+6000x70", _WELL: "0+5880x70", _FAILED: "0+120x70"}, 65),
+    Case(
+        "SloBurnFast",
+        "the gateway tried again, with success",
+        {_code("OK"): "0+6000x70", _WELL: "0+5880x70", _FAILED: "0+120x70"},
+        65,
+    ),
     Case("SloBurnFast", "callers who gave up", {_WELL: "0+5880x70", _CANCELED: "0+900x70"}, 65),
-    Case("SloBurnSlow", "1 % for six hours", {_code("OK"): "0+5940x420", _code("INTERNAL"): "0+60x420"},
-         400, _OF_MODEL),
+    Case(
+        "SloBurnSlow", "1 % for six hours", {_code("OK"): "0+5940x420", _code("INTERNAL"): "0+60x420"}, 400, _OF_MODEL
+    ),
     Case("SloBurnSlow", "0.5 %", {_code("OK"): "0+5970x420", _code("INTERNAL"): "0+30x420"}, 400),
     Case("ErrorsAboveTarget", "0.2 %", {_WELL: "0+5988x30", _FAILED: "0+12x30"}, 25, _OF_MODEL),
     Case("ErrorsAboveTarget", "0.05 %", {_WELL: "0+5997x30", _FAILED: "0+3x30"}, 25),
@@ -128,13 +145,28 @@ CASES = (
     Case("ReplicaGone", "one of two", {_UP: "1+0x20", _OTHER_UP: "1+0x5 stale"}, 10, {}),
     Case("ReplicaGone", "it came back", {_UP: "1+0x20", _OTHER_UP: "1+0x5 stale 1+0x14"}, 10),
     Case("ReplicaGone", "it is a target and down", {_UP: "1+0x20", _OTHER_UP: "1+0x5 0+0x15"}, 10),
-    Case("GatewayReplicaOut", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 5,
-         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case(
+        "GatewayReplicaOut",
+        "one of two",
+        {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"},
+        5,
+        {**_OF_GATEWAY, "envoy_cluster_name": "triton"},
+    ),
     Case("GatewayReplicaOut", "both are well", {_HEALTHY: "2+0x10", _MEMBERS: "2+0x10"}, 5),
-    Case("GatewayHasNoReplica", "none of two", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x13"}, 8,
-         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
-    Case("GatewayHasNoReplica", "their names are gone", {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x3 0+0x10"}, 8,
-         {**_OF_GATEWAY, "envoy_cluster_name": "triton"}),
+    Case(
+        "GatewayHasNoReplica",
+        "none of two",
+        {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x13"},
+        8,
+        {**_OF_GATEWAY, "envoy_cluster_name": "triton"},
+    ),
+    Case(
+        "GatewayHasNoReplica",
+        "their names are gone",
+        {_HEALTHY: "2+0x3 0+0x10", _MEMBERS: "2+0x3 0+0x10"},
+        8,
+        {**_OF_GATEWAY, "envoy_cluster_name": "triton"},
+    ),
     Case("GatewayHasNoReplica", "one of two", {_HEALTHY: "1+0x10", _MEMBERS: "2+0x10"}, 8),
     Case("GatewayHasNoReplica", "a cluster without members", {_HEALTHY: "0+0x10", _MEMBERS: "0+0x10"}, 8),
     Case("GatewayDown", "no answer for minutes", {_GATEWAY_UP: "1+0x5 0+0x10"}, 10, _OF_GATEWAY),
@@ -178,4 +210,4 @@ CASES = (
     Case("DiskNearlyFull", "for a few minutes", _space("disk", "5+0x9 50+0x50"), 20),
     Case("CertificateEnds", "ten days", {_DAYS: "10+0x90"}, 70, _OF_GATEWAY),
     Case("CertificateEnds", "twenty days", {_DAYS: "20+0x90"}, 70),
-)  # fmt: skip
+)

@@ -44,10 +44,7 @@ def _source(panel: Panel) -> str:
 
 
 def _alerts() -> str:
-    lines = [
-        "| alert | for | what is the matter | mostly | to look further |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| alert | for | what is the matter | mostly | to look further |", "|---|---|---|---|---|"]
     return "\n".join([*lines, *map(_alert, ALERTS)]) + "\n"
 
 

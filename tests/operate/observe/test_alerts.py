@@ -80,10 +80,8 @@ def test_prometheus_reads_the_rules_at_any_pace(pace: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("seconds", "factor", "said"),
     [(300, 1, "5m"), (5400, 1, "90m"), (86400, 1, "1d"), (300, 1 / 60, "5000ms"), (900, 1 / 60, "15s")],
-)  # fmt: skip
-def test_durations_are_written_as_prometheus_reads_them(
-    seconds: float, factor: float, said: str
-) -> None:
+)
+def test_durations_are_written_as_prometheus_reads_them(seconds: float, factor: float, said: str) -> None:
     """In the largest unit that leaves no rest."""
     assert Pace(factor)(seconds) == said
 

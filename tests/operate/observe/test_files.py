@@ -109,11 +109,7 @@ def test_the_dashboard_s_variables_are_those_of_its_queries(dashboard: dict[str,
 
 def test_provisioning_names_prometheus_and_the_dashboards() -> None:
     """YAML of Grafana's form, version 1."""
-    files = {
-        path.name: yaml.safe_load(text)
-        for path, text in texts().items()
-        if "provisioning" in path.parts
-    }
+    files = {path.name: yaml.safe_load(text) for path, text in texts().items() if "provisioning" in path.parts}
     (source,) = files["prometheus.yml"]["datasources"]
     assert source["type"] == "prometheus"
     (provider,) = files["tritonkit.yml"]["providers"]

@@ -41,7 +41,7 @@ def test_an_optional_section_is_not_there_without_a_line() -> None:
             each: [Shown(one.panel, (), 0, str(one.panel.need)) for one in shown] if each == title else shown
             for each, shown in seen.shown.items()
         },
-    )  # fmt: skip
+    )
     console = Console(width=100, height=300, record=True, file=io.StringIO())
     console.print(drawing(bare, 300))
     for text in (page(bare), console.export_text()):
@@ -75,15 +75,13 @@ def test_the_alert_comes_first_with_its_command() -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"), [(None, "–"), (0.0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234.5, "1234"), (5.0, "5")]
-)  # fmt: skip
+)
 def test_figures_have_three_digits(value: float | None, said: str) -> None:
     """And no power of ten."""
     assert figure(value) == said
 
 
-@pytest.mark.parametrize(
-    ("most", "unit"), [(3e9, "GiB"), (5e6, "MiB"), (3000.0, "KiB"), (3.0, "bytes")]
-)
+@pytest.mark.parametrize(("most", "unit"), [(3e9, "GiB"), (5e6, "MiB"), (3000.0, "KiB"), (3.0, "bytes")])
 def test_bytes_are_scaled(most: float, unit: str) -> None:
     """To the unit of the largest; other units stay."""
     assert scaled(BYTES, most)[1] == unit

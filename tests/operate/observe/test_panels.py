@@ -14,9 +14,7 @@ from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
 
 ALL = Chosen()
 NAMES = [
-    value
-    for name in metrics.__all__
-    if isinstance(value := getattr(metrics, name), str) and not set(value) & set("=,")
+    value for name in metrics.__all__ if isinstance(value := getattr(metrics, name), str) and not set(value) & set("=,")
 ]
 
 
@@ -32,10 +30,7 @@ def test_panels_have_names_of_their_own() -> None:
 def test_every_query_is_promql(tmp_path: Path) -> None:
     """As a recording rule it passes Prometheus' own check."""
     rules = [
-        {
-            "record": f"q:{panel.name.replace('-', '_')}:{number}",
-            "expr": ALL.filled(query.expr, 60),
-        }
+        {"record": f"q:{panel.name.replace('-', '_')}:{number}", "expr": ALL.filled(query.expr, 60)}
         for panel in PANELS
         for number, query in enumerate(panel.queries)
     ]

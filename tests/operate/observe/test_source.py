@@ -55,17 +55,13 @@ def test_missing_steps_and_no_numbers_are_gaps() -> None:
     assert _points([], 5, 60) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("5s", 5), ("1m30s", 90), ("500ms", 0.5), ("1h", 3600)]
-)
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("1m30s", 90), ("500ms", 0.5), ("1h", 3600)])
 def test_durations_of_prometheus_are_read(text: str, seconds: float) -> None:
     """As it writes its scrape interval."""
     assert _seconds(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:9090", "ftp://a", "http://", "http://a:x", "http://u:p@a", "http://a?q"]
-)
+@pytest.mark.parametrize("url", ["127.0.0.1:9090", "ftp://a", "http://", "http://a:x", "http://u:p@a", "http://a?q"])
 def test_what_is_no_url_is_refused(url: str) -> None:
     """With an example of one."""
     with pytest.raises(UsageError, match="9090"):
@@ -106,9 +102,7 @@ def test_what_is_no_prometheus_is_said() -> None:
         (("--model", 'a"b'), 2, "the name of a model"),
     ],
 )
-def test_options_that_make_no_sense_have_their_exit_code(
-    arguments: tuple[str, ...], code: int, said: str
-) -> None:
+def test_options_that_make_no_sense_have_their_exit_code(arguments: tuple[str, ...], code: int, said: str) -> None:
     """Each with a message of its own."""
     assert said in failed(tritonkit("dash", *arguments), code)
 
@@ -182,9 +176,7 @@ def answers(url: str) -> bool:
 
 
 @pytest.mark.parametrize("start", [b"G", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
-def test_headers_that_trickle_in_are_given_up(
-    start: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_that_trickle_in_are_given_up(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte begins the socket's own time again; half a request gets no page."""
     monkeypatch.setattr(web, "_HEAD_S", 0.2)
     with served(page(view())) as url:

@@ -21,10 +21,7 @@ _FIRING = Firing(
 
 def view(names: tuple[str, ...] = ("digits", "sentences"), range_s: float = 900.0) -> View:
     """Each panel with a line for each name, or its reason."""
-    shown = {
-        section.title: [_shown(panel, names, range_s) for panel in section.panels]
-        for section in SECTIONS
-    }
+    shown = {section.title: [_shown(panel, names, range_s) for panel in section.panels] for section in SECTIONS}
     return View("http://127.0.0.1:9090", AT_S, Chosen(range_s), 20.0, shown, [_FIRING])
 
 
@@ -32,10 +29,7 @@ def _shown(panel: Panel, names: tuple[str, ...], range_s: float) -> Shown:
     if panel.need in _EMPTY:
         return Shown(panel, (), 0, str(panel.need))
     size = 3e9 if panel.unit.text == "bytes" else 40.0
-    lines = tuple(
-        Line(name, [_point(k, place, size, range_s) for k in range(60)])
-        for place, name in enumerate(names)
-    )
+    lines = tuple(Line(name, [_point(k, place, size, range_s) for k in range(60)]) for place, name in enumerate(names))
     return Shown(panel, lines, 0, "")
 
 

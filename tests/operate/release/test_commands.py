@@ -33,14 +33,11 @@ def test_what_cannot_be_released_is_refused(root: Path, words: tuple[str, ...], 
 
 def test_nothing_to_take_back(root: Path) -> None:
     """Where no release is known."""
-    assert "no release of it is known" in failed(
-        tritonkit_here("rollback", "net", "--root", str(root)), 2
-    )
+    assert "no release of it is known" in failed(tritonkit_here("rollback", "net", "--root", str(root)), 2)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")],
+    ("options", "said"), [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")]
 )
 def test_some_stacks_take_no_release(root: Path, options: dict[str, Path], said: str) -> None:
     """Of signed models, and of a backup in memory: a release is neither."""
@@ -61,9 +58,7 @@ def served(root: Path, text: str) -> Path:
     return folder
 
 
-def test_a_clock_that_is_put_back_keeps_the_order(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_put_back_keeps_the_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last release is taken back first, and is not removed as an old one."""
     for number, year_s in enumerate((4e9, 1e9, 2e9, 3e9, 5e9)):
         monkeypatch.setattr("time.time_ns", lambda ns=int(year_s * 1e9): ns)

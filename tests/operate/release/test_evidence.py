@@ -36,9 +36,7 @@ def test_a_good_candidate_is_hardly_ever_sent_back(limit: float) -> None:
     """With exactly the share that is allowed, looked at after each of 3000 requests, 300 times over: by Ville's
     inequality the chance that any of them reaches 1000 is 1 in 1000 each."""
     random = np.random.default_rng(4)
-    ended = sum(
-        looked_at(AgainstShare(limit), random.random(3000) < limit) >= ENOUGH for _ in range(300)
-    )
+    ended = sum(looked_at(AgainstShare(limit), random.random(3000) < limit) >= ENOUGH for _ in range(300))
     assert ended <= 3  # more has a chance of 1 in 5000
 
 

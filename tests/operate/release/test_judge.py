@@ -117,21 +117,14 @@ def test_a_failed_request_is_not_in_time() -> None:
     assert "p99>20ms" in broken(judge)
 
 
-@pytest.mark.parametrize(
-    ("rule", "ms", "failed"), [("p99>20ms", 80.0, False), ("errors>0.1%", 1.0, True)]
-)
+@pytest.mark.parametrize(("rule", "ms", "failed"), [("p99>20ms", 80.0, False), ("errors>0.1%", 1.0, True)])
 @pytest.mark.parametrize("share", [5, 25, 50])
-def test_callers_alone_do_not_send_a_release_back(
-    rule: str, ms: float, failed: bool, share: int
-) -> None:
+def test_callers_alone_do_not_send_a_release_back(rule: str, ms: float, failed: bool, share: int) -> None:
     """Requests that are late or fail at both versions: by heavy inputs, or deadlines that nobody meets."""
     judge, draw = Judge(parse_rules(rule)), random.Random(share)
     for _ in range(100):
         honest = [Judged(draw.uniform(0, 100) < share, 2.0, False) for _ in range(50)]
-        judge.add(
-            honest
-            + [Judged(draw.uniform(0, 100) < share, ms, failed, key="evil") for _ in range(20)]
-        )
+        judge.add(honest + [Judged(draw.uniform(0, 100) < share, ms, failed, key="evil") for _ in range(20)])
     assert broken(judge) == []
     assert "of them with key evil" in judge.findings[0].found
 

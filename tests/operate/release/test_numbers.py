@@ -30,10 +30,19 @@ def test_the_file_is_its_owner_s(root: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b'{"net": 3', b"\xff\xfe", b"[3]", b"null", b'{"net": "3"}', b'{"net": true}', b'{"net": 2.5}',
-        b'{"net": 0}', b'{"net": -1}', b"[" * 100_000,
+        b"",
+        b'{"net": 3',
+        b"\xff\xfe",
+        b"[3]",
+        b"null",
+        b'{"net": "3"}',
+        b'{"net": true}',
+        b'{"net": 2.5}',
+        b'{"net": 0}',
+        b'{"net": -1}',
+        b"[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_a_damaged_file_is_an_empty_one(root: Path, content: bytes) -> None:
     """No release fails for it, and the next one writes it anew."""
     remember(root, "net", {"net": 3})

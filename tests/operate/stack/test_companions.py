@@ -45,11 +45,7 @@ def test_redis_serves_its_owner_and_takes_no_commands_that_manage_it(
 def test_redis_listens_on_no_port(redis: companions.Companion) -> None:
     """Its only socket that listens is the unix one."""
     sockets = {path.readlink().name for path in Path(f"/proc/{redis.part().pid}/fd").iterdir()}
-    inodes = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()
-    ]
+    inodes = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     assert not [line for line in inodes[1:] if f"socket:[{line[9]}]" in sockets]
 
 

@@ -27,9 +27,7 @@ def place(root: Path) -> Path:
 
 def test_parts_are_read_as_they_were_written(place: Path) -> None:
     """By programs of its owner alone."""
-    write_state(
-        place, os.getpid(), "127.0.0.1:8443", [Part("gateway", "ready", "127.0.0.1:8443", 7)]
-    )
+    write_state(place, os.getpid(), "127.0.0.1:8443", [Part("gateway", "ready", "127.0.0.1:8443", 7)])
     state = read_state(place)
     assert state is not None
     assert state["gateway"] == "127.0.0.1:8443"
@@ -51,9 +49,7 @@ def test_a_state_that_cannot_be_written_is_reported_once(root: Path) -> None:
     assert read_state(root) is not None
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"owner": "x"}', '{"owner": 0}', '{"owner": -1}']
-)
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"owner": "x"}', '{"owner": 0}', '{"owner": -1}'])
 def test_what_is_no_state_is_none(place: Path, text: str) -> None:
     """A file that was cut off, or of something else, stops nothing."""
     (place / FOLDER / "state.json").write_text(text)
@@ -75,9 +71,7 @@ def test_another_process_of_that_number_is_no_owner(place: Path) -> None:
     write_state(place, os.getpid(), "127.0.0.1:8443", [])
     file = place / FOLDER / "state.json"
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        file.write_text(
-            file.read_text().replace(f'"owner": {os.getpid()}', f'"owner": {other.pid}')
-        )
+        file.write_text(file.read_text().replace(f'"owner": {os.getpid()}', f'"owner": {other.pid}'))
         assert read_state(place) is None
         other.communicate(b"\n")
 

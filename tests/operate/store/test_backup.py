@@ -22,9 +22,7 @@ def test_all_files_are_in_the_store(repository: Path, store: Store) -> None:
     made = back_up(repository, store, progress=lambda *figures: said.append(figures))
     assert list(made.index.models) == ["net", "other"]
     contents = set(tree(repository).values())
-    blobs = {
-        name: data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")
-    }
+    blobs = {name: data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")}
     assert set(blobs.values()) == contents
     assert made.copied_files == len(blobs) == len(contents) < len(made.index.files)
     assert said[-1] == (made.copied_bytes, made.copied_bytes)
@@ -104,9 +102,7 @@ def test_nothing_to_back_up(tmp_path: Path, store: Store) -> None:
         back_up(tmp_path / "empty", open_store(str(tmp_path / "empty" / "store")))
 
 
-def test_an_encrypted_store_tells_nothing(
-    repository: Path, store: Store, key: EncryptionKey
-) -> None:
+def test_an_encrypted_store_tells_nothing(repository: Path, store: Store, key: EncryptionKey) -> None:
     """Neither contents nor names nor hashes; the list says what is in it to who has the key."""
     made = back_up(repository, store, key=key)
     stored = tree(Path(store.root))
@@ -119,9 +115,7 @@ def test_an_encrypted_store_tells_nothing(
     assert list_backups(store, key)[0].index == made.index
 
 
-def test_a_signature_goes_along_while_it_fits(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_a_signature_goes_along_while_it_fits(repository: Path, store: Store, tmp_path: Path) -> None:
     """One that is older than what it lies beside does not."""
     new_signing_key(tmp_path / "key")
     sign(repository, read_signing_key(tmp_path / "key"))
@@ -148,9 +142,9 @@ def test_two_backups_at_once(repository: Path, store: Store) -> None:
         thread.join(60)
     assert sorted(set(made)) == [each.id for each in list_backups(store)]
     assert len(made) == 2
-    assert {
-        data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")
-    } == set(tree(repository).values())
+    assert {data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")} == set(
+        tree(repository).values()
+    )
 
 
 def test_a_full_store_keeps_what_it_has(small_disk: Path, repository: Path) -> None:

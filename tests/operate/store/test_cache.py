@@ -65,7 +65,7 @@ def test_a_file_that_was_changed_is_fetched_again(tmp_path: Path, what: str) -> 
     fetched: list[bytes] = []
     copied(opened(tmp_path), b"weights", fetched)
     file = opened(tmp_path).path(entry(b"weights").sha256)
-    file.write_bytes({"changed": b"weighty", "cut off": b"weigh", "longer": b"weights!"}.get(what, b""))  # fmt: skip
+    file.write_bytes({"changed": b"weighty", "cut off": b"weigh", "longer": b"weights!"}.get(what, b""))
     assert copied(opened(tmp_path), b"weights", fetched) == b"weights"
     assert len(fetched) == 2
     assert file.read_bytes() == b"weights"
@@ -92,7 +92,7 @@ def test_what_a_store_has_damaged_is_not_kept(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="damaged"):
         opened(tmp_path).copy(entry(b"weights"), io.BytesIO(), fetch)
-    assert not [file for file in tmp_path.rglob("*/*") if file.is_file() and "locks" not in str(file)]  # fmt: skip
+    assert not [file for file in tmp_path.rglob("*/*") if file.is_file() and "locks" not in str(file)]
 
 
 def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
@@ -159,9 +159,7 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> N
     assert len(fetched) == 1
 
 
-def test_pods_of_a_node_fetch_once(
-    repository: Path, http_folder: HttpFolder, tmp_path: Path
-) -> None:
+def test_pods_of_a_node_fetch_once(repository: Path, http_folder: HttpFolder, tmp_path: Path) -> None:
     """Three processes at once, as init containers run: every file comes over the network once."""
     back_up(repository, open_store(str(http_folder.folder)))
     command = [sys.executable, "-m", "tritonkit.cli", "deploy", "fetch", "--from", http_folder.url]
@@ -169,7 +167,7 @@ def test_pods_of_a_node_fetch_once(
     pods = [
         subprocess.Popen([*command, *shared, str(tmp_path / f"pod-{number}")], stdout=subprocess.PIPE)
         for number in range(3)
-    ]  # fmt: skip
+    ]
     said = [pod.communicate()[0].decode() for pod in pods]
     assert [pod.returncode for pod in pods] == [0, 0, 0]
     asked = {path: n for path, n in http_folder.asked.items() if "/blobs/" in path}

@@ -23,8 +23,12 @@ def test_all_that_a_server_may_read(repository: Path) -> None:
     contents = read_contents(repository, progress=lambda *figures: said.append(figures))
     assert list(contents) == ["net", "other"]
     assert [entry.path for entry in contents["net"]] == [
-        "1/manifest.json", "1/model.onnx", "config.pbtxt", "manifest.json", "warmup/sample",
-    ]  # fmt: skip
+        "1/manifest.json",
+        "1/model.onnx",
+        "config.pbtxt",
+        "manifest.json",
+        "warmup/sample",
+    ]
     for entry in contents["net"]:
         assert entry.sha256 == sha256_file(repository / "net" / entry.path)
         assert entry.size_bytes == (repository / "net" / entry.path).stat().st_size
@@ -56,19 +60,37 @@ def test_what_cannot_be_copied_is_named(repository: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "path",
     [
-        "", "/", "/etc/passwd", "..", "../net/config.pbtxt", "1/../../x", "1//x", "./x", "1/.", "1/",
-        ".hidden", ".staging/net", "1/.x/y", "__pycache__/model.pyc", "1/__pycache__/m.pyc", "a\\b",
-        "a\x00b", "a\nb", "a\x1bb", "a\u202eb", "x" * 256, "\udcff", "x/" * 600 + "x",
+        "",
+        "/",
+        "/etc/passwd",
+        "..",
+        "../net/config.pbtxt",
+        "1/../../x",
+        "1//x",
+        "./x",
+        "1/.",
+        "1/",
+        ".hidden",
+        ".staging/net",
+        "1/.x/y",
+        "__pycache__/model.pyc",
+        "1/__pycache__/m.pyc",
+        "a\\b",
+        "a\x00b",
+        "a\nb",
+        "a\x1bb",
+        "a\u202eb",
+        "x" * 256,
+        "\udcff",
+        "x/" * 600 + "x",
     ],
-)  # fmt: skip
+)
 def test_a_path_that_leads_elsewhere_is_none(path: str) -> None:
     """Out of the folder, into what is hidden, or into Python's bytecode."""
     assert not is_file_of_a_model(path)
 
 
-@pytest.mark.parametrize(
-    "path", ["config.pbtxt", "1/model.onnx", "a..b", "1/assets/Größe ü.txt", "x" * 255]
-)
+@pytest.mark.parametrize("path", ["config.pbtxt", "1/model.onnx", "a..b", "1/assets/Größe ü.txt", "x" * 255])
 def test_a_proper_path_is_one(path: str) -> None:
     """Letters of any script and spaces too."""
     assert is_file_of_a_model(path)

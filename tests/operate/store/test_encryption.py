@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonkit.errors import StoreError, UsageError
-from tritonkit.operate.store.encryption import (
-    CHUNK_BYTES,
-    decrypt,
-    encrypt,
-    encrypted_bytes,
-    hidden_name,
-)
+from tritonkit.operate.store.encryption import CHUNK_BYTES, decrypt, encrypt, encrypted_bytes, hidden_name
 from tritonkit.operate.store.keys import EncryptionKey, new_encryption_key, read_encryption_key
 
 KEY = EncryptionKey(Path("key"), bytes(range(32)))
@@ -28,9 +22,7 @@ def opened(data: bytes, name: str = "blob", key: EncryptionKey = KEY) -> bytes:
     return b"".join(decrypt([data], key, name, "place"))
 
 
-@pytest.mark.parametrize(
-    "size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES]
-)
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES])
 def test_what_was_encrypted_opens(size: int) -> None:
     """At the borders of chunks; the size is known beforehand."""
     data = bytes([7]) * size
@@ -54,9 +46,7 @@ def test_equal_files_look_different() -> None:
     first, second = (b"".join(encrypt([b"same"], KEY, "blob")) for _ in range(2))
     assert first != second
     assert hidden_name(KEY, "ab" * 32) == hidden_name(KEY, "ab" * 32) != "ab" * 32
-    assert hidden_name(EncryptionKey(Path("b"), bytes(32)), "ab" * 32) != hidden_name(
-        KEY, "ab" * 32
-    )
+    assert hidden_name(EncryptionKey(Path("b"), bytes(32)), "ab" * 32) != hidden_name(KEY, "ab" * 32)
 
 
 CHANGES: dict[str, Callable[[bytes], bytes]] = {

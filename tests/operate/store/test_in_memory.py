@@ -20,9 +20,7 @@ from tritonkit.operate.store.in_memory import restored_in_memory
 from tritonkit.operate.store.keys import EncryptionKey
 
 
-def test_it_is_there_as_long_as_the_block(
-    repository: Path, store: Store, key: EncryptionKey, in_memory: Path
-) -> None:
+def test_it_is_there_as_long_as_the_block(repository: Path, store: Store, key: EncryptionKey, in_memory: Path) -> None:
     """For its owner alone; an error in the block does not keep it."""
     made = back_up(repository, store, key=key)
 
@@ -40,43 +38,28 @@ def test_it_is_there_as_long_as_the_block(
     assert list(in_memory.iterdir()) == []
 
 
-def test_nothing_is_left_of_what_cannot_be_restored(
-    repository: Path, store: Store, in_memory: Path
-) -> None:
+def test_nothing_is_left_of_what_cannot_be_restored(repository: Path, store: Store, in_memory: Path) -> None:
     """A blob that is damaged is found before anything is served."""
     back_up(repository, store)
     largest = max(Path(store.root).glob("blobs/*/*"), key=lambda file: file.stat().st_size)
     flip(largest)
-    with (
-        pytest.raises(StoreError, match="damaged"),
-        restored_in_memory(store, memory=in_memory),
-    ):
+    with pytest.raises(StoreError, match="damaged"), restored_in_memory(store, memory=in_memory):
         pass
     assert list(in_memory.iterdir()) == []
 
 
-def test_a_folder_that_is_too_small_or_on_a_disk_is_refused(
-    repository: Path, store: Store, small_disk: Path
-) -> None:
+def test_a_folder_that_is_too_small_or_on_a_disk_is_refused(repository: Path, store: Store, small_disk: Path) -> None:
     """Before anything is written."""
     back_up(repository, store)
-    with (
-        pytest.raises(UsageError, match="are free there") as caught,
-        restored_in_memory(store, memory=small_disk),
-    ):
+    with pytest.raises(UsageError, match="are free there") as caught, restored_in_memory(store, memory=small_disk):
         pass
     assert "for the backup" in caught.value.wanted
     assert list(small_disk.iterdir()) == []
-    with (
-        pytest.raises(UsageError, match="not in memory"),
-        restored_in_memory(store, memory=Path("/proc")),
-    ):
+    with pytest.raises(UsageError, match="not in memory"), restored_in_memory(store, memory=Path("/proc")):
         pass
 
 
-def test_what_a_killed_process_has_left_is_removed(
-    repository: Path, store: Store, in_memory: Path
-) -> None:
+def test_what_a_killed_process_has_left_is_removed(repository: Path, store: Store, in_memory: Path) -> None:
     """Not what another one serves."""
     back_up(repository, store)
     code = (

@@ -63,16 +63,34 @@ FILE = ["ab" * 32, 3]
 @pytest.mark.parametrize(
     "models",
     [
-        {"../net": {"a": FILE}}, {".staging": {"a": FILE}}, {"a/b": {"a": FILE}}, {"": {"a": FILE}},
-        {"net\n": {"a": FILE}}, {"net": {"../a": FILE}}, {"net": {"/etc/passwd": FILE}},
-        {"net": {".staging/x": FILE}}, {"net": {"a/../../b": FILE}}, {"net": {"a\x00": FILE}},
-        {"net": {"__pycache__/m.pyc": FILE}}, {"net": {"a": FILE, "a/b": FILE}}, {"net": {}},
-        {"net": []}, {}, [], {"net": {"a": ["AB" * 32, 3]}}, {"net": {"a": ["ab" * 32, -1]}},
-        {"net": {"a": ["ab" * 32, True]}}, {"net": {"a": ["ab" * 32, 1.0]}}, {"net": {"a": ["ab" * 32, 1 << 60]}},
-        {"net": {"a": ["../../x", 3]}}, {"net": {"a": [1, 3]}}, {"net": {"a": FILE[:1]}}, {"net": {"a": "x"}},
+        {"../net": {"a": FILE}},
+        {".staging": {"a": FILE}},
+        {"a/b": {"a": FILE}},
+        {"": {"a": FILE}},
+        {"net\n": {"a": FILE}},
+        {"net": {"../a": FILE}},
+        {"net": {"/etc/passwd": FILE}},
+        {"net": {".staging/x": FILE}},
+        {"net": {"a/../../b": FILE}},
+        {"net": {"a\x00": FILE}},
+        {"net": {"__pycache__/m.pyc": FILE}},
+        {"net": {"a": FILE, "a/b": FILE}},
+        {"net": {}},
+        {"net": []},
+        {},
+        [],
+        {"net": {"a": ["AB" * 32, 3]}},
+        {"net": {"a": ["ab" * 32, -1]}},
+        {"net": {"a": ["ab" * 32, True]}},
+        {"net": {"a": ["ab" * 32, 1.0]}},
+        {"net": {"a": ["ab" * 32, 1 << 60]}},
+        {"net": {"a": ["../../x", 3]}},
+        {"net": {"a": [1, 3]}},
+        {"net": {"a": FILE[:1]}},
+        {"net": {"a": "x"}},
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_names_and_paths_that_lead_elsewhere_are_refused(store: Store, models: Any) -> None:
     """However well the rest fits."""
     facts = {"format": "tritonkit backup 1", "created": CREATED, "signature": None}
@@ -103,13 +121,19 @@ def test_paths_that_are_all_folders_take_no_memory(store: Store) -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1", {}, {"format": "tritonkit backup 2"},
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"1",
+        {},
+        {"format": "tritonkit backup 2"},
         {"format": "tritonkit backup 1", "created": 1, "models": {"net": {"a": FILE}}},
         {"format": "tritonkit backup 1", "created": CREATED, "models": {"net": {"a": FILE}}, "signature": 1},
         {"format": "tritonkit backup 1", "created": "20270101T000000.000Z", "models": {"net": {"a": FILE}}},
     ],
     ids=lambda facts: repr(facts)[:40],
-)  # fmt: skip
+)
 def test_what_is_no_index_is_refused(store: Store, facts: Any) -> None:
     """Other texts, other formats, another moment than the name's."""
     name = written(store, facts)
@@ -146,11 +170,6 @@ def test_a_backup_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 
 def test_other_files_beside_them_are_no_backups(store: Store) -> None:
     """What a person or a killed copy has put there."""
-    for name in (
-        "notes.txt",
-        "x.json",
-        f"{CREATED}-{'g' * 32}.json",
-        f"{CREATED}-{'a' * 32}.json.tmp",
-    ):
+    for name in ("notes.txt", "x.json", f"{CREATED}-{'g' * 32}.json", f"{CREATED}-{'a' * 32}.json.tmp"):
         store.write(f"backups/{name}", [b"x"])
     assert ids(store) == {}

@@ -34,9 +34,7 @@ def test_a_folder_elsewhere_is_refused(small_disk: Path) -> None:
         require_memory(small_disk / "link" / "models")
 
 
-def test_what_is_not_known_is_refused(
-    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_known_is_refused(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is in no line of the table of mounts."""
     (tmp_path / "mountinfo").write_text("")
     monkeypatch.setattr(memory, "_MOUNTS", tmp_path / "mountinfo")

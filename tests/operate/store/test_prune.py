@@ -40,9 +40,8 @@ def blob_names(store: Store) -> set[str]:
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_the_latest_are_left_whole(
-    repository: Path, store: Store, states: Iterator[str], tmp_path: Path, key: EncryptionKey,
-    encrypted: bool,
-) -> None:  # fmt: skip
+    repository: Path, store: Store, states: Iterator[str], tmp_path: Path, key: EncryptionKey, encrypted: bool
+) -> None:
     """Each of them can be restored; what the others alone held is gone, and nothing is left to remove."""
     used = key if encrypted else None
     made = [(back_up(repository, store, key=used).id, tree(repository))]
@@ -108,9 +107,7 @@ def test_what_is_no_blob_stays(repository: Path, store: Store) -> None:
     assert (Path(store.root) / "blobs/README").read_text() == "mine"
 
 
-def test_while_a_backup_is_made_nothing_is_removed(
-    repository: Path, store: Store, states: Iterator[str]
-) -> None:
+def test_while_a_backup_is_made_nothing_is_removed(repository: Path, store: Store, states: Iterator[str]) -> None:
     """It may be about to name a file that no backup names yet: from its first look on."""
     back_up(repository, store)
     next(states)
@@ -139,9 +136,7 @@ def test_a_backup_waits_until_files_are_removed(repository: Path, store: Store) 
     assert [each.id for each in list_backups(store)] == [made[0].id]
 
 
-def test_a_mark_of_a_process_that_is_gone_counts_no_more(
-    repository: Path, store: Store, states: Iterator[str]
-) -> None:
+def test_a_mark_of_a_process_that_is_gone_counts_no_more(repository: Path, store: Store, states: Iterator[str]) -> None:
     """After an hour; a backup that had only slept finds its mark gone, and copies again what it lacks."""
     back_up(repository, store)
     asleep = Mark(store, BACKING_UP, clock=lambda: 0.0).__enter__()

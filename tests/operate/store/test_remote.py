@@ -131,10 +131,7 @@ def test_an_address_that_cannot_be_used(url: str, found: str, wanted: str) -> No
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the name that pip takes, also where it is another one than the protocol's."""
-    for url, module, package in (
-        ("gs://bucket/x", "gcsfs", "gcsfs"),
-        ("abfs://b/x", "adlfs", "adlfs"),
-    ):
+    for url, module, package in (("gs://bucket/x", "gcsfs", "gcsfs"), ("abfs://b/x", "adlfs", "adlfs")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(UsageError, match="is not installed") as caught:
             open_store(url)

@@ -58,9 +58,7 @@ def test_compiled_python_does_not_outlive_a_restore(repository: Path, store: Sto
     assert not cache.exists()
 
 
-def test_an_older_signed_backup_does_not_pass_for_a_whole_id(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_an_older_signed_backup_does_not_pass_for_a_whole_id(repository: Path, store: Store, tmp_path: Path) -> None:
     """Whoever can write to the store can remove the latest, or date an older one anew: the signature still fits, the
     ID does not."""
     new_signing_key(tmp_path / "key")
@@ -177,9 +175,7 @@ def test_an_interrupted_restore_changes_nothing(repository: Path, store: Store) 
     assert tree(repository) == whole
 
 
-def test_the_key_must_be_the_right_one(
-    repository: Path, store: Store, key: EncryptionKey, tmp_path: Path
-) -> None:
+def test_the_key_must_be_the_right_one(repository: Path, store: Store, key: EncryptionKey, tmp_path: Path) -> None:
     """Another one, or none, is a mistake of the command line."""
     back_up(repository, store, key=key)
     new_encryption_key(tmp_path / "other-key")
@@ -191,9 +187,7 @@ def test_the_key_must_be_the_right_one(
     assert not out.exists()
 
 
-def test_a_signature_is_wanted_before_anything_is_copied(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_a_signature_is_wanted_before_anything_is_copied(repository: Path, store: Store, tmp_path: Path) -> None:
     """Not signed, signed by another, changed in the store afterwards: refused; else it is put beside the models."""
     new_signing_key(tmp_path / "key")
     new_signing_key(tmp_path / "other-key")
@@ -212,9 +206,7 @@ def test_a_signature_is_wanted_before_anything_is_copied(
     assert tree(out) == tree(repository)
 
 
-def test_who_may_write_the_store_cannot_pass_for_the_signer(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_who_may_write_the_store_cannot_pass_for_the_signer(repository: Path, store: Store, tmp_path: Path) -> None:
     """An index with another hash, a model less or more, and all names that fit: refused with the public key."""
     new_signing_key(tmp_path / "key")
     public = read_public_key(tmp_path / "key.pub")
@@ -224,11 +216,7 @@ def test_who_may_write_the_store_cannot_pass_for_the_signer(
         name: {entry.path: [entry.sha256, entry.size_bytes] for entry in entries}
         for name, entries in made.index.models.items()
     }
-    facts = {
-        "format": "tritonkit backup 1",
-        "created": "20260131T235959.000Z",
-        "signature": made.index.signature,
-    }
+    facts = {"format": "tritonkit backup 1", "created": "20260131T235959.000Z", "signature": made.index.signature}
     changed = {**whole, "net": {**whole["net"], "1/model.onnx": whole["other"]["1/model.onnx"]}}
     for models, found in (
         (changed, "sha256"),
@@ -240,9 +228,7 @@ def test_who_may_write_the_store_cannot_pass_for_the_signer(
             restore(store, tmp_path / "new", as_of=name, public_key=public)
     assert not (tmp_path / "new").exists()
     name = written(store, {**facts, "models": {"net": whole["net"]}})
-    assert restore(store, tmp_path / "new", ["net"], as_of=name, public_key=public).models == {
-        "net": "restored"
-    }
+    assert restore(store, tmp_path / "new", ["net"], as_of=name, public_key=public).models == {"net": "restored"}
 
 
 def test_what_a_person_wrote_is_replaced_only_by_name(repository: Path, store: Store) -> None:

@@ -68,46 +68,59 @@ def edit(file: Path, change: Callable[[Any], object]) -> None:
 CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a changed file": (lambda r: flip(r / "net" / "1" / "model.onnx"), "net/1/model.onnx", "sha256"),
     "a changed configuration": (
-        lambda r: (r / "net" / "config.pbtxt").write_text(HEADER + "# other"), "net/config.pbtxt", "sha256"
+        lambda r: (r / "net" / "config.pbtxt").write_text(HEADER + "# other"),
+        "net/config.pbtxt",
+        "sha256",
     ),
     "a changed manifest": (
         lambda r: edit(r / "net" / "1" / "manifest.json", lambda facts: facts.update(quality=1)),
-        "net/1/manifest.json", "sha256",
+        "net/1/manifest.json",
+        "sha256",
     ),
     "a file of somebody's own model": (
-        lambda r: (r / "mine" / "1" / "model.py").write_text("x"), "mine/1/model.py", "sha256"
+        lambda r: (r / "mine" / "1" / "model.py").write_text("x"),
+        "mine/1/model.py",
+        "sha256",
     ),
     "a missing file": (lambda r: (r / "net" / "warmup" / "sample").unlink(), "net/warmup/sample", "missing"),
     "an added file": (lambda r: (r / "net" / "1" / "x.py").touch(), "net/1/x.py", "added after signing"),
     "an added version": (
-        lambda r: shutil.copytree(r / "mine" / "1", r / "mine" / "2"), "mine/2/model.py", "added after signing"
+        lambda r: shutil.copytree(r / "mine" / "1", r / "mine" / "2"),
+        "mine/2/model.py",
+        "added after signing",
     ),
     "a missing model": (lambda r: shutil.rmtree(r / "other"), "other", "the model is missing"),
     "an added model": (lambda r: shutil.copytree(r / "net", r / "third"), "third", "was added"),
     "an added model without configuration": (
         lambda r: ((r / "third" / "1").mkdir(parents=True), (r / "third" / "1" / "model.py").touch()),
-        "third", "was added",
+        "third",
+        "was added",
     ),
     "no signature": (lambda r: (r / FILE).unlink(), FILE, "there is no signature"),
     "what is no signature": (lambda r: (r / FILE).write_text("{}"), FILE, "it is no signature"),
     "a deep signature": (lambda r: (r / FILE).write_text("[" * 100_000), FILE, "nested too deeply"),
     "a changed statement": (
-        lambda r: edit(r / FILE, lambda facts: facts["models"].pop("other")), FILE, "does not hold"
+        lambda r: edit(r / FILE, lambda facts: facts["models"].pop("other")),
+        FILE,
+        "does not hold",
     ),
     "a changed signature": (
-        lambda r: edit(r / FILE, lambda facts: facts.update(signature="A" * 86 + "==")), FILE, "does not hold"
+        lambda r: edit(r / FILE, lambda facts: facts.update(signature="A" * 86 + "==")),
+        FILE,
+        "does not hold",
     ),
     "a signature that is no base64": (
-        lambda r: edit(r / FILE, lambda facts: facts.update(signature="?")), FILE, "it is no signature"
+        lambda r: edit(r / FILE, lambda facts: facts.update(signature="?")),
+        FILE,
+        "it is no signature",
     ),
-    "another key's name": (
-        lambda r: edit(r / FILE, lambda facts: facts.update(key="0" * 16)), FILE, "another key"
-    ),
+    "another key's name": (lambda r: edit(r / FILE, lambda facts: facts.update(key="0" * 16)), FILE, "another key"),
     "a path that leads elsewhere": (
         lambda r: edit(r / FILE, lambda facts: facts["models"]["net"].update({"../x": "0" * 64})),
-        FILE, "it is no signature",
+        FILE,
+        "it is no signature",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -126,10 +139,7 @@ def test_a_changed_file_with_a_changed_manifest_is_found(signed: Path) -> None:
     """What `verify` alone cannot see: who may write the repository can write its manifests."""
     file = signed / "net" / "1" / "model.onnx"
     file.write_bytes(b"bad")
-    edit(
-        signed / "net" / "1" / "manifest.json",
-        lambda facts: facts["sizes"].update({"model.onnx": 3}),
-    )
+    edit(signed / "net" / "1" / "manifest.json", lambda facts: facts["sizes"].update({"model.onnx": 3}))
     assert {f.file.name for f in findings(signed)} == {"model.onnx", "manifest.json"}
 
 
@@ -163,8 +173,7 @@ def test_only_what_is_whole_is_signed(repository: Path, signing: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
-    [(FILE, 4), ("net/manifest.json", 2), ("net/config.pbtxt", 2), ("net/1/model.onnx", 2)],
+    ("name", "code"), [(FILE, 4), ("net/manifest.json", 2), ("net/config.pbtxt", 2), ("net/1/model.onnx", 2)]
 )
 def test_a_pipe_in_a_repository_is_refused(signed: Path, name: str, code: int) -> None:
     """In the place of any file that is read before its hash is known; nothing waits for it."""

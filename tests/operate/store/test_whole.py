@@ -68,9 +68,7 @@ def test_a_stack_of_a_damaged_repository_starts_nothing(repository: Path, tmp_pa
     """It is refused before certificates and ports are looked at; without the check the next thing is."""
     flip(repository / "net" / "1" / "model.onnx")
     events: list[StackEvent] = []
-    settings = StackSettings(
-        tmp_path, repository, gateway=tmp_path / "gateway", on_event=events.append
-    )
+    settings = StackSettings(tmp_path, repository, gateway=tmp_path / "gateway", on_event=events.append)
     with pytest.raises(ServerError, match=r"net/1/model\.onnx") as caught, Stack(settings):
         pass
     assert caught.value.exit_code == 4

@@ -30,11 +30,12 @@ def two_products(folder: Path) -> Path:
         helper.make_node("MatMul", ["b", "small"], ["y"], "second"),
     ]
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", WIDTH])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
         [*weights, starts, ends, axes],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder
@@ -50,8 +51,10 @@ def test_the_large_product_takes_the_time(tmp_path: Path) -> None:
     took_ms = (time.perf_counter() - started) * 1000
     found = {operator.name: operator for operator in operators}
     assert {name: operator.kind for name, operator in found.items()} == {
-        "first": "MatMul", "cut": "Slice", "second": "MatMul",
-    }  # fmt: skip
+        "first": "MatMul",
+        "cut": "Slice",
+        "second": "MatMul",
+    }
     assert found["first"].ms > 5 * found["second"].ms
     assert 0 < sum(operator.ms for operator in found.values()) * 20 < took_ms
 

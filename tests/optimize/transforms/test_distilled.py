@@ -58,19 +58,13 @@ def test_the_same_student_comes_out_again(make_job: MakeJob) -> None:
     ("spec", "network", "found"),
     [
         (SPEC.replace("student: network:student, ", ""), NETWORK, "it is not given"),
-        (
-            SPEC,
-            NETWORK.replace("return build(4)", "return nn.Linear(4, 2)"),
-            "the shapes [[16, 2]]",
-        ),
+        (SPEC, NETWORK.replace("return build(4)", "return nn.Linear(4, 2)"), "the shapes [[16, 2]]"),
         (SPEC, NETWORK.replace("return build(4)", "return nn.Linear(5, 3)"), "running the student"),
         (SPEC, NETWORK.replace("return build(4)", "return 4"), "returned int"),
     ],
     ids=["none", "other outputs", "other inputs", "no module"],
 )
-def test_what_is_no_student_is_refused(
-    make_job: MakeJob, spec: str, network: str, found: str
-) -> None:
+def test_what_is_no_student_is_refused(make_job: MakeJob, spec: str, network: str, found: str) -> None:
     """Each mistake is told under optimize.student."""
     job = make_job(spec.replace("30", "1"), network__py=network, data__py=DATA)
     with pytest.raises(BuildError) as caught:

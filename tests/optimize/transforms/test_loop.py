@@ -29,10 +29,7 @@ def pairs(targets: bool, count: int = 4) -> list[Pair]:
     """Batches of 8 random items, with classes 0 to 2 or without."""
     draw = torch.Generator().manual_seed(0)
     return [
-        (
-            (torch.randn(8, 4, generator=draw),),
-            torch.randint(0, 3, (8,), generator=draw) if targets else None,
-        )
+        ((torch.randn(8, 4, generator=draw),), torch.randint(0, 3, (8,), generator=draw) if targets else None)
         for _ in range(count)
     ]
 
@@ -108,15 +105,7 @@ def test_progress_is_told_epoch_by_epoch() -> None:
     said: list[str] = []
     begun: list[int] = []
     settings = changed(epochs=2)
-    fit(
-        linear(2),
-        linear(1),
-        pairs(True),
-        settings,
-        WHERE,
-        said.append,
-        begun.append,
-    )
+    fit(linear(2), linear(1), pairs(True), settings, WHERE, said.append, begun.append)
     assert begun == [0, 1]
     assert [line.split(", ")[0] for line in said] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert all(float(line.split("loss ")[1]) > 0 for line in said)

@@ -46,10 +46,15 @@ class Bottleneck(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            nn.Conv2d(16, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
-            nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
-            nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16),
-        )  # fmt: skip
+            nn.Conv2d(16, 8, 1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(8, 16, 1, bias=False),
+            nn.BatchNorm2d(16),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Adds the branch."""
@@ -61,11 +66,7 @@ class Two(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.scores = (
-            nn.Conv2d(3, 16, 8),
-            nn.Linear(16, 16),
-            nn.Linear(16, 5),
-        )
+        self.first, self.second, self.scores = (nn.Conv2d(3, 16, 8), nn.Linear(16, 16), nn.Linear(16, 5))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Features, scores."""
@@ -119,9 +120,7 @@ def test_a_network_is_halved_and_fine_tuned(make_job: MakeJob) -> None:
 
 def test_the_weakest_channels_go(spec: Spec) -> None:
     """Where half of the channels are zero, those go, and the outputs stay as they were."""
-    network = nn.Sequential(
-        nn.Conv2d(3, 16, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 5)
-    )
+    network = nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 5))
     dead = torch.arange(0, 16, 2)
     with torch.no_grad():
         network[0].weight[dead] = 0
@@ -135,8 +134,7 @@ def test_residual_blocks_lose_the_same_channels(spec: Spec) -> None:
     network = resnet()
     smaller = remove_channels(spec, network, IMAGES)
     wide, narrow = (
-        [layer.weight.shape[0] for layer in net.modules() if isinstance(layer, nn.Conv2d)]
-        for net in (network, smaller)
+        [layer.weight.shape[0] for layer in net.modules() if isinstance(layer, nn.Conv2d)] for net in (network, smaller)
     )
     assert [2 * channels for channels in narrow] == wide
     assert smaller(*IMAGES).shape == (2, 5)
@@ -168,9 +166,7 @@ def test_layers_that_are_named_keep_their_channels(keeping: Callable[..., Spec])
     assert smaller(*IMAGES).shape == (2, 5)
 
 
-def test_what_is_added_to_a_kept_layer_keeps_its_channels_too(
-    keeping: Callable[..., Spec],
-) -> None:
+def test_what_is_added_to_a_kept_layer_keeps_its_channels_too(keeping: Callable[..., Spec]) -> None:
     """The stem's channels are those of every block's end: naming the stem keeps them all."""
     assert channels(remove_channels(keeping("0"), resnet(), IMAGES)) == [16, *3 * [4, 4, 16]]
 
@@ -203,10 +199,7 @@ def test_every_output_keeps_its_channels(spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("network", "found"),
     [
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(192, 5)),
-            "no layer has channels that can be removed",
-        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), "no layer has channels that can be removed"),
         (nn.Sequential(nn.Flatten(), nn.Softmax(1)), "no layer has channels that can be removed"),
         (Fixed(), "its channels cannot be removed: RuntimeError"),
     ],

@@ -51,11 +51,12 @@ def model(
 ) -> onnx.ModelProto:
     """A network from x to FP32 y."""
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", dtype, x)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, y)],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 18), *(helper.make_opsetid(d, 1) for d in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -74,10 +75,13 @@ def residual() -> onnx.ModelProto:
         node("Gemm", ["f", "w3", "b3"], ["y"], "last", transB=1),
     ]
     weights = {
-        "w1": random(8, 3, 3, 3, seed=1, scale=0.3), "b1": random(8, seed=2, scale=0.1),
-        "w2": random(8, 8, 3, 3, seed=3, scale=0.2), "b2": random(8, seed=4, scale=0.1),
-        "w3": random(5, 128, seed=5, scale=0.1), "b3": random(5, seed=6),
-    }  # fmt: skip
+        "w1": random(8, 3, 3, 3, seed=1, scale=0.3),
+        "b1": random(8, seed=2, scale=0.1),
+        "w2": random(8, 8, 3, 3, seed=3, scale=0.2),
+        "b2": random(8, seed=4, scale=0.1),
+        "w3": random(5, 128, seed=5, scale=0.1),
+        "b3": random(5, seed=6),
+    }
     return model(nodes, weights, ["batch", 3, 8, 8], ["batch", 5])
 
 
@@ -89,20 +93,14 @@ def perceptron(width: int = 32) -> onnx.ModelProto:
         node("Relu", ["m1"], ["r"], "relu"),
         node("MatMul", ["r", "w2"], ["y"], "second"),
     ]
-    weights = {
-        "w1": random(width, width, seed=1, scale=0.2),
-        "w2": random(width, width, seed=2, scale=0.2),
-    }
+    weights = {"w1": random(width, width, seed=1, scale=0.2), "w2": random(width, width, seed=2, scale=0.2)}
     return model(nodes, weights, ["batch", width], ["batch", width])
 
 
 def words() -> onnx.ModelProto:
     """x [batch, length], indices -> rows of a table [100, 64] and a MatMul -> y [batch, length, 64]."""
     node = helper.make_node
-    nodes = [
-        node("Gather", ["table", "x"], ["rows"], "lookup"),
-        node("MatMul", ["rows", "w"], ["y"], "product"),
-    ]
+    nodes = [node("Gather", ["table", "x"], ["rows"], "lookup"), node("MatMul", ["rows", "w"], ["y"], "product")]
     table = random(100, 64, seed=1) * np.logspace(-2, 2, 100, dtype=np.float32)[:, None]
     weights = {"table": table, "w": random(64, 64, seed=2, scale=0.1)}
     return model(nodes, weights, ["batch", "length"], ["batch", "length", 64], TensorProto.INT64)
@@ -113,9 +111,7 @@ def run(network: onnx.ModelProto | Path, x: Array) -> Array:
     given = network if isinstance(network, Path) else network.SerializeToString()
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    found: Array = ort.InferenceSession(given, options, ["CPUExecutionProvider"]).run(
-        ["y"], {"x": x}
-    )[0]
+    found: Array = ort.InferenceSession(given, options, ["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
     return found
 
 
@@ -136,17 +132,18 @@ def cosine(a: Array, b: Array) -> float:
 
 
 def make_job(
-    write_model: WriteModel, network: onnx.ModelProto, batches: Sequence[Array],
-    more: str = "", optimize: str = "{calibration: data:given}",
-) -> Job:  # fmt: skip
+    write_model: WriteModel,
+    network: onnx.ModelProto,
+    batches: Sequence[Array],
+    more: str = "",
+    optimize: str = "{calibration: data:given}",
+) -> Job:
     """A real job for a network, whose calibration data are `batches`."""
     spec_text = f"name: net\nnetwork: {{onnx: net.onnx}}\noptimize: {optimize}\n{more}"
     file = io.BytesIO()
     np.savez(file, *batches)
     # Names with two dots: `write_model` makes a dot of each pair of underscores.
-    spec = write_model(
-        spec_text, net__onnx=network.SerializeToString(), data__py=DATA, given__npz=file.getvalue()
-    )
+    spec = write_model(spec_text, net__onnx=network.SerializeToString(), data__py=DATA, given__npz=file.getvalue())
     return job_of(spec, BuildCache(spec.folder.parent.parent / "cache"))
 
 

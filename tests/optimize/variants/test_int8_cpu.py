@@ -19,20 +19,19 @@ def product(weights: np.ndarray) -> onnx.ModelProto:
         helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.FLOAT),
     ]
     graph = helper.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, ["batch", weights.shape[0]])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", weights.shape[1]])],
         [numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
 @pytest.mark.usefixtures("each_cpu")
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(("batch", "length", "width"), [(1, 64, 16), (7, 33, 5), (64, 256, 128)])
-def test_the_largest_weights_multiply_exactly(
-    sign: int, batch: int, length: int, width: int
-) -> None:
+def test_the_largest_weights_multiply_exactly(sign: int, batch: int, length: int, width: int) -> None:
     """With the largest activations, too: no sum saturates."""
     weights = np.full((length, width), sign * largest_weight(), np.int8)
     found = run(product(weights), np.full((batch, length), 255, np.uint8))

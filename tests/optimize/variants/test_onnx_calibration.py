@@ -9,11 +9,7 @@ from onnx import helper
 from tests.optimize.variants.onnx_nets import Array, model, perceptron, random, run
 from tritonkit.errors import BuildError
 from tritonkit.optimize.variants import onnx_calibration
-from tritonkit.optimize.variants.onnx_calibration import (
-    Calibrator,
-    entropy_threshold,
-    percentile_limits,
-)
+from tritonkit.optimize.variants.onnx_calibration import Calibrator, entropy_threshold, percentile_limits
 
 
 def found(batches: list[Array], method: str = "minmax") -> dict[str, tuple[float, float]]:
@@ -33,9 +29,7 @@ def test_minmax_is_over_all_batches_of_any_size() -> None:
 
 
 @pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
-def test_parts_of_a_batch_give_what_the_whole_gives(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_a_batch_give_what_the_whole_gives(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for two items at once, the ranges are the same, and no run has more items."""
     batches = [random(7, 32, seed=1), random(4, 32, seed=2)]
     whole = found(batches, method)
@@ -62,9 +56,7 @@ def test_percentile_and_entropy_leave_a_lone_outlier_out() -> None:
     """One value a hundred times the others' size widens the range by min-max alone."""
     batch = random(1000, 32)
     batch[0, 0] = 400.0
-    wide, by_percentile, by_entropy = (
-        found([batch], m)["x"] for m in ("minmax", "percentile", "entropy")
-    )
+    wide, by_percentile, by_entropy = (found([batch], m)["x"] for m in ("minmax", "percentile", "entropy"))
     assert wide[1] == 400.0
     assert 3 < by_percentile[1] < 8
     # The narrowest that entropy tries has a bin for each of the 255 levels: a sixteenth of the whole.
@@ -96,9 +88,7 @@ def test_percentile_of_a_histogram() -> None:
 
 def test_nan_of_the_network_itself_is_named() -> None:
     """The error names the tensor."""
-    network = model(
-        [helper.make_node("Sqrt", ["x"], ["y"], "root")], {}, ["batch", 2], ["batch", 2]
-    )
+    network = model([helper.make_node("Sqrt", ["x"], ["y"], "root")], {}, ["batch", 2], ["batch", 2])
     ranges = Calibrator(network, ["x", "y"], [{"x": -np.ones((1, 2), np.float32)}], True, "there")
     with pytest.raises(BuildError, match="there: the FP32 network itself gives NaN in y"):
         ranges.by("minmax")
@@ -108,9 +98,7 @@ def test_nan_of_the_network_itself_is_named() -> None:
 def test_infinities_do_not_count(method: str) -> None:
     """A mask of minus infinity has no range; what else is in its tensor has."""
     network = model([helper.make_node("Log", ["x"], ["y"], "log")], {}, ["batch", 2], ["batch", 2])
-    ranges = Calibrator(
-        network, ["y"], [{"x": np.array([[0.0, 1.0], [0.0, 2.0]], np.float32)}], True, ""
-    )
+    ranges = Calibrator(network, ["y"], [{"x": np.array([[0.0, 1.0], [0.0, 2.0]], np.float32)}], True, "")
     low, high = ranges.by(method)["y"]
     assert -0.01 < low <= 0
     assert high == pytest.approx(np.log(2), rel=0.01)

@@ -14,9 +14,7 @@ def test_the_exporters_notes_go_and_the_models_own_stay() -> None:
     """Source paths on operators are dropped; what the model says of itself, and what it does, is not."""
     network = residual()
     for node in network.graph.node:
-        node.metadata_props.add(
-            key="pkg.torch.onnx.stack_trace", value='File "/home/someone/net.py"'
-        )
+        node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value='File "/home/someone/net.py"')
         node.doc_string = "made on a machine"
     network.metadata_props.add(key="classes", value="five")
     x = random(2, 3, 8, 8)
@@ -43,10 +41,7 @@ def test_equal_constants_become_one_and_unused_ones_none() -> None:
 
 def test_a_constant_that_a_caller_may_override_stays_its_own() -> None:
     """An initializer that is an input too is not made one with an equal constant."""
-    nodes = [
-        helper.make_node("Add", ["x", "given"], ["a"]),
-        helper.make_node("Add", ["a", "fixed"], ["y"]),
-    ]
+    nodes = [helper.make_node("Add", ["x", "given"], ["a"]), helper.make_node("Add", ["a", "fixed"], ["y"])]
     one = np.ones(4, np.float32)
     network = model(nodes, {"given": one, "fixed": one}, ["batch", 4], ["batch", 4])
     network.graph.input.append(helper.make_tensor_value_info("given", TensorProto.FLOAT, [4]))

@@ -23,7 +23,7 @@ from tests.optimize.variants.onnx_nets import (
     residual,
     run,
     words,
-)  # fmt: skip
+)
 from tritonkit.errors import BuildError
 from tritonkit.export.job import Job
 from tritonkit.optimize.variants import onnx_bf16, onnx_fp16
@@ -37,13 +37,14 @@ INDICES = np.random.default_rng(9).integers(0, 100, (4, 7))
 
 
 @pytest.mark.parametrize("make", [FP16, BF16])
-@pytest.mark.parametrize(
-    ("network", "x"), [(residual(), IMAGES), (perceptron(), ROWS), (words(), INDICES)]
-)
+@pytest.mark.parametrize(("network", "x"), [(residual(), IMAGES), (perceptron(), ROWS), (words(), INDICES)])
 def test_half_the_bytes_and_nearly_the_same_outputs(
-    write_model: WriteModel, tmp_path: Path, make: Callable[[Job, Path], tuple[str, ...]],
-    network: onnx.ModelProto, x: Array,
-) -> None:  # fmt: skip
+    write_model: WriteModel,
+    tmp_path: Path,
+    make: Callable[[Job, Path], tuple[str, ...]],
+    network: onnx.ModelProto,
+    x: Array,
+) -> None:
     """Inputs and outputs stay FP32; no large FP32 weight is left."""
     out = folder(tmp_path)
     make(make_job(write_model, network, [x]), out)
@@ -67,9 +68,11 @@ def scaled(up: float, down: float) -> onnx.ModelProto:
         node("MatMul", ["c", "w2"], ["y"], "last"),
     ]
     weights = {
-        "w1": random(32, 32, seed=1), "w2": random(32, 32, seed=2),
-        "up": np.array(up, np.float32), "down": np.array(down, np.float32),
-    }  # fmt: skip
+        "w1": random(32, 32, seed=1),
+        "w2": random(32, 32, seed=2),
+        "up": np.array(up, np.float32),
+        "down": np.array(down, np.float32),
+    }
     return model(nodes, weights, ["batch", 32], ["batch", 32])
 
 
@@ -95,9 +98,7 @@ def test_the_imitation_shows_an_overflow_that_the_cpu_provider_hides() -> None:
     assert np.isfinite(run(half.write(kept, imitated=True), ROWS)).all()
 
 
-def test_a_constant_beyond_the_range_keeps_its_operator_fp32(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_constant_beyond_the_range_keeps_its_operator_fp32(write_model: WriteModel, tmp_path: Path) -> None:
     """A mask of -3.4e38 times zero never overflows, but the constant would be infinite, and give NaN."""
     node = helper.make_node
     nodes = [
@@ -126,9 +127,10 @@ def test_what_loses_too_much_stays_fp32(write_model: WriteModel, tmp_path: Path)
         node("MatMul", ["e", "w1"], ["y"], "last"),
     ]
     weights = {
-        "w1": random(32, 32, seed=1, scale=0.2), "w2": random(32, 32, seed=2, scale=0.2),
+        "w1": random(32, 32, seed=1, scale=0.2),
+        "w2": random(32, 32, seed=2, scale=0.2),
         "large": np.array(30_000, np.float32),
-    }  # fmt: skip
+    }
     network = model(nodes, weights, ["batch", 32], ["batch", 32])
     notes = FP16(make_job(write_model, network, [ROWS]), folder(tmp_path))
     assert any(n.startswith("FP32, because they cost most closeness: ") for n in notes)
@@ -137,9 +139,7 @@ def test_what_loses_too_much_stays_fp32(write_model: WriteModel, tmp_path: Path)
     assert "last" not in left
 
 
-def test_a_network_that_fp16_cannot_hold_is_refused(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_network_that_fp16_cannot_hold_is_refused(write_model: WriteModel, tmp_path: Path) -> None:
     """Nothing but integers, or nothing that stays close: the error says so and what to build instead."""
     node = helper.make_node
     cast = model([node("Cast", ["x"], ["y"], to=1)], {}, ["b", 4], ["b", 4], TensorProto.INT64)
@@ -147,9 +147,7 @@ def test_a_network_that_fp16_cannot_hold_is_refused(
         FP16(make_job(write_model, cast, [INDICES[:, :4]]), folder(tmp_path))
 
 
-def test_operators_without_an_fp16_form_are_cast_around(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_operators_without_an_fp16_form_are_cast_around(write_model: WriteModel, tmp_path: Path) -> None:
     """TopK is not FP16 in ONNX Runtime, a Shape looks at no values, and inputs of Resize are FP32."""
     node = helper.make_node
     nodes = [
@@ -197,15 +195,10 @@ def test_bf16_needs_a_layer(write_model: WriteModel, tmp_path: Path) -> None:
         BF16(make_job(write_model, network, [random(2, 4)]), folder(tmp_path))
 
 
-def test_a_network_of_which_the_runtime_dies_is_refused(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_a_network_of_which_the_runtime_dies_is_refused(write_model: WriteModel, tmp_path: Path) -> None:
     """ONNX Runtime 1.24 to 1.31 ends the process that loads this one; later versions may load it."""
     node = helper.make_node
-    nodes = [
-        node("Transpose", ["x"], ["t"], "turned", perm=[1, 0, 2]),
-        node("MatMul", ["t", "w"], ["y"], "product"),
-    ]
+    nodes = [node("Transpose", ["x"], ["t"], "turned", perm=[1, 0, 2]), node("MatMul", ["t", "w"], ["y"], "product")]
     network = model(nodes, {"w": random(32, 8)}, ["batch", 10, 32], [10, "batch", 8])
     more = "serving: {max_batch_size: 0}"
     job = make_job(write_model, network, [random(3, 10, 32)], more)

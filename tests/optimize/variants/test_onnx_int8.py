@@ -11,17 +11,7 @@ import pytest
 from onnx import helper
 
 from tests.conftest import WriteModel
-from tests.optimize.variants.onnx_nets import (
-    Array,
-    cosine,
-    folder,
-    make_job,
-    model,
-    perceptron,
-    random,
-    residual,
-    run,
-)  # fmt: skip
+from tests.optimize.variants.onnx_nets import Array, cosine, folder, make_job, model, perceptron, random, residual, run
 from tritonkit.errors import BuildError
 from tritonkit.export.job import Job
 from tritonkit.optimize.variants.int8_cpu import largest_weight
@@ -106,9 +96,7 @@ def test_no_data_are_needed_for_dynamic_ranges(write_model: WriteModel, tmp_path
     assert cosine(run(out / "model.onnx", x), run(perceptron(), x)) > 0.999
 
 
-def test_with_data_dynamic_layers_are_left_fp32_too(
-    write_model: WriteModel, tmp_path: Path
-) -> None:
+def test_with_data_dynamic_layers_are_left_fp32_too(write_model: WriteModel, tmp_path: Path) -> None:
     """The same layer costs closeness when its range is found at each run."""
     network, x = sensitive()
     notes = DYNAMIC(make_job(write_model, network, [x]), folder(tmp_path))
@@ -127,10 +115,7 @@ def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_
 @pytest.mark.parametrize("make", [STATIC, DYNAMIC])
 @pytest.mark.parametrize(
     ("drop", "note"),
-    [
-        (1e-4, "2 keep 8-bit weights in the file and compute in FP32"),
-        (1e-7, "weights left FP32, too: first, second"),
-    ],
+    [(1e-4, "2 keep 8-bit weights in the file and compute in FP32"), (1e-7, "weights left FP32, too: first, second")],
 )
 def test_the_search_ends_only_where_it_is_close_enough(
     write_model: WriteModel, tmp_path: Path, make: Make, drop: float, note: str
@@ -146,9 +131,7 @@ def test_the_search_ends_only_where_it_is_close_enough(
 
 
 @pytest.mark.parametrize("make", [STATIC, DYNAMIC])
-def test_a_network_without_layers_is_refused(
-    write_model: WriteModel, tmp_path: Path, make: Make
-) -> None:
+def test_a_network_without_layers_is_refused(write_model: WriteModel, tmp_path: Path, make: Make) -> None:
     """The error says what was looked for."""
     network = model([helper.make_node("Relu", ["x"], ["y"])], {}, ["batch", 4], ["batch", 4])
     with pytest.raises(BuildError, match="no operator with weights that could be 8-bit"):

@@ -21,7 +21,7 @@ from tests.optimize.variants.onnx_nets import (
     residual,
     run,
     words,
-)  # fmt: skip
+)
 from tritonkit.optimize.variants.int8_cpu import largest_weight
 from tritonkit.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.optimize.variants.onnx_quantize import Quantizer
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("each_cpu")
 
 def written(
     network: onnx.ModelProto, x: Array | None, floats: Collection[str] = (), whole: Collection[str] = ()
-) -> onnx.ModelProto:  # fmt: skip
+) -> onnx.ModelProto:
     """The network in bytes, with ranges of x; without x, dynamic ones. Whole by onnx's own check."""
     layers = WeightLayers(network)
     ranges = None
@@ -60,8 +60,9 @@ def test_every_way_stays_close_to_fp32(make: MakeNet, x: Array, way: str) -> Non
     assert made.graph.output == network.graph.output
     names = {node.name for node in made.graph.node}
     assert {*WeightLayers(network).names} <= names
-    assert not any(t.data_type == onnx.TensorProto.FLOAT and np.prod(t.dims) > 200
-                   for t in made.graph.initializer), "large float weights are left"  # fmt: skip
+    assert not any(t.data_type == onnx.TensorProto.FLOAT and np.prod(t.dims) > 200 for t in made.graph.initializer), (
+        "large float weights are left"
+    )
 
 
 def test_onnx_runtime_melts_the_pairs_into_operators_of_bytes(tmp_path: Path) -> None:
@@ -150,9 +151,7 @@ def test_rows_of_a_table_keep_a_scale_of_their_own() -> None:
 def test_a_small_table_is_left_alone() -> None:
     """Two rows for two kinds of token are not worth three operators."""
     nodes = [helper.make_node("Gather", ["table", "x"], ["y"], "lookup")]
-    network = model(
-        nodes, {"table": random(2, 64)}, ["batch", 1], ["batch", 1, 64], onnx.TensorProto.INT64
-    )
+    network = model(nodes, {"table": random(2, 64)}, ["batch", 1], ["batch", 1, 64], onnx.TensorProto.INT64)
     assert WeightLayers(network).names == []
 
 

@@ -18,12 +18,8 @@ def additive(costs: dict[str, float]) -> Callable[[Collection[str]], float]:
 COSTS = {"a": 0.001, "b": 0.05, "c": 0.002, "d": 0.03, "e": 0.001, "f": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "left"), [(0.94, ("b",)), (0.99, ("b", "d")), (0.9975, ("b", "c", "d"))]
-)
-def test_the_costliest_layers_are_left_out_and_no_more(
-    wanted: float, left: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("wanted", "left"), [(0.94, ("b",)), (0.99, ("b", "d")), (0.9975, ("b", "c", "d"))])
+def test_the_costliest_layers_are_left_out_and_no_more(wanted: float, left: tuple[str, ...]) -> None:
     """As few as reach the closeness wanted, in the network's order."""
     assert layers_to_exclude(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
 

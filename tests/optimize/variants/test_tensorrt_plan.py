@@ -65,9 +65,7 @@ def convolution() -> bytes:
     return model_of(nodes, [3, 8, 8], [4], constants)
 
 
-def model_of(
-    nodes: list[Any], shape: list[int], result: list[int], constants: dict[str, Any]
-) -> bytes:
+def model_of(nodes: list[Any], shape: list[int], result: list[int], constants: dict[str, Any]) -> bytes:
     """An ONNX file of x [n, *shape] -> y [n, *result]."""
     made = helper.make_graph(
         nodes,
@@ -110,9 +108,7 @@ def test_a_plan_is_built_without_a_gpu(write_model: WriteModel, root: Path, prec
     assert (artifact.folder / "model.rtxplan").stat().st_size > 1000
 
 
-def test_the_notes_say_what_was_built_and_what_to_run_where(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_the_notes_say_what_was_built_and_what_to_run_where(write_model: WriteModel, root: Path) -> None:
     """Not served, for TensorRT-RTX; the command for the GPU machine; the flags left to it."""
     more = "tensorrt: {version_compatible: true, hardware_compatibility: ampere_plus}"
     result = built(spec_of(write_model, more), root, "tensorrt-fp16")
@@ -208,10 +204,7 @@ def test_without_a_library_the_extra_is_named(
 
 def test_trtexec_command(write_model: WriteModel, root: Path) -> None:
     """Every profile with its shapes, then limits and flags, then no timing run."""
-    more = (
-        "tensorrt: {memory_limit: 2GiB, version_compatible: true,"
-        " hardware_compatibility: same_compute_capability}"
-    )
+    more = "tensorrt: {memory_limit: 2GiB, version_compatible: true, hardware_compatibility: same_compute_capability}"
     spec = spec_of(write_model, more)
     artifact = built(spec, root, "onnx-fp32").artifact
     assert artifact is not None
@@ -242,9 +235,7 @@ def test_the_forms_do_not_run_here() -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"no timing cache"])
-def test_kernel_times_are_kept_for_later_builds(
-    write_model: WriteModel, root: Path, left: bytes
-) -> None:
+def test_kernel_times_are_kept_for_later_builds(write_model: WriteModel, root: Path, left: bytes) -> None:
     """Where the library measures, what it measured is written; what cannot be read is begun anew.
 
     TensorRT-RTX stands in for TensorRT here: it has the same calls, and measures nothing.

@@ -36,10 +36,7 @@ def test_each_preferred_batch_size_has_a_profile(write_model: WriteModel) -> Non
     """From 1 to max_batch_size, fastest at each preferred size once, in rising order."""
     serving = "max_batch_size: 32, dynamic_batching: {preferred_batch_size: [16, 4, 16]}"
     found = profiles(spec_of(write_model, serving), BATCHED)
-    assert [each["scale"] for each in found] == [
-        Range((1, 3), (4, 3), (32, 3)),
-        Range((1, 3), (16, 3), (32, 3)),
-    ]
+    assert [each["scale"] for each in found] == [Range((1, 3), (4, 3), (32, 3)), Range((1, 3), (16, 3), (32, 3))]
 
 
 def test_without_a_preferred_size_full_batches_are_fastest(write_model: WriteModel) -> None:
@@ -79,16 +76,9 @@ def test_a_free_axis_without_sizes_is_refused(write_model: WriteModel) -> None:
     assert "network.free_axes" in caught.value.where
 
 
-@pytest.mark.parametrize(
-    "serving",
-    ["", "max_batch_size: 5", "dynamic_batching: {preferred_batch_size: [8, 200]}"],
-)
-def test_the_largest_batch_is_the_one_that_is_rendered(
-    write_model: WriteModel, serving: str
-) -> None:
+@pytest.mark.parametrize("serving", ["", "max_batch_size: 5", "dynamic_batching: {preferred_batch_size: [8, 200]}"])
+def test_the_largest_batch_is_the_one_that_is_rendered(write_model: WriteModel, serving: str) -> None:
     """Triton refuses a plan whose profiles end below the configured max_batch_size."""
     spec = spec_of(write_model, serving)
-    artifact = Artifact(
-        "net", "tensorrt-fp16", spec.folder, {"model.plan": ""}, BATCHED, None, "", {}
-    )
+    artifact = Artifact("net", "tensorrt-fp16", spec.folder, {"model.plan": ""}, BATCHED, None, "", {})
     assert largest_batch(spec.model.serving) == plan_max_batch_size(spec, artifact)

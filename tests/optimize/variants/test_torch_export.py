@@ -48,9 +48,11 @@ def build():
 
 
 def spec_of(
-    write_model: WriteModel, inputs: str = INPUTS, outputs: str = OUTPUTS,
+    write_model: WriteModel,
+    inputs: str = INPUTS,
+    outputs: str = OUTPUTS,
     result: str = "{'y': y, 'total': y.sum((1, 2))}",
-) -> Spec:  # fmt: skip
+) -> Spec:
     """A network of two inputs and two outputs, whose forward has names of its own."""
     text = TEXT.replace("INPUTS", inputs).replace("OUTPUTS", outputs)
     return write_model(text, network__py=NETWORK.replace("RESULT", result))
@@ -73,9 +75,7 @@ def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
 
 
 @pytest.mark.parametrize("result", ["{'y': y, 'total': y.sum((1, 2))}", "[y, y.sum((1, 2))]"])
-def test_torchscript_gives_what_the_module_gives(
-    write_model: WriteModel, root: Path, result: str
-) -> None:
+def test_torchscript_gives_what_the_module_gives(write_model: WriteModel, root: Path, result: str) -> None:
     """At every batch size and length, for a module that returns a dict or a list."""
     found = built(spec_of(write_model, result=result), root)
     assert found.problem is None
@@ -86,9 +86,7 @@ def test_torchscript_gives_what_the_module_gives(
     assert found.artifact.quality.max_difference < 1e-5
 
 
-def test_the_runner_names_its_outputs_and_its_operators(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel, root: Path) -> None:
     """Outputs by the spec's names; the profile has the matrix product, slowest first."""
     artifact = built(spec_of(write_model), root).artifact
     assert artifact is not None
@@ -101,9 +99,7 @@ def test_the_runner_names_its_outputs_and_its_operators(
     assert [each.ms for each in times] == sorted((each.ms for each in times), reverse=True)
 
 
-def test_names_that_the_backend_would_take_for_other_arguments_are_refused(
-    write_model: WriteModel, root: Path
-) -> None:
+def test_names_that_the_backend_would_take_for_other_arguments_are_refused(write_model: WriteModel, root: Path) -> None:
     """They are passed by position, and Triton's pytorch backend goes by forward's names where it knows them all."""
     swapped = INPUTS.replace("x:", "kept:").replace("mask:", "pixels:")
     problem = refused(spec_of(write_model, inputs=swapped), root)
@@ -130,9 +126,7 @@ def test_an_onnx_file_has_no_torchscript(write_model: WriteModel, root: Path) ->
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
-    spec = write_model(
-        "{name: net, network: {onnx: net.onnx}}", net__onnx=model.SerializeToString()
-    )
+    spec = write_model("{name: net, network: {onnx: net.onnx}}", net__onnx=model.SerializeToString())
     problem = refused(spec, root)
     assert "network.torch" in problem.wanted
 
@@ -147,17 +141,13 @@ def test_without_a_compiler_the_package_is_refused(
     assert "apt-get install g++" in problem.todo
 
 
-def test_what_the_compiler_says_is_told(
-    write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_compiler_says_is_told(write_model: WriteModel, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's message begins with pages of the command line; the reason is below."""
     import torch._inductor
 
     def fail(*_: object, **__: object) -> None:
         said = "a.h:1: fatal error: when writing output to a.i: No space left on device"
-        raise RuntimeError(
-            f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{said}"
-        )
+        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{said}")
 
     monkeypatch.setenv("CXX", sys.executable)
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)

@@ -19,16 +19,12 @@ class TritonPythonModel:
         if not self.config.get("model_transaction_policy", {}).get("decoupled"):
             return responses
         for request, response in zip(requests, responses, strict=True):
-            request.get_response_sender().send(
-                response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-            )
+            request.get_response_sender().send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         return None
 
     def _answer(self, request):
         batch = [len(request.inputs()[0].as_numpy())] if self.config["max_batch_size"] else []
-        return pb_utils.InferenceResponse(
-            [self._zeros(output, batch) for output in self.config["output"]]
-        )
+        return pb_utils.InferenceResponse([self._zeros(output, batch) for output in self.config["output"]])
 
     def _zeros(self, output, batch):
         shape = batch + [max(1, int(size)) for size in output["dims"]]

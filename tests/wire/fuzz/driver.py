@@ -124,8 +124,15 @@ class Episode:
         self._core.ping()
 
     _ACTIONS: tuple[Callable[[Episode], None], ...] = (
-        _push_some, _open_another, _read, _read, _give_up, _reset_cancelled, _finish, _ping,
-    )  # fmt: skip
+        _push_some,
+        _open_another,
+        _read,
+        _read,
+        _give_up,
+        _reset_cancelled,
+        _finish,
+        _ping,
+    )
 
     # -- what must hold
 

@@ -49,17 +49,18 @@ class Mutator:
         self._random = random
         self._all = [frame for frames in recordings for frame in frames]
         # Those that a connection survives come more often: others end it, and what follows is not read.
-        self._gentle = [
-            *[self._control] * 5,
-            self._repeated,
-            self._padded,
-            self._moved,
-            self._split,
-        ]
+        self._gentle = [*[self._control] * 5, self._repeated, self._padded, self._moved, self._split]
         self._harsh = [
-            self._flipped, self._filled, self._flagged, self._cut, self._lying, self._noise,
-            self._foreign, self._settings, self._any_byte,
-        ]  # fmt: skip
+            self._flipped,
+            self._filled,
+            self._flagged,
+            self._cut,
+            self._lying,
+            self._noise,
+            self._foreign,
+            self._settings,
+            self._any_byte,
+        ]
 
     def sequence(self) -> list[tuple[bytes, bool]]:
         """Bytes to be read one after the other, and whether they are not as recorded."""
@@ -140,9 +141,7 @@ class Mutator:
 
     def _settings(self, original: bytes) -> list[bytes]:
         random = self._random
-        pairs = [
-            (random.randrange(1, 9), random.choice(NUMBERS)) for _ in range(random.randrange(4))
-        ]
+        pairs = [(random.randrange(1, 9), random.choice(NUMBERS)) for _ in range(random.randrange(4))]
         return [frame(SETTINGS, 0, 0, b"".join(struct.pack(">HL", *pair) for pair in pairs))]
 
     def _split(self, original: bytes) -> list[bytes]:

@@ -15,16 +15,7 @@ def test_mutated_frames_break_no_promise(seed: int) -> None:
 
     In a process of its own, because what is left of other tests would count as a leak.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tests.wire.fuzz",
-        "--frames",
-        "30000",
-        "--seed",
-        str(seed),
-        "--json",
-    ]
+    command = [sys.executable, "-m", "tests.wire.fuzz", "--frames", "30000", "--seed", str(seed), "--json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)

@@ -40,10 +40,7 @@ def test_cancelling_the_task_that_connects_leaves_the_others(address: str) -> No
 
     async def main() -> None:
         transport = AsyncHttp2Transport(address)
-        first, *others = [
-            asyncio.create_task(transport.send("ModelInfer", body(data=b"x"), 20.0))
-            for _ in range(5)
-        ]
+        first, *others = [asyncio.create_task(transport.send("ModelInfer", body(data=b"x"), 20.0)) for _ in range(5)]
         await asyncio.sleep(0)
         first.cancel()
         assert [data_of(answer) for answer in await asyncio.gather(*others)] == [b"x"] * 4

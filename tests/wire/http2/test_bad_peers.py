@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 
 from tests.wire.kinds import Connect
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    Overloaded,
-    ServerStopping,
-    ServerUnavailable,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, Overloaded, ServerStopping, ServerUnavailable
 from tritonkit.wire.http2 import frames
 from tritonkit.wire.http2.connection import GRACE_S
 
@@ -128,9 +122,7 @@ def test_a_peer_that_says_nothing_after_the_request(connect: Connect, play: Play
         (frames.ENHANCE_YOUR_CALM, Overloaded, "ENHANCE_YOUR_CALM"),
     ],
 )
-def test_a_reset_call(
-    connect: Connect, play: Play, code: int, error: type[Exception], match: str
-) -> None:
+def test_a_reset_call(connect: Connect, play: Play, code: int, error: type[Exception], match: str) -> None:
     """Only that call ends."""
 
     def script(peer: Peer, number: int) -> None:
@@ -191,9 +183,7 @@ def test_going_away_without_the_call(connect: Connect, play: Play) -> None:
         peer.greet()
         if number == 0:
             peer.request()
-            peer.send(
-                frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 0, 11) + b"too_many_pings")
-            )
+            peer.send(frames.frame(frames.GOAWAY, 0, 0, struct.pack(">LL", 0, 11) + b"too_many_pings"))
         serve(peer)
 
     assert call(connect(play(script))) == b""
@@ -364,9 +354,7 @@ def test_an_answer_before_the_request_is_whole(connect: Connect, play: Play) -> 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
         _, stream, _ = peer.until(frames.HEADERS)
-        peer.send(
-            peer.headers(stream, ends=True, status="200", grpc_status="8", grpc_message="full")
-        )
+        peer.send(peer.headers(stream, ends=True, status="200", grpc_status="8", grpc_message="full"))
         assert peer.until(frames.RST_STREAM)[1] == stream
         peer.send(frames.window_update(0, 65_535))
         serve(peer)
@@ -382,18 +370,13 @@ def test_an_answer_before_the_request_is_whole(connect: Connect, play: Play) -> 
     [
         (lambda peer: frames.frame(0, 0, 1, prefixed(b"x", 1)), "compressed message"),
         (lambda peer: frames.frame(0, 0, 1, prefixed(b"x" * 9)[:-4]), "ended early"),
-        (
-            lambda peer: frames.frame(0, 0, 1, prefixed(b"x") * 2),
-            "more than one message in an answer of one",
-        ),
+        (lambda peer: frames.frame(0, 0, 1, prefixed(b"x") * 2), "more than one message in an answer of one"),
         (lambda peer: b"", "no message in an answer of one"),
         (lambda peer: frames.frame(0, 1, 1, prefixed(b"x")), "ended without a status"),
         (lambda peer: frames.frame(0, 0, 1, b"\0\xff\xff\xff\xff"), "4294967295 bytes"),
     ],
 )
-def test_answers_that_cannot_be_read(
-    connect: Connect, play: Play, answer: Callable[[Peer], bytes], match: str
-) -> None:
+def test_answers_that_cannot_be_read(connect: Connect, play: Play, answer: Callable[[Peer], bytes], match: str) -> None:
     """A typed error for that call alone."""
 
     def script(peer: Peer, number: int) -> None:
@@ -420,9 +403,7 @@ def test_answers_that_cannot_be_read(
         ("200", InferenceError, "without a status"),
     ],
 )
-def test_answers_of_a_proxy(
-    connect: Connect, play: Play, status: str, error: type[Exception], match: str
-) -> None:
+def test_answers_of_a_proxy(connect: Connect, play: Play, status: str, error: type[Exception], match: str) -> None:
     """Plain HTTP means what gRPC's table says; a proxy without a server is a server not there."""
 
     def script(peer: Peer, number: int) -> None:
@@ -479,9 +460,7 @@ def test_a_caller_with_little_time_does_not_fail_the_others(connect: Connect, pl
             hasty.result(5)
 
 
-def test_a_silent_peer_is_asked_and_given_up(
-    connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_peer_is_asked_and_given_up(connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that vanished amid a call is noticed before a long deadline."""
     for name in ("PING_AFTER_S", "PING_TIMEOUT_S"):
         monkeypatch.setattr(f"tritonkit.wire.http2.keepalive.{name}", 0.1)

@@ -27,9 +27,23 @@ def test_addresses(address: str, target: str, tls: bool) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["", "localhost", ":8001", "host:", "host:0", "host:99999", "host:port", "::1:8001", "a b:1",
-     "grpc://", "unix:/run/s", "host:8001/v2", "user@host:1", "host:٣"],
-)  # fmt: skip
+    [
+        "",
+        "localhost",
+        ":8001",
+        "host:",
+        "host:0",
+        "host:99999",
+        "host:port",
+        "::1:8001",
+        "a b:1",
+        "grpc://",
+        "unix:/run/s",
+        "host:8001/v2",
+        "user@host:1",
+        "host:٣",
+    ],
+)
 def test_addresses_that_are_none(address: str) -> None:
     """What lacks a host or a port is refused."""
     with pytest.raises(UsageError, match="host:port"):
@@ -45,9 +59,17 @@ def test_http_is_pointed_to_grpc(address: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("X-Upper", "a"), ("a b", "a"), (":path", "a"), ("te", "a"), ("grpc-timeout", "1S"), ("", "a"),
-     ("x", "two\nlines"), ("x", "ü")],
-)  # fmt: skip
+    [
+        ("X-Upper", "a"),
+        ("a b", "a"),
+        (":path", "a"),
+        ("te", "a"),
+        ("grpc-timeout", "1S"),
+        ("", "a"),
+        ("x", "two\nlines"),
+        ("x", "ü"),
+    ],
+)
 def test_metadata_that_cannot_travel(name: str, value: str) -> None:
     """Refused by name; a line's end would let one header become two."""
     with pytest.raises(UsageError):

@@ -96,9 +96,7 @@ def test_an_answer_is_read_however_it_is_cut(cuts: list[int]) -> None:
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8),
     padding=st.integers(0, 20),
 )
-def test_messages_are_put_together_from_frames(
-    messages: list[bytes], sizes: list[int], padding: int
-) -> None:
+def test_messages_are_put_together_from_frames(messages: list[bytes], sizes: list[int], padding: int) -> None:
     """A frame may hold a part of a message or several; padding is dropped."""
     connection = made()
     call = begun(connection, None)
@@ -279,8 +277,7 @@ def test_what_comes_late_for_a_call_given_up_is_dropped() -> None:
         (frames.frame(frames.HEADERS, 0, 1, b"") + HELLO, "amid header fields"),
         (frames.frame(frames.CONTINUATION, 4, 1, b""), "had not begun"),
         (
-            frames.frame(frames.HEADERS, 0, 1, b"")
-            + frames.frame(frames.CONTINUATION, 0, 1, bytes(40_000)) * 2,
+            frames.frame(frames.HEADERS, 0, 1, b"") + frames.frame(frames.CONTINUATION, 0, 1, bytes(40_000)) * 2,
             "header fields without end",
         ),
         (frames.frame(frames.SETTINGS, 0, 0, b"12345"), "SETTINGS that are none"),
@@ -339,8 +336,7 @@ FRAMES = st.builds(
 
 @settings(max_examples=300)
 @given(
-    pieces=st.lists(st.one_of(FRAMES, st.binary(max_size=30), st.just(answer(1))), max_size=12),
-    cut=st.integers(1, 50),
+    pieces=st.lists(st.one_of(FRAMES, st.binary(max_size=30), st.just(answer(1))), max_size=12), cut=st.integers(1, 50)
 )
 def test_whatever_a_peer_sends_no_call_is_forgotten(pieces: list[bytes], cut: int) -> None:
     """No exception leaves the connection, and a call that has ended has a reason."""

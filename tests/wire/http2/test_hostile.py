@@ -79,11 +79,7 @@ def measured(address: str, kind: str, what: str = "unary") -> tuple[str, int]:
     """What a client in a process of its own was answered, and by how many bytes it grew at most."""
     program = textwrap.dedent(MEASURED)
     done = subprocess.run(
-        [sys.executable, "-c", program, address, what, kind],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        [sys.executable, "-c", program, address, what, kind], capture_output=True, text=True, check=True, timeout=60
     )
     said, grown = done.stdout.splitlines()
     return said, int(grown)
@@ -287,10 +283,7 @@ def an_answer(size: int) -> bytes:
 def test_the_client_s_own_limit(play: Play) -> None:
     """`max_response_bytes` bounds every answer, and the error names the model, sizes and the setting."""
     address = play(models(*a_model(2000), lambda: an_answer(2000)))
-    with (
-        Client(address, max_response_bytes=1000) as client,
-        pytest.raises(InferenceError) as caught,
-    ):
+    with Client(address, max_response_bytes=1000) as client, pytest.raises(InferenceError) as caught:
         client.model("m").predict(x=[0])
     assert caught.value.where == f"model m at {address}"
     assert caught.value.wanted == "at most 1000 bytes"

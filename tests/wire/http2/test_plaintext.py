@@ -31,9 +31,7 @@ GIVEN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("address", ELSEWHERE)
-def test_a_key_is_not_sent_to_another_host_in_plain_text(
-    kind: Any, given: dict[str, Any], address: str
-) -> None:
+def test_a_key_is_not_sent_to_another_host_in_plain_text(kind: Any, given: dict[str, Any], address: str) -> None:
     """Making the client is a mistake; the message says what to do and never the key."""
     with pytest.raises(UsageError, match="without TLS to a host that is not this one") as caught:
         kind(address, **given)
@@ -83,9 +81,7 @@ def test_which_hosts_are_this_one(host: str, wanted: bool) -> None:
     assert is_loopback(host) is wanted
 
 
-def test_headers_of_one_call(
-    connect: Connect, address: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_of_one_call(connect: Connect, address: str, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token among them is refused before anything is sent; others go, and all where it is allowed."""
     monkeypatch.setattr("tritonkit.wire.http2.channel.is_loopback", lambda host: False)
     token = (("authorization", "Bearer hush"),)
@@ -130,9 +126,7 @@ def test_headers_of_an_observer() -> None:
 
 def _sent(client: AsyncClient, request: InferRequest) -> Any:
     loop = asyncio.get_running_loop()
-    yield from client._core.policy.call(
-        "ModelInfer", [b""], loop.time() + 5.0, where="m", headers=request.headers
-    )
+    yield from client._core.policy.call("ModelInfer", [b""], loop.time() + 5.0, where="m", headers=request.headers)
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -29,8 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         authority(folder, name)
     certified(folder, "server")
     certified(folder, "client")
-    openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:word",
-            "-out", "locked.key")  # fmt: skip
+    openssl(folder, "ec", "-in", "client.key", "-aes256", "-passout", "pass:word", "-out", "locked.key")
     (folder / "words.pem").write_text("no certificate")
     return folder
 
@@ -62,9 +61,7 @@ def test_encrypted_calls(connect: Connect, folder: Path, secured: Any) -> None:
 def test_a_server_nobody_vouches_for(connect: Connect, folder: Path, secured: Any) -> None:
     """Refused before anything is sent to it."""
     with pytest.raises(ServerUnavailable, match=r"no TLS connection.*certificate"):
-        connect(f"localhost:{secured[0]}", tls=TLS(ca=folder / "stranger.pem")).send(
-            "ServerLive", [b""], 5.0
-        )
+        connect(f"localhost:{secured[0]}", tls=TLS(ca=folder / "stranger.pem")).send("ServerLive", [b""], 5.0)
 
 
 def test_a_server_of_another_name(connect: Connect, folder: Path, secured: Any) -> None:
@@ -89,9 +86,7 @@ def test_a_certificate_that_is_missing(connect: Connect, folder: Path, answers: 
             transport.send("ServerLive", [b""], 5.0)
 
 
-def test_plain_to_tls_and_tls_to_plain(
-    connect: Connect, folder: Path, address: str, secured: Any
-) -> None:
+def test_plain_to_tls_and_tls_to_plain(connect: Connect, folder: Path, address: str, secured: Any) -> None:
     """Both mistakes end with an error."""
     with pytest.raises(ServerUnavailable):
         connect(f"localhost:{secured[0]}").send("ServerLive", [b""], 5.0)
@@ -106,18 +101,13 @@ def test_plain_to_tls_and_tls_to_plain(
         ({"ca": "words.pem"}, r"tls\.ca .*words\.pem"),
         ({"key": "client.key"}, "key without certificate"),
         ({"certificate": "words.pem"}, r"tls\.certificate .*words\.pem"),
-        (
-            {"certificate": "client.pem", "key": "server.key"},
-            r"tls\.certificate .*KEY_VALUES_MISMATCH",
-        ),
+        ({"certificate": "client.pem", "key": "server.key"}, r"tls\.certificate .*KEY_VALUES_MISMATCH"),
         ({"certificate": "client.pem", "key": "locked.key"}, r"tls\.certificate "),
         ({"certificate": "client.pem"}, r"tls\.certificate "),
         ({"certificate": "client.pem", "key": "none"}, r"tls\.key .*none: No such file"),
     ],
 )
-def test_files_that_are_not_what_they_should_be(
-    folder: Path, files: dict[str, str], match: str
-) -> None:
+def test_files_that_are_not_what_they_should_be(folder: Path, files: dict[str, str], match: str) -> None:
     """Told when the settings are made, with the file's name."""
     with pytest.raises(UsageError, match=match):
         TLS(**{name: folder / file for name, file in files.items()})

@@ -37,9 +37,7 @@ class Elsewhere:
         return self._says[min(len(self.asked), len(self._says)) - 1]
 
 
-def call(
-    transport: Any, elsewhere: Any, body: bytes = b"hello", timeout_s: float = LONG_S
-) -> bytes:
+def call(transport: Any, elsewhere: Any, body: bytes = b"hello", timeout_s: float = LONG_S) -> bytes:
     """One call."""
     return bytes(transport.send("ModelInfer", [body], timeout_s, (), elsewhere))
 

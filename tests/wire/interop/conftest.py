@@ -14,10 +14,7 @@ from tritonkit.wire.http2 import TLS
 
 from .proxies import PROXIES, Started, Way, started
 
-SERVERS = [
-    pytest.param("grpcio"),
-    *(pytest.param(name, marks=pytest.mark.needs(name)) for name in PROXIES),
-]
+SERVERS = [pytest.param("grpcio"), *(pytest.param(name, marks=pytest.mark.needs(name)) for name in PROXIES)]
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +40,7 @@ def server_name(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(
-    scope="module",
-    params=["plain", pytest.param("tls", marks=pytest.mark.needs("openssl"))],
-)
+@pytest.fixture(scope="module", params=["plain", pytest.param("tls", marks=pytest.mark.needs("openssl"))])
 def served(
     request: pytest.FixtureRequest, server_name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Started, TLS | None]]:

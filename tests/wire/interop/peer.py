@@ -17,10 +17,7 @@ __all__ = ["Peer", "Script", "playing", "prefixed"]
 
 Fields = Sequence[tuple[str, str]]
 START: Fields = ((":status", "200"), ("content-type", "application/grpc"))
-_SETTINGS: dict[int, int] = {
-    SettingCodes.MAX_CONCURRENT_STREAMS: 100,
-    SettingCodes.MAX_HEADER_LIST_SIZE: 65_536,
-}
+_SETTINGS: dict[int, int] = {SettingCodes.MAX_CONCURRENT_STREAMS: 100, SettingCodes.MAX_HEADER_LIST_SIZE: 65_536}
 OK: Fields = (("grpc-status", "0"),)
 
 

@@ -69,8 +69,7 @@ def _nginx(folder: Path, port: int, backend: int, way: Way) -> list[str]:
     if way.tls is not None:
         tls = f"ssl_certificate {way.tls}/server.pem; ssl_certificate_key {way.tls}/server.key;"
     temporary = "".join(
-        f"{name}_temp_path {folder}/{name};\n"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        f"{name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     (folder / "nginx.conf").write_text(f"""
 daemon off;
@@ -143,26 +142,16 @@ def _envoy(folder: Path, port: int, backend: int, way: Way) -> list[str]:
                 {
                     "name": "all",
                     "domains": ["*"],
-                    "routes": [
-                        {
-                            "match": {"prefix": "/"},
-                            "route": {"cluster": "triton", "timeout": "0s"},
-                        }
-                    ],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "triton", "timeout": "0s"}}],
                 }
             ]
         },
         "http_filters": [
-            {
-                "name": "envoy.filters.http.router",
-                "typed_config": {"@type": f"{types}.filters.http.router.v3.Router"},
-            }
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{types}.filters.http.router.v3.Router"}}
         ],
     }
     chain: dict[str, Any] = {
-        "filters": [
-            {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
-        ]
+        "filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
     }
     if way.tls is not None:
         pair = {
@@ -182,13 +171,7 @@ def _envoy(folder: Path, port: int, backend: int, way: Way) -> list[str]:
     }
     config = {
         "static_resources": {
-            "listeners": [
-                {
-                    "name": "calls",
-                    "address": _envoy_address(port),
-                    "filter_chains": [chain],
-                }
-            ],
+            "listeners": [{"name": "calls", "address": _envoy_address(port), "filter_chains": [chain]}],
             "clusters": [
                 {
                     "name": "triton",
@@ -198,9 +181,7 @@ def _envoy(folder: Path, port: int, backend: int, way: Way) -> list[str]:
                     },
                     "load_assignment": {
                         "cluster_name": "triton",
-                        "endpoints": [
-                            {"lb_endpoints": [{"endpoint": {"address": _envoy_address(backend)}}]}
-                        ],
+                        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _envoy_address(backend)}}]}],
                     },
                 }
             ],

@@ -38,9 +38,7 @@ class Tap:
     def count(self, kind: str, flag: str = "") -> int:
         """How many frames of a kind came, of those with a flag if one is named."""
         found = [frame for frames in self.frames() for frame in frames]
-        return sum(
-            type(f).__name__ == f"{kind}Frame" and (not flag or flag in f.flags) for f in found
-        )
+        return sum(type(f).__name__ == f"{kind}Frame" and (not flag or flag in f.flags) for f in found)
 
     def close(self) -> None:
         """End every connection."""

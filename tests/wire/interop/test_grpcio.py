@@ -31,9 +31,7 @@ def test_trailers_near_the_limit_and_over_it(connect: Connect, answers: Answers,
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-def test_a_server_that_compresses_unasked(
-    connect: Connect, answers: Answers, compression: grpc.Compression
-) -> None:
+def test_a_server_that_compresses_unasked(connect: Connect, answers: Answers, compression: grpc.Compression) -> None:
     """gRPC's server does so if it is told to, whatever the client accepts: the error says it."""
     with grpc_server(answers, compression=compression) as (_, port):
         transport = connect(f"127.0.0.1:{port}")

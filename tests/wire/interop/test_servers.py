@@ -159,9 +159,7 @@ def test_an_idle_connection_that_was_cut(connect: Connect, start: Start) -> None
         assert len(tap.said) == 3
 
 
-def test_a_silent_server_is_asked_and_answers(
-    connect: Connect, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_asked_and_answers(connect: Connect, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that takes long is kept alive by a PING, and ends well."""
     monkeypatch.setattr("tritonkit.wire.http2.keepalive.PING_AFTER_S", 0.2)
     monkeypatch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.1)
@@ -205,15 +203,9 @@ def test_a_proxy_that_drains(connect: Connect, start: Start, server_name: str) -
         assert goaways > 0
 
 
-def stopped(
-    connect: Connect, start: Start, by: signal.Signals
-) -> Iterator[tuple[BaseException | None, int]]:
+def stopped(connect: Connect, start: Start, by: signal.Signals) -> Iterator[tuple[BaseException | None, int]]:
     """How four calls ended that ran when the proxy got a signal, and how often it said GOAWAY."""
-    with (
-        start(Way()) as running,
-        tapped(running.address) as tap,
-        ThreadPoolExecutor(4) as pool,
-    ):
+    with start(Way()) as running, tapped(running.address) as tap, ThreadPoolExecutor(4) as pool:
         transport = connect(tap.address)
         assert call(transport) == b"x"
         slow = body("slow", id="1")

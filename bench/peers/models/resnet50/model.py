@@ -16,9 +16,7 @@ class Model:
         self.labels = Path(folder, "labels.txt").read_text().splitlines()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        self.session = onnxruntime.InferenceSession(
-            f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"]
-        )
+        self.session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
 
     def __call__(self, bodies: list[bytes]) -> list[bytes]:
         """One answer for each body."""

@@ -19,14 +19,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tritonkit.client.batching.window import BatchWindow
-from tritonkit.errors import (
-    ClientError,
-    DeadlineExceeded,
-    InferenceError,
-    InvalidInput,
-    Overloaded,
-    copy_error,
-)
+from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, InvalidInput, Overloaded, copy_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,9 +182,7 @@ class Batcher:
         self._window.landed(self._clock(), took_s, present, len(self._flying))
         self._wake_next()
 
-    def _hand_out(
-        self, leader: Item, items: list[Item], outcomes: Sequence[Any], started: float
-    ) -> None:
+    def _hand_out(self, leader: Item, items: list[Item], outcomes: Sequence[Any], started: float) -> None:
         """Give everyone their result: tasks are woken here, threads in turn, in one line for all batches.
 
         Threads that are all woken at once wait for the interpreter's lock, and each is switched to twice.
@@ -224,9 +215,7 @@ class Batcher:
         """Send the items again where that may help and does no harm; else all get the error."""
         harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
         # Whether without one of them the others might be answered. An overload concerns all.
-        one_items = isinstance(error, (InferenceError, InvalidInput)) and not isinstance(
-            error, Overloaded
-        )
+        one_items = isinstance(error, (InferenceError, InvalidInput)) and not isinstance(error, Overloaded)
         again: list[Item] = []
         with self._lock:
             if harmless and one_items and len(items) > 1:
@@ -253,9 +242,7 @@ class Batcher:
             if item.state == "sent":
                 item.state = "waiting"
         self._queue = deque(
-            item
-            for item in dict.fromkeys([*items, *self._queue])
-            if item.outcome is None and item.state != "gone"
+            item for item in dict.fromkeys([*items, *self._queue]) if item.outcome is None and item.state != "gone"
         )
 
     def _leave(self, item: Item) -> None:

@@ -55,16 +55,12 @@ def difference(
                 return Difference(name)
             continue
         allowed = _HALF.get(datatypes.get(name, ""), _TOLERANCE) if tolerance is None else tolerance
-        if (
-            several := _far(name, wanted.astype(np.float64), found.astype(np.float64), allowed)
-        ) is not None:
+        if (several := _far(name, wanted.astype(np.float64), found.astype(np.float64), allowed)) is not None:
             return several
     return None
 
 
-def _far(
-    name: str, wanted: NDArray[np.float64], found: NDArray[np.float64], tolerance: float
-) -> Difference | None:
+def _far(name: str, wanted: NDArray[np.float64], found: NDArray[np.float64], tolerance: float) -> Difference | None:
     """The difference of two arrays of one shape, where it is beyond the tolerance."""
     finite = np.isfinite(wanted)
     if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):

@@ -74,9 +74,7 @@ class Trial:
                 return None
             if version != self.version:
                 self._samples, self.version = [], version
-            if len(self._samples) < self._wanted and all(
-                differ(arrays, sample.arrays) for sample in self._samples
-            ):
+            if len(self._samples) < self._wanted and all(differ(arrays, sample.arrays) for sample in self._samples):
                 # The caller may write into its arrays, and into the answer.
                 self._samples.append(Sample(_copied(arrays), _copied(outputs)))
             if len(self._samples) < self._wanted:
@@ -124,10 +122,7 @@ class Joining:
         elif signature.independent_items == "proven":
             self.state, self.reason = "proven", "the build proved that its items are independent"
         elif signature.independent_items == "declared":
-            self.state, self.reason = (
-                "declared",
-                "its configuration says that its items are independent",
-            )
+            self.state, self.reason = ("declared", "its configuration says that its items are independent")
 
     @property
     def known(self) -> bool:
@@ -139,9 +134,7 @@ class Joining:
         with self._lock:
             trial = self._trials.get(kind)
             if trial is None:
-                trial = self._trials[kind] = Trial(
-                    min(CHECKED_ITEMS, self._signature.max_batch_size)
-                )
+                trial = self._trials[kind] = Trial(min(CHECKED_ITEMS, self._signature.max_batch_size))
                 if len(self._trials) > _MOST_KINDS:
                     self._trials.popitem(last=False)
             else:
@@ -171,9 +164,7 @@ class Joining:
         trial.end(independent=True)
         if self.state == "unknown":
             self.state = "independent"
-            self.reason = (
-                f"{len(samples)} different items had the answers together that each has alone"
-            )
+            self.reason = f"{len(samples)} different items had the answers together that each has alone"
             logger.info("model %s: calls are joined: %s", self._signature.name, self.reason)
 
     def refuse(self, reason: str) -> None:

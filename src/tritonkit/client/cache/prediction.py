@@ -67,12 +67,7 @@ class PredictionCache:
         return None if entry is None or self._outdated(key, entry) else _own(entry)
 
     def fetch(
-        self,
-        key: bytes,
-        make: Callable[[], Steps[Entry]],
-        *,
-        deadline: float = math.inf,
-        where: str = "cache",
+        self, key: bytes, make: Callable[[], Steps[Entry]], *, deadline: float = math.inf, where: str = "cache"
     ) -> Steps[Fetched]:
         """The answer for a key, with read-only arrays, and where it came from.
 
@@ -126,9 +121,7 @@ class PredictionCache:
         if self._redis is not None:
             await self._redis.aclose()
 
-    def _lead(
-        self, key: bytes, flight: _Flight, make: Callable[[], Steps[Entry]], deadline: float
-    ) -> Steps[Fetched]:
+    def _lead(self, key: bytes, flight: _Flight, make: Callable[[], Steps[Entry]], deadline: float) -> Steps[Fetched]:
         """Fetch for all who follow; a `DeadlineExceeded` is this caller's alone: they may have more time."""
         try:
             found = yield from self._look(key, deadline)

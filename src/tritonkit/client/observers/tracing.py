@@ -30,9 +30,7 @@ class OpenTelemetryTracing:
 
     def __init__(self, tracer_provider: Any = None) -> None:
         self._trace = need_package("opentelemetry.trace", "tritonkit[tracing]")
-        propagation = need_package(
-            "opentelemetry.trace.propagation.tracecontext", "tritonkit[tracing]"
-        )
+        propagation = need_package("opentelemetry.trace.propagation.tracecontext", "tritonkit[tracing]")
         # Only the trace's context: an application's baggage is not for another company's server.
         self._propagator = propagation.TraceContextTextMapPropagator()
         self._tracer = self._trace.get_tracer("tritonkit.client", tracer_provider=tracer_provider)
@@ -42,12 +40,7 @@ class OpenTelemetryTracing:
         return self._tracer.start_span(
             f"{_SERVICE}/{_METHOD}",
             kind=self._trace.SpanKind.CLIENT,
-            attributes={
-                "rpc.system": "grpc",
-                "rpc.service": _SERVICE,
-                "rpc.method": _METHOD,
-                "tritonkit.model": model,
-            },
+            attributes={"rpc.system": "grpc", "rpc.service": _SERVICE, "rpc.method": _METHOD, "tritonkit.model": model},
         )
 
     def headers(self, token: Any) -> Headers:

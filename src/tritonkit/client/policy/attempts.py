@@ -140,9 +140,7 @@ class Attempts:
             return None
         return latencies.slow_after_s(self.where) if self._may_send() else None
 
-    def _hedged(
-        self, attempt: Attempt, body: Body, slow_after_s: float
-    ) -> Steps[tuple[Attempt, memoryview]]:
+    def _hedged(self, attempt: Attempt, body: Body, slow_after_s: float) -> Steps[tuple[Attempt, memoryview]]:
         """The attempt that was answered, which goes on, and the answer; the other one is ended."""
         policy, first = self.policy, (attempt.replica,)
 
@@ -191,9 +189,7 @@ class Attempts:
             for resolver in policy.resolvers:
                 resolver.hurry(now)
         # A server that has just started says so of models it is still loading: another may have it.
-        elif not isinstance(error, Overloaded) and not (
-            elsewhere and isinstance(error, ModelNotFound)
-        ):
+        elif not isinstance(error, Overloaded) and not (elsewhere and isinstance(error, ModelNotFound)):
             raise error
         # What a server may have begun with would be done twice.
         harmless = self.idempotent or (isinstance(error, ClientError) and error.unprocessed)

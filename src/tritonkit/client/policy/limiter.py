@@ -123,8 +123,7 @@ class ConcurrencyLimiter:
         raise Overloaded(
             "client",
             found=f"{self.in_flight} calls in flight and {waiting} waiting: {why}",
-            wanted=f"room for {places} and {self._limit.waiting},"
-            f" an answer within {max(left_s, 0.0):.3g} s",
+            wanted=f"room for {places} and {self._limit.waiting}, an answer within {max(left_s, 0.0):.3g} s",
             todo="send fewer calls at once, allow more time, add servers, or raise Limit",
             unprocessed=True,
         )

@@ -79,9 +79,7 @@ class Policy:
         self.pool = ReplicaPool(connect, breaker, self.rng)
         names = {address: parse_name(address) for address in self.addresses}
         self._fixed: dict[str, str | None] = {at: None for at in names if names[at] is None}
-        self.resolvers = tuple(
-            Resolver(name, refresh_s, clock, self._serve) for name in names.values() if name
-        )
+        self.resolvers = tuple(Resolver(name, refresh_s, clock, self._serve) for name in names.values() if name)
         self._leave = leave
         self._serve()
 
@@ -183,9 +181,7 @@ class Policy:
 
     def may_use_other(self, now: float, tried: tuple[Replica, ...]) -> bool:
         """Whether another server is well, and settings and budget allow a message to it; the budget is charged."""
-        return (
-            self.retry.attempts > 1 and self.pool.has_other(now, tried) and self.budget.spend(now)
-        )
+        return self.retry.attempts > 1 and self.pool.has_other(now, tried) and self.budget.spend(now)
 
     def close(self) -> None:
         """Close every transport; closing twice is closing once."""

@@ -34,9 +34,7 @@ class ReplicaPool:
         self._lock = threading.Lock()
         self._membership = threading.Lock()
 
-    def pick(
-        self, now: float, tried: tuple[Replica, ...] = (), only: Replica | None = None
-    ) -> Attempt | None:
+    def pick(self, now: float, tried: tuple[Replica, ...] = (), only: Replica | None = None) -> Attempt | None:
         """Begin a call; None when every circuit is open.
 
         Args:

@@ -8,13 +8,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from tritonkit.client.policy.breaker import CircuitBreaker
-from tritonkit.errors import (
-    DeadlineExceeded,
-    InferenceError,
-    ModelNotFound,
-    Overloaded,
-    ServerUnavailable,
-)
+from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound, Overloaded, ServerUnavailable
 
 __all__ = ["Attempt", "Replica"]
 

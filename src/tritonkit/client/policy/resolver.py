@@ -52,11 +52,7 @@ class Resolver:
     """
 
     def __init__(
-        self,
-        name: Address,
-        refresh_s: float,
-        clock: Callable[[], float],
-        changed: Callable[[], None],
+        self, name: Address, refresh_s: float, clock: Callable[[], float], changed: Callable[[], None]
     ) -> None:
         self._name = name
         self.servers: Mapping[str, str | None] = {}

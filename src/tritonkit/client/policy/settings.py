@@ -33,9 +33,7 @@ class Retry:
         check_setting(self, "attempts", is_whole(self.attempts, 1), "a whole number from 1")
         check_setting(self, "budget", 0 <= self.budget <= 1, "a share from 0 to 1, such as 0.1")
         check_setting(self, "first_s", 0 <= self.first_s < float("inf"), "seconds from 0")
-        check_setting(
-            self, "longest_s", self.first_s <= self.longest_s < float("inf"), "first_s or more"
-        )
+        check_setting(self, "longest_s", self.first_s <= self.longest_s < float("inf"), "first_s or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ class Breaker:
         for name in ("window_s", "open_s", "probe_s"):
             check_setting(self, name, 0 < getattr(self, name) < float("inf"), "seconds above 0")
         check_setting(self, "least_calls", is_whole(self.least_calls, 1), "a whole number from 1")
-        check_setting(
-            self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1"
-        )
+        check_setting(self, "failure_rate", 0 < self.failure_rate <= 1, "a share above 0 and at most 1")
         check_setting(self, "probes", is_whole(self.probes, 1), "a whole number from 1")
 
 
@@ -86,9 +82,7 @@ class Hedge:
     least_calls: int = 100
 
     def __post_init__(self) -> None:
-        check_setting(
-            self, "percentile", 0 < self.percentile < 1, "a share between 0 and 1, such as 0.95"
-        )
+        check_setting(self, "percentile", 0 < self.percentile < 1, "a share between 0 and 1, such as 0.95")
         check_setting(self, "least_calls", is_whole(self.least_calls, 1), "a whole number from 1")
 
 

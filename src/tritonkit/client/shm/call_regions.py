@@ -59,9 +59,7 @@ class Placement:
         self.viewed = True
         return {name: self._view(whole, name, *output) for name, output in described.items()}
 
-    def _view(
-        self, whole: NDArray[np.uint8], name: str, datatype: str, shape: tuple[int, ...]
-    ) -> NDArray[Any]:
+    def _view(self, whole: NDArray[np.uint8], name: str, datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         _, size, offset = self.outputs.get(name, ("", 0, 0))
         length = math.prod(shape) * ITEM_SIZES.get(datatype, size + 1)
         if not length:

@@ -40,9 +40,7 @@ class Layout(NamedTuple):
 def sizes_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
     """The bytes of each input, as it travels."""
     return {
-        name: sum(map(len, array.flat)) + 4 * array.size
-        if datatype == "BYTES"
-        else ITEM_SIZES[datatype] * array.size
+        name: sum(map(len, array.flat)) + 4 * array.size if datatype == "BYTES" else ITEM_SIZES[datatype] * array.size
         for name, (datatype, array) in inputs.items()
     }
 
@@ -61,9 +59,7 @@ def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
     return layout._replace(size=end)
 
 
-def output_sizes(
-    signature: ModelSignature, names: Iterable[str], batch: int | None
-) -> dict[str, int]:
+def output_sizes(signature: ModelSignature, names: Iterable[str], batch: int | None) -> dict[str, int]:
     """The bytes of those of the named outputs whose size is known before a call with `batch` items.
 
     Left out are outputs of open shape, of BYTES, and with a batch axis if `batch` is None.

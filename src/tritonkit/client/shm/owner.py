@@ -30,9 +30,7 @@ class Owner:
     def new_name(self) -> str:
         """A new name, which cannot be guessed."""
         pid = os.getpid()
-        return (
-            f"tritonkit-{_namespace()}-{pid}-{_started(pid)}-{self.number}-{secrets.token_hex(16)}"
-        )
+        return f"tritonkit-{_namespace()}-{pid}-{_started(pid)}-{self.number}-{secrets.token_hex(16)}"
 
 
 _owners: WeakSet[Owner] = WeakSet()

@@ -55,9 +55,7 @@ class RegionPool:
         """Bytes of all regions now."""
         return sum(server.size() for server in list(self._servers.values()))
 
-    def for_call(
-        self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]
-    ) -> CallRegions | None:
+    def for_call(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]) -> CallRegions | None:
         """Shared memory for one call; None when the call is too small to gain by it.
 
         Args:
@@ -104,9 +102,7 @@ class RegionPool:
         for transport in list(self._servers):
             await run_async(self.leave(transport))
 
-    def take(
-        self, transport: Any, size: int, timeout_s: float
-    ) -> Steps[tuple[ServerRegions, OpenRegion] | None]:
+    def take(self, transport: Any, size: int, timeout_s: float) -> Steps[tuple[ServerRegions, OpenRegion] | None]:
         """A region for `size` bytes that the server at the transport has opened; None: send bytes."""
         end = time.monotonic() + timeout_s
         size = size_class(size)

@@ -12,14 +12,7 @@ from tritonkit.client.log import logger
 from tritonkit.client.reply import Reply, server_reply
 from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async, run_blocking
-from tritonkit.errors import (
-    CircuitOpen,
-    ClientError,
-    InvalidInput,
-    Overloaded,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.errors import CircuitOpen, ClientError, InvalidInput, Overloaded, ServerUnavailable, UsageError
 from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
@@ -131,9 +124,7 @@ class _Sequence:
         reply.timing.total_s = time.perf_counter() - started
         return reply
 
-    def _send(
-        self, request: InferRequest, server: Attempt, *, start: bool, end: bool
-    ) -> Steps[Sent]:
+    def _send(self, request: InferRequest, server: Attempt, *, start: bool, end: bool) -> Steps[Sent]:
         name = self.correlation_id
         named = {"sequence_id": name, "sequence_start": start, "sequence_end": end}
         return self._core.policy.call(
@@ -205,9 +196,8 @@ class Sequence(_Sequence):
         """
         given = merged_inputs(self._key[0], inputs, named)
         request = InferRequest(
-            self._key, given, outputs, timeout_s, priority, None,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            self._key, given, outputs, timeout_s, priority, None, parameters, request_id, classification
+        )
         return run_blocking(self._call(request, last))
 
     def __enter__(self) -> Sequence:
@@ -239,9 +229,8 @@ class AsyncSequence(_Sequence):
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
         given = merged_inputs(self._key[0], inputs, named)
         request = InferRequest(
-            self._key, given, outputs, timeout_s, priority, None,
-            parameters, request_id, classification,
-        )  # fmt: skip
+            self._key, given, outputs, timeout_s, priority, None, parameters, request_id, classification
+        )
         return await run_async(self._call(request, last))
 
     async def __aenter__(self) -> AsyncSequence:

@@ -11,13 +11,7 @@ from tritonkit.client.observers.events import CallEvent
 from tritonkit.client.policy import Sent
 from tritonkit.client.reply import Reply, Timing, server_reply
 from tritonkit.client.steps import Invoke
-from tritonkit.errors import (
-    ClientError,
-    DeadlineExceeded,
-    InferenceError,
-    ServerUnavailable,
-    UsageError,
-)
+from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ServerUnavailable, UsageError
 from tritonkit.wire.answer import stream_response
 from tritonkit.wire.http2.status import in_stream
 
@@ -240,8 +234,5 @@ class StreamCall:
             timing = Timing(time.perf_counter() - self._began, self._waited_s)
             failed = None if error is None else type(error).__name__
             self._core.observers.finished(
-                token,
-                CallEvent(
-                    model, version, "server", endpoint, self._attempts, items, timing, failed
-                ),
+                token, CallEvent(model, version, "server", endpoint, self._attempts, items, timing, failed)
             )

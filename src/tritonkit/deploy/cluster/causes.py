@@ -58,21 +58,30 @@ def _not_created(deployment: Object, _: Seen) -> Cause | None:
     where = f"deployment/{name}"
     if "exceeded quota" in text:
         return Cause(
-            "quota exceeded", where, text.partition("forbidden: ")[2] or text,
+            "quota exceeded",
+            where,
+            text.partition("forbidden: ")[2] or text,
             wanted="a quota with room for all replicas and one more while it rolls",
-            todo="kubectl describe quota; raise it, or lower replicas or cpu in values.yaml", owner=name,
-        )  # fmt: skip
+            todo="kubectl describe quota; raise it, or lower replicas or cpu in values.yaml",
+            owner=name,
+        )
     if "violates PodSecurity" in text:
         return Cause(
-            "Pod Security", where, text.partition("forbidden: ")[2] or text,
+            "Pod Security",
+            where,
+            text.partition("forbidden: ")[2] or text,
             wanted="pods that keep the namespace's Pod Security Standard",
             todo="undo what was changed of the rendered securityContext: tritonkit deploy --check shows it",
             owner=name,
-        )  # fmt: skip
+        )
     return Cause(
-        "pods not created", where, text, wanted="pods of the new revision",
-        todo="read the reason above: an admission webhook or a missing ServiceAccount, most often", owner=name,
-    )  # fmt: skip
+        "pods not created",
+        where,
+        text,
+        wanted="pods of the new revision",
+        todo="read the reason above: an admission webhook or a missing ServiceAccount, most often",
+        owner=name,
+    )
 
 
 def _stuck(deployment: Object, seen: Seen) -> Cause | None:
@@ -95,11 +104,13 @@ def _stuck(deployment: Object, seen: Seen) -> Cause | None:
     else:
         serves = "no pod is ready: nothing serves"
     return Cause(
-        "rollout stuck", f"deployment/{name}", f"revision {newest} made no progress in time; {serves}",
+        "rollout stuck",
+        f"deployment/{name}",
+        f"revision {newest} made no progress in time; {serves}",
         wanted="all pods of the new revision ready",
         todo=f"mend the causes above, or go back: kubectl rollout undo deployment/{name} -n {seen.namespace}",
         owner=name,
-    )  # fmt: skip
+    )
 
 
 def _belongs(pod: Object, deployment: str, seen: Seen) -> bool:

@@ -26,12 +26,10 @@ _KINDS = {
     "nodes": ("", "CoreV1Api", "list_node"),
     "deployments": ("apps", "AppsV1Api", "list_namespaced_deployment"),
     "replicasets": ("apps", "AppsV1Api", "list_namespaced_replica_set"),
-    "horizontalpodautoscalers": (
-        "autoscaling", "AutoscalingV2Api", "list_namespaced_horizontal_pod_autoscaler",
-    ),
+    "horizontalpodautoscalers": ("autoscaling", "AutoscalingV2Api", "list_namespaced_horizontal_pod_autoscaler"),
     "poddisruptionbudgets": ("policy", "PolicyV1Api", "list_namespaced_pod_disruption_budget"),
     "scaledobjects": ("keda.sh", "CustomObjectsApi", "list_namespaced_custom_object"),
-}  # fmt: skip
+}
 """By resource: API group, class and method of the library."""
 
 
@@ -71,9 +69,7 @@ class Cluster:
             words = [] if resource == "nodes" else [self.namespace]
         call = getattr(getattr(client, api)(self.api), method)
         with self.translated("list", group, resource):
-            response = call(
-                *words, **query, _preload_content=False, _request_timeout=(_CONNECT_S, _READ_S)
-            )
+            response = call(*words, **query, _preload_content=False, _request_timeout=(_CONNECT_S, _READ_S))
             return list(json.loads(_body(response))["items"])
 
     def has_namespace(self) -> bool:
@@ -101,9 +97,14 @@ class Cluster:
         waits = (_CONNECT_S, _SILENT_S if follow else _READ_S)
         with self.translated("get", "", "pods/log"):
             response = client.CoreV1Api(self.api).read_namespaced_pod_log(
-                pod, self.namespace, container=container, follow=follow, **options,
-                _preload_content=False, _request_timeout=waits,
-            )  # fmt: skip
+                pod,
+                self.namespace,
+                container=container,
+                follow=follow,
+                **options,
+                _preload_content=False,
+                _request_timeout=waits,
+            )
             if not follow:
                 yield from _body(response).decode(errors="replace").splitlines()
                 return
@@ -126,9 +127,11 @@ class Cluster:
             raise self._refused(error, verb, group, resource) from error
         except urllib3.exceptions.HTTPError as error:
             raise ServerUnavailable(
-                self.server, found=_why(error), wanted="the cluster's API server",
+                self.server,
+                found=_why(error),
+                wanted="the cluster's API server",
                 todo="kubectl cluster-info; another cluster: --context or KUBECONFIG",
-            ) from error  # fmt: skip
+            ) from error
 
     def _refused(self, error: Any, verb: str, group: str, resource: str) -> ClientError:
         everywhere = resource in {"nodes", "namespaces"}
@@ -136,27 +139,34 @@ class Cluster:
         if error.status == 403:
             kind = "ClusterRole" if everywhere else "Role"
             return Forbidden(
-                self.server, found=f"no right to {what}: {_message(error)}",
+                self.server,
+                found=f"no right to {what}: {_message(error)}",
                 wanted=f"a {kind} with the rule"
                 f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}',
                 todo=f"ask whoever runs the cluster for it; kubectl auth can-i {verb} {resource}"
                 f" -n {self.namespace} says whether you have it",
-            )  # fmt: skip
+            )
         if error.status == 404:
             return NotThere(
-                self.server, found=f"{what}: {_message(error)}", wanted="a Kubernetes API server that has it",
+                self.server,
+                found=f"{what}: {_message(error)}",
+                wanted="a Kubernetes API server that has it",
                 todo="kubectl cluster-info; another cluster: --context or KUBECONFIG",
-            )  # fmt: skip
+            )
         if error.status == 401:
             return ClientError(
-                self.server, found="it does not know who asks (401)", wanted="valid credentials",
+                self.server,
+                found="it does not know who asks (401)",
+                wanted="valid credentials",
                 todo="log in to the cluster again, or name another --context",
-            )  # fmt: skip
+            )
         if error.status in (0, None):  # a TLS or websocket failure of the library's own
             return ServerUnavailable(
-                self.server, found=_why(error), wanted="the cluster's API server",
+                self.server,
+                found=_why(error),
+                wanted="the cluster's API server",
                 todo="correct certificate-authority and server in the kubeconfig, or name another --context",
-            )  # fmt: skip
+            )
         return ClientError(self.server, found=f"{what}: {error.status} {_message(error)}")
 
 
@@ -172,26 +182,26 @@ def connect(context: str | None, namespace: str) -> Cluster:
     file = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     if not any(Path(part).is_file() for part in file.split(os.pathsep)):
         raise UsageError(
-            file, found="no such file", wanted="a kubeconfig",
+            file,
+            found="no such file",
+            wanted="a kubeconfig",
             todo="export KUBECONFIG=FILE, or have your cluster's tool write ~/.kube/config",
-        )  # fmt: skip
+        )
     settings = client.Configuration()
     try:
         known = [each["name"] for each in config.list_kube_config_contexts(file)[0]]
         if context is not None and context not in known:
-            raise UsageError(
-                "--context", found=f"{context!r} is not in {file}",
-                wanted=f"one of {', '.join(known)}",
-            )  # fmt: skip
+            raise UsageError("--context", found=f"{context!r} is not in {file}", wanted=f"one of {', '.join(known)}")
         config.load_kube_config(file, context=context, client_configuration=settings)
     except UsageError:
         raise
     except Exception as error:  # YAML's, the library's own, and what a credential plugin raises
         raise UsageError(
-            file, found=f"it cannot be used: {first_line(error)}",
+            file,
+            found=f"it cannot be used: {first_line(error)}",
             wanted="a kubeconfig with a current context",
             todo="kubectl config view; kubectl config use-context NAME",
-        ) from error  # fmt: skip
+        ) from error
     settings.retries = False  # a cluster that is away is said at once, not after minutes
     return Cluster(client.ApiClient(settings), settings.host, namespace)
 

@@ -94,14 +94,17 @@ def _nothing(cluster: Cluster) -> UsageError:
         there = cluster.has_namespace()
     if not there:
         return UsageError(
-            f"namespace {cluster.namespace}", found="the cluster has no such namespace",
-            wanted="the one that was deployed to", todo="--namespace NAME; kubectl get namespaces",
-        )  # fmt: skip
+            f"namespace {cluster.namespace}",
+            found="the cluster has no such namespace",
+            wanted="the one that was deployed to",
+            todo="--namespace NAME; kubectl get namespaces",
+        )
     return UsageError(
-        f"namespace {cluster.namespace}", found=f"nothing in it has the label {PART_OF}",
+        f"namespace {cluster.namespace}",
+        found=f"nothing in it has the label {PART_OF}",
         wanted="what tritonkit deploy renders",
         todo="kubectl apply -k deploy/kubernetes/overlays/cpu, or another --namespace",
-    )  # fmt: skip
+    )
 
 
 def logs_of(cluster: Cluster, seen: Seen) -> None:
@@ -144,9 +147,12 @@ def served_by(cluster: Cluster, pod: str) -> list[str]:
     core = client.CoreV1Api(cluster.api)
     with cluster.translated("create", "", "pods/portforward"):
         forward = stream.portforward(
-            core.connect_get_namespaced_pod_portforward, pod, cluster.namespace,
-            ports=str(_METRICS_PORT), _request_timeout=_FORWARD_S,
-        )  # fmt: skip
+            core.connect_get_namespaced_pod_portforward,
+            pod,
+            cluster.namespace,
+            ports=str(_METRICS_PORT),
+            _request_timeout=_FORWARD_S,
+        )
     try:
         link = forward.socket(_METRICS_PORT)
         link.settimeout(_FORWARD_S)

@@ -90,15 +90,12 @@ class Subject:
         ours = [
             each
             for each in self.seen.events
-            if each.get("involvedObject", {}).get("name") == self.name
-            and each.get("reason") in reasons
+            if each.get("involvedObject", {}).get("name") == self.name and each.get("reason") in reasons
         ]
         ours.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
         return [str(each.get("message", "")) for each in ours]
 
-    def cause(
-        self, cause: str, container: str, found: str, wanted: str, todo: str, details: str = ""
-    ) -> Cause:
+    def cause(self, cause: str, container: str, found: str, wanted: str, todo: str, details: str = "") -> Cause:
         """A cause at this pod, or at a container of it."""
         owners = self.pod["metadata"].get("ownerReferences", [])
         where = f"pod/{self.name}" + (f" container {container}" if container else "")
@@ -111,22 +108,25 @@ def _evicted(it: Subject) -> Cause | None:
     if status.get("reason") != "Evicted":
         return None
     return it.cause(
-        "evicted", "", str(status.get("message", "the node took it away")),
+        "evicted",
+        "",
+        str(status.get("message", "the node took it away")),
         "a node with enough ephemeral storage and memory",
         "kubectl describe node says what it lacks; models and /tmp are the pod's volumes, whose sizes are rendered",
-    )  # fmt: skip
+    )
 
 
 def _node(it: Subject) -> Cause | None:
     for node in it.seen.nodes:
         ready = condition(node, "Ready")
-        if node["metadata"]["name"] == it.pod["spec"].get("nodeName") and ready.get("status") != "True":  # fmt: skip
+        if node["metadata"]["name"] == it.pod["spec"].get("nodeName") and ready.get("status") != "True":
             return it.cause(
-                "node not ready", "",
+                "node not ready",
+                "",
                 f"node {node['metadata']['name']}: {ready.get('message') or ready.get('reason')}",
                 "a node whose kubelet answers",
                 "mend or remove the node; Kubernetes starts the pod elsewhere after 5 minutes by default",
-            )  # fmt: skip
+            )
     return None
 
 
@@ -138,13 +138,17 @@ def _unschedulable(it: Subject) -> Cause | None:
     short = [what.rstrip(".,") for what in re.findall(r"Insufficient (\S+)", text)]
     if "persistentvolumeclaim" in text.lower():
         failed = [
-            str(e.get("message")) for e in it.seen.events
+            str(e.get("message"))
+            for e in it.seen.events
             if e.get("involvedObject", {}).get("kind") == "PersistentVolumeClaim" and e.get("type") == "Warning"
-        ]  # fmt: skip
+        ]
         return it.cause(
-            "volume claim not bound", "", "; ".join([text, *failed[-1:]]), "a bound PersistentVolumeClaim",
+            "volume claim not bound",
+            "",
+            "; ".join([text, *failed[-1:]]),
+            "a bound PersistentVolumeClaim",
             "kubectl get pvc,storageclass; make the claim, or name another in values.yaml",
-        )  # fmt: skip
+        )
     if short:
         what = sorted(set(short))
         gpu = any("gpu" in each for each in what)
@@ -161,10 +165,12 @@ def _unschedulable(it: Subject) -> Cause | None:
         ]
         return it.cause(f"no node with enough {', '.join(what)}", "", text, "; ".join(asked), todo)
     return it.cause(
-        "no node fits", "", text or "the scheduler has not said why",
+        "no node fits",
+        "",
+        text or "the scheduler has not said why",
         "a node that meets selector, affinity, taints and spread",
         "kubectl describe nodes; a nodeSelector or tolerations belong into an overlay of your own",
-    )  # fmt: skip
+    )
 
 
 def _volume(it: Subject) -> Cause | None:
@@ -173,9 +179,12 @@ def _volume(it: Subject) -> Cause | None:
     if it.ready or began or not failed:
         return None
     return it.cause(
-        "volume not mounted", "", failed[-1], "all volumes of the pod",
+        "volume not mounted",
+        "",
+        failed[-1],
+        "all volumes of the pod",
         "make the Secret, ConfigMap or claim that is named above",
-    )  # fmt: skip
+    )
 
 
 def _image(it: Subject) -> Cause | None:
@@ -185,23 +194,30 @@ def _image(it: Subject) -> Cause | None:
         policy = it.spec(each["name"]).get("imagePullPolicy", "IfNotPresent")
         if reason == "ErrImageNeverPull":
             return it.cause(
-                "image absent", each["name"], f"{image} is not on the node, and the policy is {policy}",
-                "the image on every node", "load it there (kind load, ctr -n k8s.io images import), or push it to a"
+                "image absent",
+                each["name"],
+                f"{image} is not on the node, and the policy is {policy}",
+                "the image on every node",
+                "load it there (kind load, ctr -n k8s.io images import), or push it to a"
                 " registry; the rendered policy is IfNotPresent",
-            )  # fmt: skip
+            )
         if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
             said = [text for text in it.events("Failed") if "pull image" in text]
             return it.cause(
-                "image cannot be pulled", each["name"],
+                "image cannot be pulled",
+                each["name"],
                 said[-1] if said else f"{image}: {waiting.get('message', reason)}",
                 f"{image} in a registry that the node reaches, or on the node (policy {policy})",
                 "push it, correct `images` or `models` in values.yaml, or load it on each node",
-            )  # fmt: skip
+            )
         if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
             return it.cause(
-                "container not created", each["name"], str(waiting.get("message", reason)),
-                "a container that can be started", "make what the message names",
-            )  # fmt: skip
+                "container not created",
+                each["name"],
+                str(waiting.get("message", reason)),
+                "a container that can be started",
+                "make what the message names",
+            )
     return None
 
 
@@ -209,13 +225,14 @@ def _memory(it: Subject) -> Cause | None:
     for each in it.containers():
         ends = [each.get(key, {}).get("terminated", {}) for key in ("state", "lastState")]
         if any(end.get("reason") == "OOMKilled" for end in ends):
-            limit = it.spec(each["name"]).get("resources", {}).get("limits", {}).get("memory", "none")  # fmt: skip
+            limit = it.spec(each["name"]).get("resources", {}).get("limits", {}).get("memory", "none")
             return it.cause(
-                "out of memory", each["name"],
+                "out of memory",
+                each["name"],
                 f"OOMKilled at its limit of {limit}, {each.get('restartCount', 0)} restarts",
                 "a limit above what models, Python stubs, arena and /dev/shm take together",
                 "tritonkit deploy --check: the limit is computed from the repository that it was rendered for",
-            )  # fmt: skip
+            )
     return None
 
 
@@ -228,18 +245,25 @@ def _init(it: Subject) -> Cause | None:
         # First: what a store that is down says may name a manifest.
         if store := _STORE.search(log):
             return it.cause(
-                "store down", name, store[0].strip(), "a store that the pod reaches",
-                "check models: in values.yaml, the store's credentials and the NetworkPolicy", last,
-            )  # fmt: skip
+                "store down",
+                name,
+                store[0].strip(),
+                "a store that the pod reaches",
+                "check models: in values.yaml, the store's credentials and the NetworkPolicy",
+                last,
+            )
         if damaged := _DAMAGED.search(log):
             return it.cause(
-                "damaged repository", name, damaged[0].strip(), "every file as its manifest says",
-                _REBUILD, last,
-            )  # fmt: skip
+                "damaged repository", name, damaged[0].strip(), "every file as its manifest says", _REBUILD, last
+            )
         return it.cause(
-            "models not fetched", name, f"exit code {_code(each)}", "exit code 0",
-            "read its last lines", last or "no log was kept",
-        )  # fmt: skip
+            "models not fetched",
+            name,
+            f"exit code {_code(each)}",
+            "exit code 0",
+            "read its last lines",
+            last or "no log was kept",
+        )
     return None
 
 
@@ -258,15 +282,20 @@ def _model(it: Subject) -> Cause | None:
     for each in it.pod["status"].get("containerStatuses", []):
         if found := _LOAD.search(it.log(each["name"])):
             return it.cause(
-                "model failed to load", each["name"],
-                f"model {found[1]} version {found[2]}: {found[3].strip()}", "every model ready",
+                "model failed to load",
+                each["name"],
+                f"model {found[1]} version {found[2]}: {found[3].strip()}",
+                "every model ready",
                 "mend or rebuild the model, tritonkit verify, and make the model image again",
-            )  # fmt: skip
+            )
         if found := _NOT_READY.search(it.log(each["name"])):
             return it.cause(
-                "model failed to load", each["name"], f"model {found[1]}: {found[2].strip()}", "every model ready",
+                "model failed to load",
+                each["name"],
+                f"model {found[1]}: {found[2].strip()}",
+                "every model ready",
                 "mend or rebuild the model, tritonkit verify, and make the model image again",
-            )  # fmt: skip
+            )
     return None
 
 
@@ -276,9 +305,12 @@ def _stub(it: Subject) -> Cause | None:
     for text in reversed(it.events("Unhealthy")):
         if "Readiness" in text and _STUB.search(text):
             return it.cause(
-                "Python stub died", "triton", text.strip(), "all stubs alive",
+                "Python stub died",
+                "triton",
+                text.strip(),
+                "all stubs alive",
                 "tritonkit deploy logs --previous; more memory or /dev/shm where it was killed",
-            )  # fmt: skip
+            )
     return None
 
 
@@ -287,7 +319,7 @@ def _probe(it: Subject, kind: str, todo: str) -> Cause | None:
         return None
     # A container killed for its probe is waiting, ended or runs again; for readiness it only runs.
     said = [text for text in it.events("Unhealthy") if text.startswith(f"{kind} probe")]
-    if not said or (kind != "Readiness" and not any(e.get("restartCount") for e in it.containers())):  # fmt: skip
+    if not said or (kind != "Readiness" and not any(e.get("restartCount") for e in it.containers())):
         return None
     slow = "timed out" in said[-1] or "deadline exceeded" in said[-1]
     name = f"{kind.lower()} probe " + ("times out" if slow else "fails")
@@ -300,11 +332,13 @@ def _crash(it: Subject) -> Cause | None:
     for each in it.containers():
         if code := _code(each):
             return it.cause(
-                "crash loop" if each.get("restartCount") else "ended", each["name"],
-                f"exit code {code}, {each.get('restartCount', 0)} restarts", "a container that keeps running",
+                "crash loop" if each.get("restartCount") else "ended",
+                each["name"],
+                f"exit code {code}, {each.get('restartCount', 0)} restarts",
+                "a container that keeps running",
                 "read its last lines; all of them: tritonkit deploy logs --previous",
                 _tail(it.log(each["name"])) or "no log was kept",
-            )  # fmt: skip
+            )
     return None
 
 
@@ -312,9 +346,12 @@ def _starting(it: Subject) -> Cause | None:
     if it.ready:
         return None
     return it.cause(
-        "starting", "", f"phase {it.pod['status'].get('phase')}, and nothing failed yet", "a ready pod",
+        "starting",
+        "",
+        f"phase {it.pod['status'].get('phase')}, and nothing failed yet",
+        "a ready pod",
         "wait; tritonkit deploy logs shows how far it is",
-    )  # fmt: skip
+    )
 
 
 def _code(status: Object) -> int:
@@ -339,11 +376,14 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     _memory,
     _init,
     partial(
-        _said, pattern=_SHM, name="shared memory too small", wanted="room for the Python stubs",
+        _said,
+        pattern=_SHM,
+        name="shared memory too small",
+        wanted="room for the Python stubs",
         todo="tritonkit deploy --check: /dev/shm is computed from the repository that it was rendered for",
     ),
     partial(
-        _said, pattern=_CHANGED, name="damaged repository", wanted="every file as its manifest says", todo=_REBUILD,
+        _said, pattern=_CHANGED, name="damaged repository", wanted="every file as its manifest says", todo=_REBUILD
     ),
     _model,
     _stub,
@@ -352,5 +392,5 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     _crash,
     partial(_probe, kind="Readiness", todo="tritonkit deploy logs; the text above is the probe's own"),
     _starting,
-)  # fmt: skip
+)
 """In the order of cause and effect."""

@@ -8,45 +8,35 @@ from typing import Any
 
 from tritonkit.deploy.cluster.look import Object, Seen
 
-__all__ = [
-    "autoscaler_rows",
-    "budget_rows",
-    "condition",
-    "pod_rows",
-    "revision_of",
-    "rollout_rows",
-]
+__all__ = ["autoscaler_rows", "budget_rows", "condition", "pod_rows", "revision_of", "rollout_rows"]
 
 _ZONE = "topology.kubernetes.io/zone"
 _REVISION = "deployment.kubernetes.io/revision"
 _HASH = "pod-template-hash"
 
 
-def pod_rows(
-    seen: Seen, now: datetime, served: Mapping[str, Sequence[str]] | None = None
-) -> list[dict[str, str]]:
+def pod_rows(seen: Seen, now: datetime, served: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, str]]:
     """One row a pod; `served` has the models by the pod's name."""
-    zones = {
-        node["metadata"]["name"]: node["metadata"].get("labels", {}).get(_ZONE, "-")
-        for node in seen.nodes
-    }
+    zones = {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(_ZONE, "-") for node in seen.nodes}
     rows = []
     for pod in sorted(seen.pods, key=lambda each: str(each["metadata"]["name"])):
         meta, containers = pod["metadata"], pod["status"].get("containerStatuses", [])
         node = pod["spec"].get("nodeName", "-")
         ready = sum(bool(each.get("ready")) for each in containers)
         began = datetime.fromisoformat(meta["creationTimestamp"])
-        rows.append({
-            "pod": meta["name"],
-            "ready": f"{ready}/{len(pod['spec']['containers'])}",
-            "state": pod_state(pod),
-            "restarts": str(sum(each.get("restartCount", 0) for each in containers)),
-            "age": _age((now - began).total_seconds()),
-            "node": node,
-            "zone": zones.get(node, "-"),
-            "revision": revision_of(seen, pod),
-            "serves": " ".join((served or {}).get(meta["name"], [])) or "-",
-        })  # fmt: skip
+        rows.append(
+            {
+                "pod": meta["name"],
+                "ready": f"{ready}/{len(pod['spec']['containers'])}",
+                "state": pod_state(pod),
+                "restarts": str(sum(each.get("restartCount", 0) for each in containers)),
+                "age": _age((now - began).total_seconds()),
+                "node": node,
+                "zone": zones.get(node, "-"),
+                "revision": revision_of(seen, pod),
+                "serves": " ".join((served or {}).get(meta["name"], [])) or "-",
+            }
+        )
     return rows
 
 
@@ -86,14 +76,16 @@ def rollout_rows(seen: Seen) -> list[dict[str, str]]:
             progress = "in progress"
         else:
             progress = "complete"
-        rows.append({
-            "deployment": each["metadata"]["name"],
-            "rollout": progress,
-            "wanted": str(wanted),
-            "updated": str(updated),
-            "old": str(max(old, 0)),
-            "available": str(available),
-        })  # fmt: skip
+        rows.append(
+            {
+                "deployment": each["metadata"]["name"],
+                "rollout": progress,
+                "wanted": str(wanted),
+                "updated": str(updated),
+                "old": str(max(old, 0)),
+                "available": str(available),
+            }
+        )
     return rows
 
 
@@ -104,26 +96,30 @@ def autoscaler_rows(seen: Seen) -> list[dict[str, str]]:
         spec, status = each["spec"], each.get("status", {})
         metrics = [_metric(one) for one in status.get("currentMetrics") or []]
         targets = [_metric(one, "target") for one in spec.get("metrics", [])]
-        rows.append({
-            "autoscaler": f"hpa/{each['metadata']['name']}",
-            "sees": ", ".join(metrics) or "nothing",
-            "target": ", ".join(targets) or "-",
-            "replicas": str(status.get("currentReplicas", "-")),
-            "wants": str(status.get("desiredReplicas", "-")),
-            "bounds": f"{spec.get('minReplicas', 1)}..{spec['maxReplicas']}",
-            "says": _says(each),
-        })  # fmt: skip
+        rows.append(
+            {
+                "autoscaler": f"hpa/{each['metadata']['name']}",
+                "sees": ", ".join(metrics) or "nothing",
+                "target": ", ".join(targets) or "-",
+                "replicas": str(status.get("currentReplicas", "-")),
+                "wants": str(status.get("desiredReplicas", "-")),
+                "bounds": f"{spec.get('minReplicas', 1)}..{spec['maxReplicas']}",
+                "says": _says(each),
+            }
+        )
     for each in seen.scaled_objects:
         spec = each["spec"]
-        rows.append({
-            "autoscaler": f"keda/{each['metadata']['name']}",
-            "sees": "-",
-            "target": ", ".join(str(one.get("type")) for one in spec.get("triggers", [])),
-            "replicas": "-",
-            "wants": "-",
-            "bounds": f"{spec.get('minReplicaCount', 0)}..{spec.get('maxReplicaCount', 100)}",
-            "says": _says(each),
-        })  # fmt: skip
+        rows.append(
+            {
+                "autoscaler": f"keda/{each['metadata']['name']}",
+                "sees": "-",
+                "target": ", ".join(str(one.get("type")) for one in spec.get("triggers", [])),
+                "replicas": "-",
+                "wants": "-",
+                "bounds": f"{spec.get('minReplicaCount', 0)}..{spec.get('maxReplicaCount', 100)}",
+                "says": _says(each),
+            }
+        )
     return rows
 
 
@@ -151,8 +147,13 @@ def condition(each: Object, kind: str) -> dict[str, Any]:
 def _says(each: Object) -> str:
     """The conditions that are not as they should be; "-" where all is well."""
     bad = []
-    for kind, well in (("AbleToScale", "True"), ("ScalingActive", "True"), ("ScalingLimited", "False"),
-                       ("Ready", "True"), ("Fallback", "False")):  # fmt: skip
+    for kind, well in (
+        ("AbleToScale", "True"),
+        ("ScalingActive", "True"),
+        ("ScalingLimited", "False"),
+        ("Ready", "True"),
+        ("Fallback", "False"),
+    ):
         one = condition(each, kind)
         if one and one["status"] not in (well, "Unknown"):
             bad.append(f"{one.get('reason', kind)}: {one.get('message', '')}")

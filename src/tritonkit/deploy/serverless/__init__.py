@@ -6,11 +6,4 @@
 from tritonkit.deploy.serverless.bundle import Bundle, bundle, chosen_variant, only_model
 from tritonkit.deploy.serverless.write import compare_bundle, write_bundle
 
-__all__ = [
-    "Bundle",
-    "bundle",
-    "chosen_variant",
-    "compare_bundle",
-    "only_model",
-    "write_bundle",
-]
+__all__ = ["Bundle", "bundle", "chosen_variant", "compare_bundle", "only_model", "write_bundle"]

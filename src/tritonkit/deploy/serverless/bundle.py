@@ -53,9 +53,8 @@ class Bundle:
     def size_bytes(self) -> int:
         """Of all files."""
         sizes = (
-            len(content) if isinstance(content, bytes) else content.stat().st_size
-            for content in self.files.values()
-        )  # fmt: skip
+            len(content) if isinstance(content, bytes) else content.stat().st_size for content in self.files.values()
+        )
         return sum(sizes)
 
 
@@ -68,11 +67,7 @@ def only_model(root: Path) -> str:
     specs, failed = load_readable(root, every=True)
     names = sorted([*(spec.name for spec in specs), *failed])
     if len(names) != 1:
-        raise UsageError(
-            "--model",
-            found="none",
-            wanted=f"one of {', '.join(names) or 'models/'}: a function has one",
-        )
+        raise UsageError("--model", found="none", wanted=f"one of {', '.join(names) or 'models/'}: a function has one")
     return names[0]
 
 
@@ -86,9 +81,10 @@ def chosen_variant(spec: Spec, asked: str | None) -> str:
     """
     if spec.model.network.python:
         raise RenderError(
-            str(spec.file), found="network.python: it is served by a model.py of its own",
+            str(spec.file),
+            found="network.python: it is served by a model.py of its own",
             wanted="a network as an ONNX file, which a function runs without Triton",
-        )  # fmt: skip
+        )
     if asked == "fp32":
         return PLAIN
     if asked == "int8":
@@ -101,16 +97,14 @@ def chosen_variant(spec: Spec, asked: str | None) -> str:
     if found.runtime != _ENGINE:
         able = [name for name, form in FORMS.items() if form.runtime == _ENGINE]
         raise RenderError(
-            f"--variant {asked}", found="ONNX Runtime does not run it",
-            wanted=f"fp32, int8 or one of {', '.join(able)}",
-        )  # fmt: skip
+            f"--variant {asked}", found="ONNX Runtime does not run it", wanted=f"fp32, int8 or one of {', '.join(able)}"
+        )
     return asked
 
 
 def bundle(
-    root: Path, name: str, variant: str | None = None, more: Sequence[Pin] = (),
-    progress: Progress | None = None,
-) -> Bundle:  # fmt: skip
+    root: Path, name: str, variant: str | None = None, more: Sequence[Pin] = (), progress: Progress | None = None
+) -> Bundle:
     """The function of a model; what is not in the cache is built first, and held to the quality gate.
 
     Raises:
@@ -175,16 +169,20 @@ def _config(rendered: Rendered) -> dict[str, Any]:
     message = parse_text(rendered.config, f"{name}/config.pbtxt")
     config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     wrong = (
-        "its requests belong to sequences" if rendered.plan.sequence_batching
-        else "it answers in streams (decoupled)" if rendered.plan.decoupled
-        else f"its backend is {rendered.plan.backend}" if rendered.plan.backend not in (None, "python", _ENGINE)
+        "its requests belong to sequences"
+        if rendered.plan.sequence_batching
+        else "it answers in streams (decoupled)"
+        if rendered.plan.decoupled
+        else f"its backend is {rendered.plan.backend}"
+        if rendered.plan.backend not in (None, "python", _ENGINE)
         else ""
-    )  # fmt: skip
+    )
     if wrong:
         raise RenderError(
-            f"models/{rendered.artifact.model}", found=f"{name}: {wrong}",
+            f"models/{rendered.artifact.model}",
+            found=f"{name}: {wrong}",
             wanted="a network for ONNX Runtime and steps in Python, one answer to a request",
-        )  # fmt: skip
+        )
     for tensor in (*config.get("input", []), *config.get("output", [])):
         tensor["dims"] = [int(size) for size in tensor.get("dims", [])]
     # What only Triton does with it.
@@ -211,9 +209,7 @@ def _engine_files() -> dict[str, Content]:
 def _handler() -> dict[str, Content]:
     """The handler and its package, with the check of the files."""
     folder = shipped(_SOURCES)
-    files: dict[str, Content] = {
-        file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*.py"))
-    }
+    files: dict[str, Content] = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*.py"))}
     integrity = Path(tritonkit.__file__).parent / "publish" / "integrity.py"
     return files | {"tritonkit_lambda/integrity.py": integrity}
 
@@ -223,18 +219,11 @@ def _facts(spec: Spec, variant: str, configs: Mapping[str, dict[str, Any]]) -> d
     whole = configs[spec.name]
     if "ensemble_scheduling" in whole:
         steps = [
-            {
-                "model": step["model_name"],
-                "inputs": step["input_map"],
-                "outputs": step["output_map"],
-            }
+            {"model": step["model_name"], "inputs": step["input_map"], "outputs": step["output_map"]}
             for step in whole["ensemble_scheduling"]["step"]
         ]
     else:
-        own = {
-            side: {each["name"]: each["name"] for each in whole[side]}
-            for side in ("input", "output")
-        }
+        own = {side: {each["name"]: each["name"] for each in whole[side]} for side in ("input", "output")}
         steps = [{"model": spec.name, "inputs": own["input"], "outputs": own["output"]}]
     models = [
         {"config": config, "backend": config["backend"] == _ENGINE}
@@ -260,10 +249,7 @@ def _tensor(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _requirements(files: Mapping[str, Content], more: Sequence[Pin]) -> str:
     """The text for pip; RenderError where two models have different files under one name, as they share a process."""
-    python = {
-        path: content for path, content in files.items()
-        if path.endswith(".py") and isinstance(content, Path)
-    }  # fmt: skip
+    python = {path: content for path, content in files.items() if path.endswith(".py") and isinstance(content, Path)}
     modules: dict[str, str] = {}
     for path, file in python.items():
         module = Path(path).stem
@@ -272,9 +258,10 @@ def _requirements(files: Mapping[str, Content], more: Sequence[Pin]) -> str:
         other = modules.setdefault(module, path)
         if other != path and sha256_file(python[other]) != sha256_file(file):
             raise RenderError(
-                path, found=f"another file of that name is {other}",
+                path,
+                found=f"another file of that name is {other}",
                 wanted="one module of a name: the models of a function run in one process",
-            )  # fmt: skip
+            )
     known = pins(shipped(f"{_SOURCES}/requirements.txt").read_text("utf-8"))
     return requirements(python, modules, known, more)
 
@@ -303,8 +290,7 @@ def _example(spec: Spec, facts: Mapping[str, Any]) -> dict[str, Any] | None:
 def _manifest(files: Mapping[str, Content], digests: Mapping[str, str]) -> bytes:
     """What the function is compared with at its start."""
     sizes = {
-        path: len(content) if isinstance(content, bytes) else content.stat().st_size
-        for path, content in files.items()
+        path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()
     }
     names = {path: path.removeprefix(f"{FUNCTION}/") for path in digests}
     return _json(

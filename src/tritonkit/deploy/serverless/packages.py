@@ -41,15 +41,11 @@ def parse_requirement(text: str) -> Pin:
     named = bool(equals) and not rest.startswith("=")
     match = _PIN.fullmatch(rest if named else text)
     if match is None or match["module"]:
-        raise UsageError(
-            "--require", found=repr(text), wanted="NAME==VERSION, or MODULE=NAME==VERSION"
-        )
+        raise UsageError("--require", found=repr(text), wanted="NAME==VERSION, or MODULE=NAME==VERSION")
     return Pin(match["pin"], module if named else match["name"].replace("-", "_"))
 
 
-def requirements(
-    python: Mapping[str, Path], own: Iterable[str], known: Sequence[Pin], more: Sequence[Pin]
-) -> str:
+def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence[Pin], more: Sequence[Pin]) -> str:
     """The text of requirements.txt.
 
     Args:
@@ -67,10 +63,11 @@ def requirements(
         for module in sorted(imported_modules(file) - here):
             if module not in brought:
                 raise RenderError(
-                    name, found=f"it imports {module}, which the function's image would not have",
+                    name,
+                    found=f"it imports {module}, which the function's image would not have",
                     wanted=f"one of {', '.join(sorted(_ALWAYS - {'awslambdaric'} | brought - {''}))}",
                     todo=f"name its version, and those of what it needs: --require {module}==VERSION",
-                )  # fmt: skip
+                )
             wanted.add(module)
     chosen = [pin.text for pin in known if not pin.module or pin.module in wanted]
     lines = [*chosen, *(pin.text for pin in more)]

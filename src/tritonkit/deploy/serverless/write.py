@@ -50,10 +50,11 @@ def write_bundle(out: Path, bundle: Bundle, *, force: bool = False) -> list[Path
     changes = compare_bundle(out, bundle)
     if changes.edited and not force:
         raise RenderError(
-            str(out), found=f"edited by hand: {', '.join(changes.edited)}",
+            str(out),
+            found=f"edited by hand: {', '.join(changes.edited)}",
             wanted="a folder as it was written, or another --out",
             todo="--force writes over them",
-        )  # fmt: skip
+        )
     written = []
     try:
         for path in changes.differing:
@@ -65,9 +66,11 @@ def write_bundle(out: Path, bundle: Bundle, *, force: bool = False) -> list[Path
                 shutil.copyfile(content, file)
             if sha256_file(file) != bundle.digests[path]:
                 raise RenderError(
-                    str(content), found="its content has changed since it was built",
-                    wanted=f"sha256 {bundle.digests[path]}", todo="tritonkit build --force",
-                )  # fmt: skip
+                    str(content),
+                    found="its content has changed since it was built",
+                    wanted=f"sha256 {bundle.digests[path]}",
+                    todo="tritonkit build --force",
+                )
             written.append(file)
         for path in changes.left:
             (out / path).unlink()
@@ -87,16 +90,16 @@ def _before(out: Path) -> Mapping[str, str]:
         if not out.is_dir() or not any(out.iterdir()):
             return {}
     raise RenderError(
-        str(out), found=f"it holds files and no {_WRITTEN} of `tritonkit deploy --target lambda`",
-        wanted="an empty folder, or one that it wrote", todo="name another --out",
-    )  # fmt: skip
+        str(out),
+        found=f"it holds files and no {_WRITTEN} of `tritonkit deploy --target lambda`",
+        wanted="an empty folder, or one that it wrote",
+        todo="name another --out",
+    )
 
 
 def _below(folder: Path, out: Path) -> list[str]:
     """Files that would go into the image and that nothing names, compiled Python among them."""
-    return [
-        file.relative_to(out).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()
-    ]
+    return [file.relative_to(out).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
 
 
 def _found(file: Path) -> str:

@@ -19,22 +19,9 @@ from tritonkit.diagnose.rules.batching import (
     shapes_differ,
 )
 from tritonkit.diagnose.rules.host import memory, oversubscribed_cores, shared_memory, throttled
-from tritonkit.diagnose.rules.language import (
-    kv_cache_full,
-    large_prefills,
-    places_taken,
-    slow_decode,
-    static_batching,
-)
+from tritonkit.diagnose.rules.language import kv_cache_full, large_prefills, places_taken, slow_decode, static_batching
 from tritonkit.diagnose.rules.queue import rate_above_capacity, too_few_instances
-from tritonkit.diagnose.rules.runs import (
-    cache_misses,
-    cold_start,
-    decoding,
-    gil,
-    model_execution,
-    post_processing,
-)
+from tritonkit.diagnose.rules.runs import cache_misses, cold_start, decoding, gil, model_execution, post_processing
 from tritonkit.diagnose.rules.servers import bad_replica, network_or_client
 
 __all__ = ["RULES", "TARGET_MS", "Rule", "diagnose"]
@@ -93,9 +80,7 @@ def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
     ]
     notes = list(evidence.notes)
     for name in _unseen(evidence):
-        notes.append(
-            f"{name} is a language model: nothing is seen of it without its server's metrics (--metrics)"
-        )
+        notes.append(f"{name} is a language model: nothing is seen of it without its server's metrics (--metrics)")
     if not evidence.traffic_per_s and not evidence.running:
         notes.append("no requests but our own came: what only load shows cannot be seen")
     return Diagnosis(tuple(findings), tuple(notes))

@@ -9,13 +9,7 @@ from tritonkit.diagnose.evidence import Evidence, ModelEvidence
 from tritonkit.diagnose.finding import Finding
 from tritonkit.diagnose.rules.common import BUSY, at_stake, parts, runs_alone, waits
 
-__all__ = [
-    "delay_too_short",
-    "no_dynamic_batching",
-    "queue_delay_too_long",
-    "serial_callers",
-    "shapes_differ",
-]
+__all__ = ["delay_too_short", "no_dynamic_batching", "queue_delay_too_long", "serial_callers", "shapes_differ"]
 
 _LEAST_DELAY_MS = 5.0
 _IDLE = 0.5
@@ -35,13 +29,17 @@ def queue_delay_too_long(evidence: Evidence, target_ms: float) -> Iterator[Findi
             continue
         wanted_ms = min(delay, run / 2)
         yield Finding(
-            "queue-delay-too-long", model.name, queue / (queue + run),
-            (f"requests wait {queue:.1f} ms for a run of {run:.1f} ms; the batcher's delay is {delay:g} ms",
-             f"{model.requests_per_run:.1f} requests share a run, of at most {model.facts.max_batch_size},"
-             f" and instances are busy {model.utilization:.0%} of the time"),
+            "queue-delay-too-long",
+            model.name,
+            queue / (queue + run),
+            (
+                f"requests wait {queue:.1f} ms for a run of {run:.1f} ms; the batcher's delay is {delay:g} ms",
+                f"{model.requests_per_run:.1f} requests share a run, of at most {model.facts.max_batch_size},"
+                f" and instances are busy {model.utilization:.0%} of the time",
+            ),
             f"a delay of at most {wanted_ms:.1f} ms, half of a run (serving.batching, max_queue_delay_microseconds)",
             f"{queue - wanted_ms:.1f} ms less of {queue + run:.1f} ms: the wait falls to the delay",
-        )  # fmt: skip
+        )
 
 
 def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -55,12 +53,14 @@ def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         if waits(model) and model.utilization >= BUSY:
             yield Finding(
-                "shapes-differ", model.name, _left(model),
+                "shapes-differ",
+                model.name,
+                _left(model),
                 (*_alone(model), f"the shape of {', '.join(model.facts.open_axes)} may differ from request to request"),
                 "pad to a few lengths, before the model or in the client, so that requests of a length meet; or allow"
                 " ragged batches where the model can take them",
                 _gain(model),
-            )  # fmt: skip
+            )
 
 
 def no_dynamic_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -73,11 +73,13 @@ def no_dynamic_batching(evidence: Evidence, target_ms: float) -> Iterator[Findin
             continue
         if waits(model) and model.utilization >= BUSY:
             yield Finding(
-                "no-dynamic-batching", model.name, _left(model),
+                "no-dynamic-batching",
+                model.name,
+                _left(model),
                 (*_alone(model), f"max_batch_size is {model.facts.max_batch_size}, and there is no dynamic_batching"),
                 "switch batching on: serving.batching in its spec (dynamic_batching {} in config.pbtxt)",
                 _gain(model),
-            )  # fmt: skip
+            )
 
 
 def delay_too_short(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -95,13 +97,18 @@ def delay_too_short(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         together = min(model.facts.max_batch_size, max(2, round(model.busy)))
         delay_ms = 1e3 * (together - 1) / model.rate_per_s
         yield Finding(
-            "delay-too-short", model.name, _left(model),
-            (*_alone(model), f"{model.busy:.1f} requests are run at the same time, each by an instance of its own",
-             f"the delay is {model.facts.delay_ms:g} ms, and a request comes every {1e3 / model.rate_per_s:.1f} ms"),
+            "delay-too-short",
+            model.name,
+            _left(model),
+            (
+                *_alone(model),
+                f"{model.busy:.1f} requests are run at the same time, each by an instance of its own",
+                f"the delay is {model.facts.delay_ms:g} ms, and a request comes every {1e3 / model.rate_per_s:.1f} ms",
+            ),
             f"a delay of {delay_ms:.1f} ms (serving.batching, max_queue_delay_microseconds), or fewer instances",
             f"runs of {together} requests in place of {together} runs, for {delay_ms:.1f} ms of waiting at most"
             " (requests that come within the delay)",
-        )  # fmt: skip
+        )
 
 
 def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -119,12 +126,17 @@ def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         rate, run = model.rate_per_s, model.compute_ms or 0.0
         size = model.facts.max_batch_size
         yield Finding(
-            "serial-callers", model.name, 1 - 1 / size,
-            (*_alone(model), f"{model.in_flight:.2f} requests are in it at a time, from {least:.2f} to {most:.2f}",
-             f"{rate:.1f} requests/s of {run:.1f} ms each: the next comes when the one before is answered"),
+            "serial-callers",
+            model.name,
+            1 - 1 / size,
+            (
+                *_alone(model),
+                f"{model.in_flight:.2f} requests are in it at a time, from {least:.2f} to {most:.2f}",
+                f"{rate:.1f} requests/s of {run:.1f} ms each: the next comes when the one before is answered",
+            ),
             "send requests at the same time: AsyncClient, `predict_many`, several threads, or a batch in one request",
             f"up to {size} times the rate, if a run of {size} takes no longer than one of 1 (the bound)",
-        )  # fmt: skip
+        )
 
 
 def _alone(model: ModelEvidence) -> tuple[str, ...]:

@@ -8,17 +8,7 @@ from tritonkit.diagnose.evidence import Evidence, ModelEvidence, ServerEvidence
 from tritonkit.diagnose.language_evidence import LanguageEvidence
 from tritonkit.diagnose.snapshot import LanguageFacts
 
-__all__ = [
-    "BUSY",
-    "at_stake",
-    "full",
-    "grows",
-    "languages",
-    "may_add",
-    "parts",
-    "runs_alone",
-    "waits",
-]
+__all__ = ["BUSY", "at_stake", "full", "grows", "languages", "may_add", "parts", "runs_alone", "waits"]
 
 BUSY = 0.7
 """Of the instances' time: in a queue with one server (M/M/1) requests wait more than twice a run from here on."""
@@ -39,9 +29,7 @@ def parts(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidence]]:
                 yield server, model
 
 
-def languages(
-    evidence: Evidence,
-) -> Iterator[tuple[ServerEvidence, ModelEvidence, LanguageFacts, LanguageEvidence]]:
+def languages(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidence, LanguageFacts, LanguageEvidence]]:
     """Every language model that answered, with its server."""
     for server in evidence.servers:
         for model in server.parts:

@@ -35,15 +35,19 @@ def throttled(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         if share >= _THROTTLED:
             yield Finding(
-                "throttled", address, min(1.0, share),
-                (f"the CPU quota was used up in {share:.0%} of its periods;"
-                 f" tasks stood still for {stood_s:.1f} s in {machine.seconds:.1f} s",
-                 f"the server used {machine.server_cores:.2f} cores"),
+                "throttled",
+                address,
+                min(1.0, share),
+                (
+                    f"the CPU quota was used up in {share:.0%} of its periods;"
+                    f" tasks stood still for {stood_s:.1f} s in {machine.seconds:.1f} s",
+                    f"the server used {machine.server_cores:.2f} cores",
+                ),
                 "raise the container's CPU limit, or leave it out and keep the request (docker --cpus,"
                 " Kubernetes resources.limits.cpu)",
                 f"about {_without(share):.1f} times the processor time: what is used now over the part of"
                 " periods that ran to their end",
-            )  # fmt: skip
+            )
 
 
 def _without(share: float) -> float:
@@ -73,11 +77,14 @@ def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             limit = machine.memory_limit_mib
             said.append(f"{of} of {limit:.0f} MiB in use" if limit else f"{of} in use")
             yield Finding(
-                "memory", address, 1.0, tuple(said),
+                "memory",
+                address,
+                1.0,
+                tuple(said),
                 "raise the memory limit, serve fewer models or instances, or a smaller variant",
                 "what is read or made is no longer thrown away and fetched again; tasks waited for memory"
                 f" {(machine.psi_memory or 0.0):.0%} of the time by the kernel's pressure counters (the least)",
-            )  # fmt: skip
+            )
 
 
 def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -93,12 +100,14 @@ def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         errors = sum(e.failed for s in evidence.servers if s.address == address for e in s.entries)
         failed = f"{errors} requests failed meanwhile"
         yield Finding(
-            "shared-memory", address, 1 - free / size,
+            "shared-memory",
+            address,
+            1 - free / size,
             (f"{free:.0f} MiB of the server's {size:.0f} MiB in /dev/shm are free", failed),
             "give the container more (docker --shm-size, an emptyDir of medium Memory); `tritonkit manifests`"
             " computes how much the repository needs",
             "requests as large as before no longer fail for want of it",
-        )  # fmt: skip
+        )
 
 
 def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -111,12 +120,8 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
     """
     for address, machine in _machines(evidence):
         ran = [part for server, part in parts(evidence) if server.address == address]
-        engines = [
-            seen.busy for server, _, _, seen in languages(evidence) if server.address == address
-        ]
-        if not (
-            any(at_stake(part, target_ms) for part in ran) or max(engines, default=0.0) >= BUSY
-        ):
+        engines = [seen.busy for server, _, _, seen in languages(evidence) if server.address == address]
+        if not (any(at_stake(part, target_ms) for part in ran) or max(engines, default=0.0) >= BUSY):
             continue
         busy = sum(part.busy for part in ran) + sum(engines)
         runnable, waiting, others = machine.runnable, machine.waiting, machine.other_runnable
@@ -129,12 +134,17 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
             continue
         alone = runnable >= others
         yield Finding(
-            "oversubscribed-cores", address, waiting / runnable,
-            (f"{wanted:.1f} threads want {machine.cores} cores: {runnable:.1f} of the server and"
-             f" {others:.1f} of others, which use {machine.other_cores:.1f} cores",
-             f"the server's threads waited for a core {waiting / runnable:.0%} of the time in which"
-             " they could have run"),
+            "oversubscribed-cores",
+            address,
+            waiting / runnable,
+            (
+                f"{wanted:.1f} threads want {machine.cores} cores: {runnable:.1f} of the server and"
+                f" {others:.1f} of others, which use {machine.other_cores:.1f} cores",
+                f"the server's threads waited for a core {waiting / runnable:.0%} of the time in which"
+                " they could have run",
+            ),
             "fewer instances or threads, so that instances x threads is the number of cores"
-            if alone else "move the other programs off these cores, or give the server cores of its own",
+            if alone
+            else "move the other programs off these cores, or give the server cores of its own",
             f"runs take {waiting / runnable:.0%} less of the time they need cores for: what was waited",
-        )  # fmt: skip
+        )

@@ -33,12 +33,16 @@ def static_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         free = facts.max_sequences - seen.running
         yield Finding(
-            "static-batching", model.name, _waiting_share(seen),
-            (f"{seen.waiting:.1f} requests wait while {seen.running:.1f} of {facts.max_sequences} places are taken",
-             "batching is static: the next batch begins when the last sequence of this one has ended"),
+            "static-batching",
+            model.name,
+            _waiting_share(seen),
+            (
+                f"{seen.waiting:.1f} requests wait while {seen.running:.1f} of {facts.max_sequences} places are taken",
+                "batching is static: the next batch begins when the last sequence of this one has ended",
+            ),
             "serving.generation: {batching: continuous}, the default",
             f"{min(free, seen.waiting):.1f} more sequences run at a time: those that wait while places are free",
-        )  # fmt: skip
+        )
 
 
 def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -57,16 +61,20 @@ def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         served = max(1.0, seen.running - seen.stalled)
         times = (seen.running + seen.waiting) / served
         yield Finding(
-            "kv-cache-full", model.name, _held_share(seen),
-            (f"its cache is {seen.cache:.0%} full, and of {seen.running:.1f} running sequences a step leaves out"
-             f" {seen.stalled:.1f}; {seen.waiting:.1f} requests wait for a place",
-             f"sequences that had begun to answer paused {seen.paused} times ({paused_per_s:.1f} a second)",
-             *_queue(seen)),
+            "kv-cache-full",
+            model.name,
+            _held_share(seen),
+            (
+                f"its cache is {seen.cache:.0%} full, and of {seen.running:.1f} running sequences a step leaves out"
+                f" {seen.stalled:.1f}; {seen.waiting:.1f} requests wait for a place",
+                f"sequences that had begun to answer paused {seen.paused} times ({paused_per_s:.1f} a second)",
+                *_queue(seen),
+            ),
             "a larger serving.generation.cache_mib; or keys and values as u8 (serving.parameters:"
             " {cache_precision: u8}), fewer max_sequences, or a smaller max_tokens",
             f"with {max(times, 1.1):.1f} times the cache all of today's sequences run at the same time, if they stay as"
             " long as they are, and nothing is computed twice",
-        )  # fmt: skip
+        )
 
 
 def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -82,13 +90,18 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         room = math.floor(0.9 * seen.running / max(seen.cache, 1e-3))
         wanted = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
         yield Finding(
-            "places-taken", model.name, _waiting_share(seen),
-            (f"{seen.running:.1f} of {facts.max_sequences} places are taken, and {seen.waiting:.1f} requests wait",
-             f"the cache is {seen.cache:.0%} full", *_queue(seen)),
+            "places-taken",
+            model.name,
+            _waiting_share(seen),
+            (
+                f"{seen.running:.1f} of {facts.max_sequences} places are taken, and {seen.waiting:.1f} requests wait",
+                f"the cache is {seen.cache:.0%} full",
+                *_queue(seen),
+            ),
             f"serving.generation.max_sequences {wanted}; where tokens become too slow then, another replica",
             f"up to {wanted / facts.max_sequences:.1f} times the tokens a second, if a step with {wanted} sequences"
             f" takes no longer than one with {facts.max_sequences} (the bound); the cache has room for about {room}",
-        )  # fmt: skip
+        )
 
 
 def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -110,15 +123,21 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         if wanted >= facts.max_batched_tokens:
             continue
         yield Finding(
-            "large-prefills", model.name, 1 - decode / prefill,
-            (f"a step that computes prompts takes {prefill:.0f} ms" + (f", others {decode:.1f} ms" if decode else ""),
-             f"{seen.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
-             f"such a step has about {tokens:.0f} tokens of prompts; max_batched_tokens is {facts.max_batched_tokens}",
-             *_pace(seen)),
+            "large-prefills",
+            model.name,
+            1 - decode / prefill,
+            (
+                f"a step that computes prompts takes {prefill:.0f} ms"
+                + (f", others {decode:.1f} ms" if decode else ""),
+                f"{seen.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
+                f"such a step has {tokens:.0f} tokens of prompts on average; max_batched_tokens is"
+                f" {facts.max_batched_tokens}",
+                *_pace(seen),
+            ),
             f"serving.generation.max_batched_tokens {wanted}: a prompt takes more steps, and others go on between them",
             f"gaps of about {max(prefill * wanted / tokens, decode):.0f} ms in place of {prefill:.0f} ms (a step's time"
             " goes with its tokens); first tokens of long prompts come later",
-        )  # fmt: skip
+        )
 
 
 def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -135,19 +154,25 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         machine = server.machine
         cores = (
-            "the cores of its machine are not seen from here" if machine is None
+            "the cores of its machine are not seen from here"
+            if machine is None
             else f"the server uses {machine.server_cores:.2f} of {machine.cores} cores"
-        )  # fmt: skip
+        )
         yield Finding(
-            "slow-decode", model.name, min(1.0, decode / between),
-            (f"the engine makes steps {seen.busy:.0%} of the time, and one takes {decode:.1f} ms for"
-             f" {seen.running:.1f} sequences",
-             *_pace(seen), cores),
+            "slow-decode",
+            model.name,
+            min(1.0, decode / between),
+            (
+                f"the engine makes steps {seen.busy:.0%} of the time, and one takes {decode:.1f} ms for"
+                f" {seen.running:.1f} sequences",
+                *_pace(seen),
+                cores,
+            ),
             "a variant with smaller weights (llm-int8, llm-int4), more cores, or fewer sequences at once"
             " (max_sequences, or another replica)",
             f"twice as fast, a token would come after {between - decode / 2:.1f} ms in place of {between:.1f} ms (half"
             " of a step)",
-        )  # fmt: skip
+        )
 
 
 def _queues(facts: LanguageFacts, seen: LanguageEvidence) -> bool:
@@ -178,6 +203,4 @@ def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
 def _pace(seen: LanguageEvidence) -> tuple[str, ...]:
     if seen.between_ms is None or seen.between_p95_ms is None:
         return ()
-    return (
-        f"between two tokens {seen.between_ms:.1f} ms go by in the median, {seen.between_p95_ms:.0f} ms at p95",
-    )
+    return (f"between two tokens {seen.between_ms:.1f} ms go by in the median, {seen.between_p95_ms:.0f} ms at p95",)

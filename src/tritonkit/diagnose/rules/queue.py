@@ -41,11 +41,13 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
         machine = server.machine
         more = model.facts.instances + 1 if machine is None else machine.cores
         yield Finding(
-            "too-few-instances", model.name, _queue_share(model),
+            "too-few-instances",
+            model.name,
+            _queue_share(model),
             (*_queue(model), _cores(machine)),
             f"more instances: serving.instances {more} in its spec (instance_group count)",
             _gain(model, more),
-        )  # fmt: skip
+        )
 
 
 def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -68,13 +70,16 @@ def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Findin
         refused = f"; a full queue refused {model.rejected}" if model.rejected else ""
         capacity = _capacity(model, model.facts.instances)
         yield Finding(
-            "rate-above-capacity", model.name, _queue_share(model), (*_queue(model), grown + refused),
+            "rate-above-capacity",
+            model.name,
+            _queue_share(model),
+            (*_queue(model), grown + refused),
             "another replica, or a faster variant; until then bound the queue (max_queue_size) so that callers"
             " hear immediately that there is no room (on a Triton before 26.08 only under `tritonkit serve`, whose"
             " guard keeps a bounded queue from standing still)",
             f"one replica carries about {capacity:.0f} requests/s (instances x requests a run / run time), and"
             " each further one as many",
-        )  # fmt: skip
+        )
 
 
 def _queue(model: ModelEvidence) -> tuple[str, ...]:

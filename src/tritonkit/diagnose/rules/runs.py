@@ -28,14 +28,19 @@ def cold_start(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         if early >= _COLD_TIMES * late and early - late >= _COLD_MS:
             yield Finding(
-                "cold-start", model.name, 1 - late / early,
-                (f"runs took {early:.0f} ms at first and take {late:.1f} ms now",
-                 f"it had run {model.runs_before} times before" if model.runs_before
-                 else "it was loaded during the look, or just before"),
+                "cold-start",
+                model.name,
+                1 - late / early,
+                (
+                    f"runs took {early:.0f} ms at first and take {late:.1f} ms now",
+                    f"it had run {model.runs_before} times before"
+                    if model.runs_before
+                    else "it was loaded during the look, or just before",
+                ),
                 "warm it up before it is ready: serving.warmup in its spec (model_warmup), with every batch size and"
                 " length that callers send",
                 f"first requests of {late:.1f} ms in place of {early:.0f} ms: the same runs once they are warm",
-            )  # fmt: skip
+            )
 
 
 def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
@@ -57,69 +62,80 @@ def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 continue
             count = min(stub.working_threads, server.machine.cores)
             yield Finding(
-                "gil", model.name, 1 - 1 / stub.working_threads,
-                (f"{stub.working_threads} threads of its process {stub.pid} share {stub.cores:.2f} cores, of"
-                 f" {server.machine.cores}, and each waits {stub.waits_per_s:.0f} times a second",
-                 f"instances are busy {min(1.0, model.utilization):.0%} of the time"),
+                "gil",
+                model.name,
+                1 - 1 / stub.working_threads,
+                (
+                    f"{stub.working_threads} threads of its process {stub.pid} share {stub.cores:.2f} cores, of"
+                    f" {server.machine.cores}, and each waits {stub.waits_per_s:.0f} times a second",
+                    f"instances are busy {min(1.0, model.utilization):.0%} of the time",
+                ),
                 "more instances in place of threads: each has a process, and a lock, of its own; or numpy and other"
                 " libraries that let go of the lock",
                 f"up to {count} times the rate: {count} processes on {server.machine.cores} cores (the bound)",
-            )  # fmt: skip
+            )
 
 
 def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The response cache is on, and at most a fifth of ten lookups or more hit, before runs of 5 ms or more."""
     for _, model in parts(evidence):
-        if (
-            not model.facts.caches
-            or model.lookups < _LOOKUPS
-            or (model.compute_ms or 0) < _LEAST_RUN_MS
-        ):
-            continue  # fmt: skip
+        if not model.facts.caches or model.lookups < _LOOKUPS or (model.compute_ms or 0) < _LEAST_RUN_MS:
+            continue
         hits = model.hits / model.lookups
         if hits <= _HITS:
             yield Finding(
-                "cache-misses", model.name, 1 - hits,
-                (f"{model.hits} of {model.lookups} lookups hit ({hits:.0%}); a miss costs a run of"
-                 f" {model.compute_ms:.1f} ms",),
+                "cache-misses",
+                model.name,
+                1 - hits,
+                (
+                    f"{model.hits} of {model.lookups} lookups hit ({hits:.0%}); a miss costs a run of"
+                    f" {model.compute_ms:.1f} ms",
+                ),
                 "a larger cache (--cache-config local,size=N), inputs that are the same where they mean the same;"
                 " or no cache, where requests do not repeat",
                 f"{model.compute_ms:.1f} ms less for each request that hits: at 50 % hits"
                 f" {(0.5 - hits) * (model.compute_ms or 0):.1f} ms of the mean",
-            )  # fmt: skip
+            )
 
 
 def decoding(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A step before the network takes more of a request's runs than all others together, and that matters: a
     request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
     return _longest(
-        evidence, target_ms, "before", "decoding",
+        evidence,
+        target_ms,
+        "before",
+        "decoding",
         "send smaller inputs (resize in the client), more instances of the step, or the native steps"
         " (make native) in place of Python",
-    )  # fmt: skip
+    )
 
 
 def post_processing(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A step after the network takes more of a request's runs than all others together, and that matters: a
     request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
     return _longest(
-        evidence, target_ms, "after", "post-processing",
+        evidence,
+        target_ms,
+        "after",
+        "post-processing",
         "ask for fewer outputs, do it in numpy or in the network itself, or more instances of the step",
-    )  # fmt: skip
+    )
 
 
 def model_execution(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The network, or a model called by itself, takes more of a request's runs than all others together, and that
     matters as it does with the steps."""
     return _longest(
-        evidence, target_ms, "network", "model-execution",
+        evidence,
+        target_ms,
+        "network",
+        "model-execution",
         "a faster variant (`tritonkit report` compares INT8, OpenVINO and others), larger batches, or more cores",
-    )  # fmt: skip
+    )
 
 
-def _longest(
-    evidence: Evidence, target_ms: float, role: str, cause: str, change: str
-) -> Iterator[Finding]:
+def _longest(evidence: Evidence, target_ms: float, role: str, cause: str, change: str) -> Iterator[Finding]:
     """Parts with over half of the time of all runs, where requests take longer in the server than they may,
     or the part's instances are busy over 70 % of the time."""
     for server, model in parts(evidence):
@@ -131,12 +147,16 @@ def _longest(
             continue
         took = server.server_ms or model.server_ms or 0.0
         yield Finding(
-            cause, model.name, share,
-            (f"its run takes {run:.1f} ms, {share:.0%} of the runs for a request; {took:.1f} ms in the server",
-             f"its instances are busy {min(1.0, model.utilization):.0%} of the time"),
+            cause,
+            model.name,
+            share,
+            (
+                f"its run takes {run:.1f} ms, {share:.0%} of the runs for a request; {took:.1f} ms in the server",
+                f"its instances are busy {min(1.0, model.utilization):.0%} of the time",
+            ),
             change,
             f"twice as fast, it would save {run / 2:.1f} ms of a request's {took:.1f} ms (half of its run)",
-        )  # fmt: skip
+        )
 
 
 def _matters(server: ServerEvidence, model: ModelEvidence, target_ms: float) -> bool:

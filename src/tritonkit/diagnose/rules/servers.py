@@ -25,11 +25,14 @@ def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         said = _worse(server, others)
         if said:
             yield Finding(
-                "bad-replica", server.address, 1 / len(evidence.servers), said,
+                "bad-replica",
+                server.address,
+                1 / len(evidence.servers),
+                said,
                 "take it out of the callers' list and start it again; the client leaves such a server alone by"
                 " itself (Client(..., breaker=, hedge=))",
                 f"1 of {len(evidence.servers)} requests no longer meets it, where callers take turns",
-            )  # fmt: skip
+            )
 
 
 def _worse(server: ServerEvidence, others: list[ServerEvidence]) -> tuple[str, ...]:
@@ -73,19 +76,25 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
         trip, inside = server.trip_ms, server.server_ms or server.first_token_ms or 0.0
         if trip is not None and trip >= _WAY_MS and trip >= _WAY_SHARE * (trip + inside):
             yield Finding(
-                "network-or-client", server.address, trip / (trip + inside),
-                (f"a call that runs no model takes {trip:.1f} ms there and back",
-                 f"requests are in the server for {inside:.1f} ms"),
+                "network-or-client",
+                server.address,
+                trip / (trip + inside),
+                (
+                    f"a call that runs no model takes {trip:.1f} ms there and back",
+                    f"requests are in the server for {inside:.1f} ms",
+                ),
                 "call from nearer by, keep connections open, and look for a proxy on the way; several requests at a"
                 " time or a batch in one share the way",
                 f"{trip:.1f} of {trip + inside:.1f} ms are the way's: so much less beside the server",
-            )  # fmt: skip
+            )
         own, whole = server.own_ms, server.probe_ms
         if own is not None and whole and own >= _WAY_MS and own >= _WAY_SHARE * whole:
             yield Finding(
-                "network-or-client", server.address, own / whole,
+                "network-or-client",
+                server.address,
+                own / whole,
                 (f"of {whole:.1f} ms a request {own:.1f} ms go by in the client, before sending and after",),
                 "let more requests out at a time (its `limit`), and more processes where threads wait"
                 " for each other; send the model's own dtype, and large arrays through shared memory",
                 f"{own:.1f} of {whole:.1f} ms, by the client's own clock",
-            )  # fmt: skip
+            )

@@ -8,9 +8,7 @@ from tritonkit.measure.openloop.slo import Slo
 __all__ = ["judge_generation"]
 
 
-def judge_generation(
-    report: GenerationReport, slo: Slo, min_rate: float | None = None
-) -> tuple[str, ...]:
+def judge_generation(report: GenerationReport, slo: Slo, min_rate: float | None = None) -> tuple[str, ...]:
     """One line for each target that the run missed.
 
     Args:
@@ -29,8 +27,10 @@ def judge_generation(
             " begin alike"
         )
     for key, points, times in (
-        ("ttft_", slo.ttft, report.ttft), ("itl_", slo.itl, report.itl), ("", slo.percentiles, report.latency),
-    ):  # fmt: skip
+        ("ttft_", slo.ttft, report.ttft),
+        ("itl_", slo.itl, report.itl),
+        ("", slo.percentiles, report.latency),
+    ):
         for percent, most in points.items():
             if times is None:
                 what = "no right answer" if not report.right else "no answer of two tokens"

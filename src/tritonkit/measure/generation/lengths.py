@@ -74,9 +74,7 @@ def parse_lengths(option: str, text: str) -> Lengths:
         values = [float(part) if is_number(part) else math.nan for part in rest.split(",")]
         if len(values) == 2 and 1 <= values[0] <= _MOST and 0 < values[1] <= 4:
             return Lengths(given, mean=values[0], sigma=values[1])
-        raise UsageError(
-            option, found=repr(text), wanted=f"lognormal:MEAN,SIGMA, 1 to {_MOST} tokens, above 0 to 4"
-        )  # fmt: skip
+        raise UsageError(option, found=repr(text), wanted=f"lognormal:MEAN,SIGMA, 1 to {_MOST} tokens, above 0 to 4")
     ends = [part.strip() for part in given.split("-")]
     if len(ends) <= 2 and all(part.isascii() and part.isdecimal() for part in ends):
         low, high = int(ends[0]), int(ends[-1])
@@ -116,9 +114,10 @@ def read_token_trace(file: Path) -> Trace:
             names = reader.fieldnames or []
             if missing := [name for name in _COLUMNS if name not in names]:
                 raise UsageError(
-                    f"{file}:1", found=f"no column {missing[0]!r}",
+                    f"{file}:1",
+                    found=f"no column {missing[0]!r}",
                     wanted="a first line with prompt_tokens,output_tokens and, if known, seconds",
-                )  # fmt: skip
+                )
             rows = list(_rows(file, reader, _SECONDS in names))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -129,9 +128,7 @@ def read_token_trace(file: Path) -> Trace:
     return Trace(file, prompt, output, seconds if _SECONDS in names else None)
 
 
-def _rows(
-    file: Path, reader: csv.DictReader[str], has_seconds: bool
-) -> Iterator[tuple[int, int, float]]:
+def _rows(file: Path, reader: csv.DictReader[str], has_seconds: bool) -> Iterator[tuple[int, int, float]]:
     last = 0.0
     for row in reader:
         where = f"{file}:{reader.line_num}"
@@ -144,8 +141,7 @@ def _rows(
             at = float(text) if is_number(text) else math.nan
             if not last <= at < math.inf:
                 raise UsageError(
-                    where, found=repr(text),
-                    wanted="seconds since the start, 0 or more, none before the line above",
-                )  # fmt: skip
+                    where, found=repr(text), wanted="seconds since the start, 0 or more, none before the line above"
+                )
             last = at
         yield int(counts[0]), int(counts[1]), last

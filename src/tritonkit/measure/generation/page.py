@@ -28,9 +28,16 @@ _HOW = {
 
 
 def generation_page(
-    report: GenerationReport, machine: Machine, written: str, *, title: str, slo: Slo,
-    search: RateSearch[Any] | None = None, command: str = "", local: bool = True,
-) -> str:  # fmt: skip
+    report: GenerationReport,
+    machine: Machine,
+    written: str,
+    *,
+    title: str,
+    slo: Slo,
+    search: RateSearch[Any] | None = None,
+    command: str = "",
+    local: bool = True,
+) -> str:
     """The page: text that needs no other file and no address to be shown.
 
     Args:
@@ -40,12 +47,23 @@ def generation_page(
         local: whether the server runs on the same machine.
     """
     folder = Path(openloop.__file__).parent / "templates"
-    return environment(folder).get_template("openloop.html.j2").render(
-        report=report, machine=machine, written=written, title=title, slo=slo if str(slo) else None,
-        sections=[_section(report, slo)], how=_HOW[report.loop],
-        search=None if search is None else search_section(search), command=command, local=local,
-        version=tritonkit.__version__,
-    )  # fmt: skip
+    return (
+        environment(folder)
+        .get_template("openloop.html.j2")
+        .render(
+            report=report,
+            machine=machine,
+            written=written,
+            title=title,
+            slo=slo if str(slo) else None,
+            sections=[_section(report, slo)],
+            how=_HOW[report.loop],
+            search=None if search is None else search_section(search),
+            command=command,
+            local=local,
+            version=tritonkit.__version__,
+        )
+    )
 
 
 def generation_csv(report: GenerationReport) -> str:
@@ -64,11 +82,12 @@ def lengths_line(report: GenerationReport) -> str:
         f"{name} {spread.mean:.1f} tokens in the mean, {spread.p50:g} in the median, {spread.smallest} to"
         f" {spread.largest}"
         for name, spread in (
-            ("prompts were to have", report.prompt_asked), ("they had", report.prompt_found),
+            ("prompts were to have", report.prompt_asked),
+            ("they had", report.prompt_found),
             ("answers", report.output_asked),
         )
         if spread
-    ]  # fmt: skip
+    ]
     if report.clipped:
         parts.append(
             f"{report.clipped} of {report.requests} requests were shortened to the model's {report.window} tokens"
@@ -89,10 +108,7 @@ def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
         "series": {"model": report.model},
         "summary": summary,
         "points": points,
-        "rows": [
-            (name, times.mean, list(times.percentiles.values()), times.largest)
-            for name, times in there.items()
-        ],
+        "rows": [(name, times.mean, list(times.percentiles.values()), times.largest) for name, times in there.items()],
         "plots": [each for each in _plots(report, slo) if each[1] is not None],
         "words": sorted(report.words.items(), key=lambda pair: -pair[1])[:20],
     }
@@ -117,10 +133,11 @@ def _plots(report: GenerationReport, slo: Slo) -> list[tuple[dict[str, str], Any
             _what("Rate", "requests/s", "Requests due in each second, and how many of these failed."),
             lines(
                 [Line("due", _points(report, "due")), Line("failed", _points(report, "failed"))],
-                width=_WIDTH, height=200,
+                width=_WIDTH,
+                height=200,
             ),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _what(title: str, y: str, text: str) -> dict[str, str]:

@@ -46,14 +46,24 @@ def save_plan(plan: Plan, folder: Path) -> None:
     """Write it where `main` reads it."""
     requests = plan.requests
     facts = {
-        "addresses": plan.addresses, "model": plan.model, "inputs": sorted(plan.inputs),
-        "users": plan.users, "duration_s": plan.duration_s, "timeout_s": plan.timeout_s,
+        "addresses": plan.addresses,
+        "model": plan.model,
+        "inputs": sorted(plan.inputs),
+        "users": plan.users,
+        "duration_s": plan.duration_s,
+        "timeout_s": plan.timeout_s,
         "prefix": requests.prefix,
-    }  # fmt: skip
+    }
     np.savez(
-        folder / "plan.npz", facts=np.array(json.dumps(facts)), due=plan.due, start=requests.start,
-        words=requests.words, prompt=requests.prompt, output=requests.output, clipped=requests.clipped,
-    )  # fmt: skip
+        folder / "plan.npz",
+        facts=np.array(json.dumps(facts)),
+        due=plan.due,
+        start=requests.start,
+        words=requests.words,
+        prompt=requests.prompt,
+        output=requests.output,
+        clipped=requests.clipped,
+    )
 
 
 def load_plan(folder: Path) -> Plan:
@@ -61,10 +71,15 @@ def load_plan(folder: Path) -> Plan:
     with np.load(folder / "plan.npz", allow_pickle=False) as saved:
         facts = json.loads(str(saved["facts"]))
         requests = Requests(
-            saved["start"], saved["words"], tuple(facts["prefix"]), saved["prompt"],
-            saved["output"], saved["clipped"],
-        )  # fmt: skip
+            saved["start"], saved["words"], tuple(facts["prefix"]), saved["prompt"], saved["output"], saved["clipped"]
+        )
         return Plan(
-            tuple(facts["addresses"]), facts["model"], frozenset(facts["inputs"]), requests,
-            saved["due"], facts["users"], facts["duration_s"], facts["timeout_s"],
-        )  # fmt: skip
+            tuple(facts["addresses"]),
+            facts["model"],
+            frozenset(facts["inputs"]),
+            requests,
+            saved["due"],
+            facts["users"],
+            facts["duration_s"],
+            facts["timeout_s"],
+        )

@@ -85,11 +85,9 @@ def record_of(answers: Sequence[Answer], cpu_s: float, ended_early: str) -> Reco
     """All answers of a run as arrays."""
     words: dict[str, int] = {}
     outcome = [
-        -1 if each.words is None
-        else words.setdefault(each.words, len(words)) + 1 if each.words
-        else 0
+        -1 if each.words is None else words.setdefault(each.words, len(words)) + 1 if each.words else 0
         for each in answers
-    ]  # fmt: skip
+    ]
     return Record(
         np.array([each.index for each in answers], np.int64),
         np.array([each.due for each in answers], np.float64),
@@ -103,8 +101,10 @@ def record_of(answers: Sequence[Answer], cpu_s: float, ended_early: str) -> Reco
         np.array([token for each in answers for token in each.tokens], np.int64),
         np.cumsum([len(each.pieces) for each in answers], dtype=np.int64),
         np.cumsum([len(each.tokens) for each in answers], dtype=np.int64),
-        tuple(words), cpu_s, ended_early,
-    )  # fmt: skip
+        tuple(words),
+        cpu_s,
+        ended_early,
+    )
 
 
 _FACTS = ("failures", "cpu_s", "ended_early")

@@ -64,9 +64,7 @@ class Requests:
         return f"{corpus.take(*self.prefix)} {own}" if self.prefix[1] else own
 
 
-def requests_of(
-    traffic: Traffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int
-) -> Requests:
+def requests_of(traffic: Traffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int) -> Requests:
     """Draw so many requests; the same seed gives the same ones.
 
     Texts begin at different words, as far as there are so many: a prefix cache must not know them.
@@ -78,9 +76,10 @@ def requests_of(
     fixed = math.ceil(traffic.shared_prefix * (1 + _DOUBT * worth.error))
     if traffic.shared_prefix and fixed > room - 2 * _SPARE:
         raise UsageError(
-            "--shared-prefix", found=f"{traffic.shared_prefix} tokens",
+            "--shared-prefix",
+            found=f"{traffic.shared_prefix} tokens",
             wanted=f"fewer, as prompt and answer together have {window} tokens at most",
-        )  # fmt: skip
+        )
     if traffic.trace is None:
         prompt = traffic.prompt.draw(count, 4 * seed)
         output = traffic.output.draw(count, 4 * seed + 1)
@@ -99,9 +98,7 @@ def requests_of(
     return Requests(start, words, prefix, prompt + traffic.shared_prefix, output, clipped)
 
 
-def _clipped(
-    prompt: Counts, output: Counts, room: int, error: float
-) -> tuple[Counts, Counts, NDArray[np.bool_]]:
+def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[Counts, Counts, NDArray[np.bool_]]:
     """Both shortened alike where they are too long together; which were."""
     wanted = prompt * (1 + _DOUBT * error) + output
     share = np.minimum(room / wanted, 1.0)

@@ -121,9 +121,11 @@ class GenerationReport:
     def times(self) -> dict[str, Times | None]:
         """The distributions by the names that people read."""
         return {
-            "first token": self.ttft, "between tokens": self.itl, "per token": self.tpot,
+            "first token": self.ttft,
+            "between tokens": self.itl,
+            "per token": self.tpot,
             "whole answer": self.latency,
-        }  # fmt: skip
+        }
 
     def tail_ms(self, slo: Slo) -> float | None:
         """At the target's highest percentile, of what it bounds; None without a right answer."""
@@ -141,9 +143,10 @@ class GenerationReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         plain = {
-            name: value for name, value in vars(self).items()
+            name: value
+            for name, value in vars(self).items()
             if not isinstance(value, Times | Spread) and name not in ("seconds", "lag", "cpu_shares")
-        }  # fmt: skip
+        }
         for name in ("ttft", "itl", "tpot", "latency", "service"):
             plain.pop(name, None)
             plain[f"{name}_ms"] = times_dict(getattr(self, name))
@@ -189,9 +192,17 @@ class _Pieces:
 
 
 def report_of(
-    model: str, record: Record, requests: Requests, *, users: int, warm_s: float, duration_s: float,
-    window: int, repeatable: bool, slo: Slo | None,
-) -> GenerationReport:  # fmt: skip
+    model: str,
+    record: Record,
+    requests: Requests,
+    *,
+    users: int,
+    warm_s: float,
+    duration_s: float,
+    window: int,
+    repeatable: bool,
+    slo: Slo | None,
+) -> GenerationReport:
     """Judge a run.
 
     Args:
@@ -212,9 +223,7 @@ def report_of(
     latency_ms = 1e3 * (record.ended - record.due)
     lag = None if users else times_of(1e3 * (record.sent - record.due)[counted])
     ttft = times_of(ttft_ms[right], also)
-    cpu_share = record.cpu_s / max(
-        float(np.nanmax(record.ended[~record.again], initial=span_s)), span_s
-    )
+    cpu_share = record.cpu_s / max(float(np.nanmax(record.ended[~record.again], initial=span_s)), span_s)
     came = (pieces.at >= warm_s) & (pieces.at < warm_s + duration_s) & ~record.again[pieces.owner]
     gaps = right[pieces.owner] & ~pieces.first
     compared, differing = _compared(record, requests)
@@ -246,25 +255,18 @@ def report_of(
         repeatable=repeatable,
         lag=lag,
         cpu_shares=(cpu_share,),
-        words={
-            record.failures[code - 1]: int((outcome == code).sum())
-            for code in np.unique(outcome[outcome > 0])
-        },
+        words={record.failures[code - 1]: int((outcome == code).sum()) for code in np.unique(outcome[outcome > 0])},
         seconds=_seconds(record, pieces, ttft_ms, counted, warm_s, duration_s),
-        invalid=why_invalid(
-            lag, ttft.at(99.0) if ttft else None, (cpu_share,), "send from another machine"
-        ),
+        invalid=why_invalid(lag, ttft.at(99.0) if ttft else None, (cpu_share,), "send from another machine"),
         ended=record.ended_early,
-    )  # fmt: skip
+    )
 
 
 def _percents(slo: Slo | None) -> tuple[float, ...]:
     return (*slo.percentiles, *slo.ttft, *slo.itl) if slo else ()
 
 
-def _of_requests(
-    record: Record, pieces: _Pieces
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_requests(record: Record, pieces: _Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Time to the first token, and of each of the others, in ms; NaN where there is none."""
     ttft, tpot = np.full(len(record.due), np.nan), np.full(len(record.due), np.nan)
     owner = pieces.owner[pieces.first]
@@ -294,9 +296,13 @@ def _compared(record: Record, requests: Requests) -> tuple[int, int]:
 
 
 def _seconds(
-    record: Record, pieces: _Pieces, ttft_ms: NDArray[np.float64], counted: NDArray[np.bool_],
-    warm_s: float, duration_s: float,
-) -> tuple[GenerationSecond, ...]:  # fmt: skip
+    record: Record,
+    pieces: _Pieces,
+    ttft_ms: NDArray[np.float64],
+    counted: NDArray[np.bool_],
+    warm_s: float,
+    duration_s: float,
+) -> tuple[GenerationSecond, ...]:
     right = counted & (record.outcome == 0)
     gaps = right[pieces.owner] & ~pieces.first
     run = ~record.again[pieces.owner]
@@ -308,11 +314,15 @@ def _seconds(
         good = due & right
         found.append(
             GenerationSecond(
-                at_s, int(due.sum()), int(good.sum()), int((due & ~right).sum()),
+                at_s,
+                int(due.sum()),
+                int(good.sum()),
+                int((due & ~right).sum()),
                 int(pieces.counts[came & run].sum()),
-                *_points(ttft_ms[good]), *_points(pieces.gap_ms[came & gaps]),
+                *_points(ttft_ms[good]),
+                *_points(pieces.gap_ms[came & gaps]),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

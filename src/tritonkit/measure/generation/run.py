@@ -74,9 +74,13 @@ class TextGenerator:
     """
 
     def __init__(
-        self, model: str, addresses: Sequence[str], traffic: Traffic, timeout_s: float = 120.0,
+        self,
+        model: str,
+        addresses: Sequence[str],
+        traffic: Traffic,
+        timeout_s: float = 120.0,
         min_rate: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.addresses = model, tuple(addresses)
         self._traffic, self._timeout_s, self._min_rate = traffic, timeout_s, min_rate
 
@@ -89,9 +93,8 @@ class TextGenerator:
                 if len(targets) == 1:
                     self._worth = words_of_tokens(client, targets[0], self._corpus)
         self._target = replace(
-            targets[0], window=min(each.window for each in targets),
-            repeatable=all(each.repeatable for each in targets),
-        )  # fmt: skip
+            targets[0], window=min(each.window for each in targets), repeatable=all(each.repeatable for each in targets)
+        )
         # What does not fit is said before the first run.
         requests_of(self._traffic, 1, 0, self._corpus, self._worth, self._target.window)
         self._folder = tempfile.TemporaryDirectory(prefix="tritonkit-load-")
@@ -99,7 +102,7 @@ class TextGenerator:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder.cleanup()
 
     def run(self, load: OpenLoad) -> GenerationReport:
@@ -113,34 +116,42 @@ class TextGenerator:
             ClientError: a server does not answer.
         """
         moments, warm_s = moments_of(load)
-        return self._run(
-            moments, 0, warm_s, load.duration_s, load.arrivals.seed, load.slo or Slo({})
-        )
+        return self._run(moments, 0, warm_s, load.duration_s, load.arrivals.seed, load.slo or Slo({}))
 
     def run_closed(self, load: ClosedLoad) -> GenerationReport:
         """A closed loop of so many streams; else as `run`."""
         nothing = np.zeros(0)
-        return self._run(
-            nothing, load.users, load.warm_s, load.duration_s, load.seed, load.slo or Slo({})
-        )
+        return self._run(nothing, load.users, load.warm_s, load.duration_s, load.seed, load.slo or Slo({}))
 
     def _run(
-        self, moments: Moments, users: int, warm_s: float,
-        duration_s: float, seed: int, slo: Slo,
-    ) -> GenerationReport:  # fmt: skip
+        self, moments: Moments, users: int, warm_s: float, duration_s: float, seed: int, slo: Slo
+    ) -> GenerationReport:
         target = self._target
         count = _PREPARED if users else len(moments)
         requests = requests_of(self._traffic, count, seed, self._corpus, self._worth, target.window)
         record = self._send(
             Plan(
-                self.addresses, self.model, target.inputs, requests, moments, users,
-                warm_s + duration_s, self._timeout_s,
+                self.addresses,
+                self.model,
+                target.inputs,
+                requests,
+                moments,
+                users,
+                warm_s + duration_s,
+                self._timeout_s,
             )
-        )  # fmt: skip
+        )
         report = report_of(
-            self.model, record, requests, users=users, warm_s=warm_s, duration_s=duration_s,
-            window=target.window, repeatable=target.repeatable, slo=slo,
-        )  # fmt: skip
+            self.model,
+            record,
+            requests,
+            users=users,
+            warm_s=warm_s,
+            duration_s=duration_s,
+            window=target.window,
+            repeatable=target.repeatable,
+            slo=slo,
+        )
         if not report.requests:
             if report.ended == INTERRUPTED:
                 raise KeyboardInterrupt
@@ -157,9 +168,11 @@ class TextGenerator:
             # reaches it through this process alone, once it can be taken.
             process = subprocess.Popen(
                 [sys.executable, "-m", "tritonkit.measure.generation.sender", name],
-                stdout=subprocess.PIPE, text=True, start_new_session=True,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
+            )
             with contextlib.ExitStack() as stack:
                 stack.callback(_finish, process)
                 code = _waited(process)

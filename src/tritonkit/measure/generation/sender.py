@@ -140,9 +140,7 @@ class _Sender:
                 if not task.cancelled():
                     task.result()
 
-    async def _one(
-        self, model: AsyncModel, index: int, due: float | None, output: int = 0
-    ) -> Answer:
+    async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> Answer:
         """Send a request and read its answer, whose words say what is wrong with it.
 
         Args:
@@ -171,12 +169,7 @@ class _Sender:
         return answer
 
     def _inputs(self, text: str, output: int) -> dict[str, Any]:
-        settings = {
-            "max_tokens": output,
-            "min_tokens": output,
-            "ignore_eos": True,
-            "temperature": 0.0,
-        }
+        settings = {"max_tokens": output, "min_tokens": output, "ignore_eos": True, "temperature": 0.0}
         return {"text": text} | {k: v for k, v in settings.items() if k in self._plan.inputs}
 
     def _words(self, error: ClientError) -> str:

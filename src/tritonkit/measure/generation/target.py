@@ -71,18 +71,21 @@ def look_at(client: Client, name: str) -> Target:
     inputs = frozenset(model.signature.inputs)
     if not is_language_model(client, name) or "max_tokens" not in inputs:
         raise UsageError(
-            f"model {name} at {client.address}", found="it is no language model",
+            f"model {name} at {client.address}",
+            found="it is no language model",
             wanted="a decoupled model with the tensors of docs/llm.md: text, max_tokens, tokens and so on",
-        )  # fmt: skip
+        )
     config = client.config(name)
     exact = _parameter(config, "cache_precision") in ("", "f16")
     exact = exact and _parameter(config, "inference_precision") in ("", "f32")
     context = _parameter(config, "context")
     return Target(
-        name, inputs, _window(model, int(context) if context.isdecimal() else 0),
+        name,
+        inputs,
+        _window(model, int(context) if context.isdecimal() else 0),
         # With other precisions an answer depends on its neighbors in the batch; other backends promise nothing.
         config.backend == "llm" and exact,
-    )  # fmt: skip
+    )
 
 
 def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
@@ -117,9 +120,7 @@ def _patiently(ask: Callable[[], T]) -> T:
 def _count(model: Model, text: str) -> int:
     replies = _patiently(lambda: list(model.stream(text=text, max_tokens=1)))
     if not replies or "prompt_tokens" not in replies[-1].outputs:
-        raise InferenceError(
-            f"model {model.name}", found="a stream whose last reply has no prompt_tokens"
-        )
+        raise InferenceError(f"model {model.name}", found="a stream whose last reply has no prompt_tokens")
     return int(replies[-1]["prompt_tokens"].item())
 
 

@@ -110,9 +110,11 @@ def read_trace(file: Path) -> Moments:
         raise UsageError(f"--arrivals {file}", found="no line with a time", wanted="one a request")
     if found[0] > _LATEST_START_S:
         raise UsageError(
-            f"--arrivals {file}", found=f"a first request after {found[0]:g} s",
-            wanted="seconds since the start of the run", todo="subtract the first time from all",
-        )  # fmt: skip
+            f"--arrivals {file}",
+            found=f"a first request after {found[0]:g} s",
+            wanted="seconds since the start of the run",
+            todo="subtract the first time from all",
+        )
     return np.array(found)
 
 

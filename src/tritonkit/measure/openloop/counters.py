@@ -58,9 +58,7 @@ class Counters:
         models: Triton models to look at.
     """
 
-    def __init__(
-        self, addresses: Sequence[str], models: Sequence[str], every_s: float = 1.0
-    ) -> None:
+    def __init__(self, addresses: Sequence[str], models: Sequence[str], every_s: float = 1.0) -> None:
         self._models, self._every_s = models, every_s
         self._client = Client(addresses, timeout_s=_TIMEOUT_S, retry=None, breaker=None)
         self._end = threading.Event()
@@ -74,7 +72,7 @@ class Counters:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._end.set()
         self._thread.join()
         self._look()
@@ -87,9 +85,7 @@ class Counters:
             if after_at <= start or after_at - before_at < self._every_s / 4:
                 continue
             for model in self._models:
-                second = _difference(
-                    model, before_at - start, after_at - start, before[model], after[model]
-                )
+                second = _difference(model, before_at - start, after_at - start, before[model], after[model])
                 found.append(asdict(second))
         return tuple(found)
 
@@ -107,20 +103,23 @@ class Counters:
 
 
 def _difference(
-    model: str, at_s: float, until_s: float,
-    before: Sequence[ModelStatistics], after: Sequence[ModelStatistics],
-) -> ServerSecond:  # fmt: skip
+    model: str, at_s: float, until_s: float, before: Sequence[ModelStatistics], after: Sequence[ModelStatistics]
+) -> ServerSecond:
     def more(name: str) -> Any:
         sums = (sum(getattr(each, name) for each in stats) for stats in (after, before))
         return max(0, next(sums) - next(sums))
 
-    requests, items, runs = (
-        more(f"{name}_count") for name in ("success", "inference", "execution")
-    )
+    requests, items, runs = (more(f"{name}_count") for name in ("success", "inference", "execution"))
     compute_s = sum(more(f"compute_{part}_s") for part in ("input", "infer", "output"))
     return ServerSecond(
-        model, round(at_s, 3), round(until_s, 3), requests, items, runs, more("failure_count"),
+        model,
+        round(at_s, 3),
+        round(until_s, 3),
+        requests,
+        items,
+        runs,
+        more("failure_count"),
         items / runs if runs else None,
         1e3 * more("queue_s") / requests if requests else None,
         1e3 * compute_s / requests if requests else None,
-    )  # fmt: skip
+    )

@@ -93,9 +93,14 @@ class Trial:
     def of(cls, report: TrialReport, rate_per_s: float, slo: Slo) -> Trial:
         """Of a run that was judged by this target."""
         return cls(
-            rate_per_s, report.duration_s, not report.missed, report.tail_ms(slo), report.error_rate,
-            not report.invalid, report.missed,
-        )  # fmt: skip
+            rate_per_s,
+            report.duration_s,
+            not report.missed,
+            report.tail_ms(slo),
+            report.error_rate,
+            not report.invalid,
+            report.missed,
+        )
 
 
 @dataclass(frozen=True)
@@ -162,12 +167,7 @@ class _Search(Generic[R]):
     """Trials so far, and how the next is run."""
 
     def __init__(
-        self,
-        generator: Trials[R],
-        slo: Slo,
-        load: OpenLoad,
-        longest_s: float,
-        say: Callable[[Trial], None],
+        self, generator: Trials[R], slo: Slo, load: OpenLoad, longest_s: float, say: Callable[[Trial], None]
     ) -> None:
         self.generator, self.slo, self.say = generator, slo, say
         self.longest_s = longest_s
@@ -179,9 +179,7 @@ class _Search(Generic[R]):
     def holds(self, rate: float) -> bool:
         """Run one trial, at one more process where the generator was what limited."""
         if len(self.trials) >= _MOST_TRIALS:
-            raise _Ended(
-                f"{_MOST_TRIALS} trials were not enough: the server's speed changes too much"
-            )
+            raise _Ended(f"{_MOST_TRIALS} trials were not enough: the server's speed changes too much")
         report = self._run(rate)
         while report.missed and report.invalid and len(report.cpu_shares) < cores():
             used = len(report.cpu_shares)
@@ -255,9 +253,13 @@ def find_rate(
 def _start(search: _Search[R]) -> float:
     """Half of the rate of one caller."""
     load = replace(
-        search.load, rate_per_s=_PROBE_PER_S, duration_s=_PROBE_S, give_up=False,
-        arrivals=Arrivals("constant"), warm_s=0.5,
-    )  # fmt: skip
+        search.load,
+        rate_per_s=_PROBE_PER_S,
+        duration_s=_PROBE_S,
+        give_up=False,
+        arrivals=Arrivals("constant"),
+        warm_s=0.5,
+    )
     report = search.generator.run(load)
     if report.ended:
         raise _Ended(report.ended)
@@ -316,6 +318,13 @@ def _result(search: _Search[R], ended: str, unit: str) -> RateSearch[R]:
     high = next((each for each in missed if each > rate), None)
     late = any(not trial.valid for trial in search.trials if trial.rate_per_s == high)
     return RateSearch(
-        search.slo, rate, max(sure, default=0.0), high, "generator" if late else "target",
-        tuple(search.trials), ended, search.reports.get(rate), unit,
-    )  # fmt: skip
+        search.slo,
+        rate,
+        max(sure, default=0.0),
+        high,
+        "generator" if late else "target",
+        tuple(search.trials),
+        ended,
+        search.reports.get(rate),
+        unit,
+    )

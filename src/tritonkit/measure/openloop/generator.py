@@ -105,9 +105,7 @@ def _need_calls(model: str, kind: Kind, sizes: Sequence[int]) -> None:
 
 def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
     inputs = Inputs(signature)
-    return [
-        Encodable(*inputs.checked(request.inputs), request.check) for request in workload.requests
-    ]
+    return [Encodable(*inputs.checked(request.inputs), request.check) for request in workload.requests]
 
 
 def _encoded(
@@ -122,12 +120,9 @@ def _encoded(
     encoder, count = Encoder(signature, "", None), len(requests)
     calls = calls if kind == SEQUENCE else 1
     return [
-        Prepared(
-            tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls,
-            begin + (number + 1) % count,
-        )
+        Prepared(tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls, begin + (number + 1) % count)
         for number, each in enumerate(requests)
-    ]  # fmt: skip
+    ]
 
 
 def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
@@ -176,14 +171,10 @@ def end_with_parent(parent: int) -> None:
         os._exit(_FAILED)
 
 
-def _fork(
-    asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
-) -> int:
+def _fork(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> int:
     parent = os.getpid()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # threads of BLAS, which children do not use
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of BLAS, which children do not use
         pid = os.fork()
     if pid:
         return pid
@@ -200,9 +191,7 @@ def _fork(
         os._exit(code)
 
 
-def _send(
-    asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float
-) -> str:
+def _send(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> str:
     """One process's share of a run, every `processes`-th request; why it ended early, if so."""
     interrupted = False
 
@@ -214,12 +203,7 @@ def _send(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     plan = np.load(folder / "plan.npz")
     sender = Sender(
-        asked["addresses"],
-        requests,
-        asked["timeout_s"],
-        Stop(**asked["stop"]),
-        lambda: interrupted,
-        asked["most"],
+        asked["addresses"], requests, asked["timeout_s"], Stop(**asked["stop"]), lambda: interrupted, asked["most"]
     )
     step = asked["processes"]
     record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)

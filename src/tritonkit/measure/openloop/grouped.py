@@ -22,13 +22,7 @@ from tritonkit.errors import ClientError, UsageError
 from tritonkit.measure.openloop.arrivals import Arrivals, Moments
 from tritonkit.measure.openloop.find_rate import Trial
 from tritonkit.measure.openloop.record import Record
-from tritonkit.measure.openloop.results import (
-    Times,
-    judge_slo,
-    series_of,
-    times_of,
-    why_invalid,
-)
+from tritonkit.measure.openloop.results import Times, judge_slo, series_of, times_of, why_invalid
 from tritonkit.measure.openloop.run import Generator, OpenLoad, moments_of
 from tritonkit.measure.openloop.slo import Slo
 
@@ -76,9 +70,7 @@ class GroupedTrial:
     company: float
 
 
-def group(
-    arrivals: Moments, most: int, delay_s: float, kinds: NDArray[np.int64] | None = None
-) -> Groups:
+def group(arrivals: Moments, most: int, delay_s: float, kinds: NDArray[np.int64] | None = None) -> Groups:
     """Close a group when it has `most` items or its first has waited for `delay_s`.
 
     Args:
@@ -106,19 +98,12 @@ def group(
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return Groups(
-        np.array(closes)[order], np.array(sizes, np.int64)[order],
-        np.array(kind_of, np.int64)[order], place[of_item],
-    )  # fmt: skip
+        np.array(closes)[order], np.array(sizes, np.int64)[order], np.array(kind_of, np.int64)[order], place[of_item]
+    )
 
 
 def grouped_trial(
-    generator: Generator,
-    rate_per_s: float,
-    seconds: float,
-    most: int,
-    delay_s: float,
-    slo: Slo,
-    seed: int = 0,
+    generator: Generator, rate_per_s: float, seconds: float, most: int, delay_s: float, slo: Slo, seed: int = 0
 ) -> GroupedTrial:
     """Let items arrive at a rate for so long (Poisson), send them in groups, and judge each by its own latency,
     waiting for its group included. All items of a request that fails or is answered wrong have failed.
@@ -145,9 +130,14 @@ def grouped_trial(
     missed = tuple(judge_slo(series, slo))
     percent = slo.tightest[0]
     trial = Trial(
-        rate_per_s, seconds, not missed, series.latency.at(percent) if series.latency else None,
-        series.error_rate, not _invalid(sent, series.latency), missed,
-    )  # fmt: skip
+        rate_per_s,
+        seconds,
+        not missed,
+        series.latency.at(percent) if series.latency else None,
+        series.error_rate,
+        not _invalid(sent, series.latency),
+        missed,
+    )
     company = float(groups.sizes[groups.of_item[counted]].mean())
     return GroupedTrial(trial, series.latency, company)
 
@@ -221,9 +211,8 @@ def _of_items(record: Record, arrivals: Moments, groups: Groups) -> Record:
     """What became of each item, from what became of its group's request; meant to be sent when it arrived."""
     own = groups.of_item
     return replace(
-        record, intended=arrivals, sent=record.sent[own], answered=record.answered[own],
-        outcome=record.outcome[own],
-    )  # fmt: skip
+        record, intended=arrivals, sent=record.sent[own], answered=record.answered[own], outcome=record.outcome[own]
+    )
 
 
 def _invalid(sent: Record, latency: Times | None) -> tuple[str, ...]:
@@ -242,10 +231,11 @@ def _check(generator: Generator, most: int) -> None:
         raise UsageError(where, found=f"{len(generator.models)} models", wanted="one")
     if lacking := sorted(set(range(1, most + 1)) - set(generator.items.tolist())):
         raise UsageError(
-            where, found=f"no request of {lacking[0]} items",
+            where,
+            found=f"no request of {lacking[0]} items",
             wanted=f"a generator with requests of 1 to {most} items",
             todo=f"generator.prepare(range(1, {most + 1}))",
-        )  # fmt: skip
+        )
 
 
 def _choice(generator: Generator, groups: Groups, rng: np.random.Generator) -> NDArray[np.int64]:

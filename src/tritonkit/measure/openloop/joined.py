@@ -35,9 +35,7 @@ def layouts(requests: Sequence[Encodable]) -> list[int]:
     return [numbers.setdefault(_item_layout(each), len(numbers)) for each in requests]
 
 
-def joined(
-    signature: ModelSignature, requests: Sequence[Encodable], size: int
-) -> tuple[Encodable, ...]:
+def joined(signature: ModelSignature, requests: Sequence[Encodable], size: int) -> tuple[Encodable, ...]:
     """Requests of `size` items each, so many that each item is in one: round and round through those of equal
     shapes. Each item's own check sees its part of the answer; a request is wrong where one of its items is.
 
@@ -73,32 +71,37 @@ def _refuse(signature: ModelSignature, requests: Sequence[Encodable], size: int)
     tensors = [*signature.inputs.values(), *signature.outputs.values()]
     if most < 1 or not all(each.batched for each in tensors):
         raise UsageError(
-            f"{where}: requests of {size} items", found="it does not batch",
-            wanted="a max_batch_size, and a batch axis in every tensor", todo="send single items",
-        )  # fmt: skip
+            f"{where}: requests of {size} items",
+            found="it does not batch",
+            wanted="a max_batch_size, and a batch axis in every tensor",
+            todo="send single items",
+        )
     if size > most:
         raise UsageError(
-            f"{where}: requests of {size} items", found=f"its max_batch_size is {most}",
-            wanted=f"at most {most} items", todo="join fewer, or raise max_batch_size",
-        )  # fmt: skip
+            f"{where}: requests of {size} items",
+            found=f"its max_batch_size is {most}",
+            wanted=f"at most {most} items",
+            todo="join fewer, or raise max_batch_size",
+        )
     if several := next((each.items for each in requests if each.items != 1), 0):
         raise UsageError(
-            f"{where}: requests of {size} items", found=f"a request of {several} in its workload",
-            wanted="requests of one item, to be joined", todo="give it single items",
-        )  # fmt: skip
+            f"{where}: requests of {size} items",
+            found=f"a request of {several} in its workload",
+            wanted="requests of one item, to be joined",
+            todo="give it single items",
+        )
     shapes = len(set(layouts(requests)))
     if 1 < shapes == len(requests):
         raise UsageError(
-            f"{where}: requests of {size} items", found=f"{shapes} requests of {shapes} shapes",
+            f"{where}: requests of {size} items",
+            found=f"{shapes} requests of {shapes} shapes",
             wanted="two of one shape at least: items of other shapes cannot go in one request",
             todo="pad its inputs to a few shapes, or send single items",
-        )  # fmt: skip
+        )
 
 
 def _together(parts: Sequence[Encodable], signature: ModelSignature) -> Encodable:
-    arrays = {
-        name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays
-    }
+    arrays = {name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays}
     checks = tuple(each.check for each in parts)
 
     def check(outputs: Outputs) -> str:

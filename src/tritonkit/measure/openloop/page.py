@@ -32,9 +32,16 @@ _HOW_SEQUENCES = (
 
 
 def page(
-    report: OpenReport, machine: Machine, written: str, *, title: str, slo: Slo | None = None,
-    search: RateSearch[Any] | None = None, command: str = "", local: bool = True,
-) -> str:  # fmt: skip
+    report: OpenReport,
+    machine: Machine,
+    written: str,
+    *,
+    title: str,
+    slo: Slo | None = None,
+    search: RateSearch[Any] | None = None,
+    command: str = "",
+    local: bool = True,
+) -> str:
     """The page: text that needs no other file and no address to be shown.
 
     Args:
@@ -44,12 +51,23 @@ def page(
         local: whether the server runs on the same machine.
     """
     folder = Path(__file__).parent / "templates"
-    return environment(folder).get_template("openloop.html.j2").render(
-        report=report, machine=machine, written=written, title=title, slo=slo,
-        sections=[_section(each, report, slo) for each in report.series],
-        search=None if search is None else search_section(search), command=command, local=local,
-        version=tritonkit.__version__, how=_how(report),
-    )  # fmt: skip
+    return (
+        environment(folder)
+        .get_template("openloop.html.j2")
+        .render(
+            report=report,
+            machine=machine,
+            written=written,
+            title=title,
+            slo=slo,
+            sections=[_section(each, report, slo) for each in report.series],
+            search=None if search is None else search_section(search),
+            command=command,
+            local=local,
+            version=tritonkit.__version__,
+            how=_how(report),
+        )
+    )
 
 
 def _how(report: OpenReport) -> str:
@@ -111,16 +129,13 @@ def answers_line(series: OpenSeries) -> str:
     return f" {answers.count} replies came to those that were right, {answers.per_s:.1f} a second."
 
 
-def _plots(
-    series: OpenSeries, report: OpenReport, slo: Slo | None
-) -> list[tuple[dict[str, str], Any]]:
+def _plots(series: OpenSeries, report: OpenReport, slo: Slo | None) -> list[tuple[dict[str, str], Any]]:
     """What each plot is, and the plot; None where it would be empty."""
     seconds, x = series.seconds, "second of the run"
     what = "calls" if _is_of_sequences(series) else "requests"
     limits = [(ms, f"p{p:g} target {ms:g} ms") for p, ms in slo.percentiles.items()] if slo else []
     latency = [
-        Line(name, [(s.at_s + 0.5, getattr(s, f"{name}_ms")) for s in seconds])
-        for name in ("p50", "p95", "p99")
+        Line(name, [(s.at_s + 0.5, getattr(s, f"{name}_ms")) for s in seconds]) for name in ("p50", "p95", "p99")
     ]
     rates = [
         Line("due", [(s.at_s + 0.5, float(s.due)) for s in seconds]),
@@ -129,22 +144,26 @@ def _plots(
     return [
         (
             _what(
-                "Latency over time", x, "ms, logarithmic",
+                "Latency over time",
+                x,
+                "ms, logarithmic",
                 f"Of the {what} due in each second, from the moment each was due.",
             ),
             lines(latency, width=_WIDTH, logarithmic=True, limits=limits),
         ),
         (
             _what(
-                f"How long {what} took", "ms, logarithmic", f"% of {what}",
-                "Share of the right answers by their latency.", "columns",
+                f"How long {what} took",
+                "ms, logarithmic",
+                f"% of {what}",
+                "Share of the right answers by their latency.",
+                "columns",
             ),
             _distribution(series, limits),
         ),
         (
             _what(
-                "Rate", x, f"{what}/s",
-                f"{what.capitalize()} due in each second, and right answers that came in it.",
+                "Rate", x, f"{what}/s", f"{what.capitalize()} due in each second, and right answers that came in it."
             ),
             lines(rates, width=_WIDTH, height=200),
         ),
@@ -156,7 +175,7 @@ def _plots(
             _what("Batch size", x, "items", "Items that each model ran together, by Triton's own counters."),
             lines(_counted(report, "batch"), width=_WIDTH, height=220),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _what(title: str, x: str, y: str, text: str, kind: str = "lines") -> dict[str, str]:
@@ -168,12 +187,7 @@ def _counted(report: OpenReport, key: str) -> list[Line]:
     ran = dict.fromkeys(c["model"] for c in report.counters if c["runs"])
     return [
         Line(
-            model,
-            [
-                (max(0.0, (c["at_s"] + c["until_s"]) / 2), c[key])
-                for c in report.counters
-                if c["model"] == model
-            ],
+            model, [(max(0.0, (c["at_s"] + c["until_s"]) / 2), c[key]) for c in report.counters if c["model"] == model]
         )
         for model in ran
     ] or [Line("", [])]
@@ -204,7 +218,6 @@ def search_section(search: RateSearch[Any]) -> dict[str, Any]:
         "trials": search.trials,
         "percent": percent,
         "plot": lines(
-            [Line(f"p{percent:g}", points)], width=_WIDTH, logarithmic=True,
-            limits=[(ms, f"target {ms:g} ms")],
+            [Line(f"p{percent:g}", points)], width=_WIDTH, logarithmic=True, limits=[(ms, f"target {ms:g} ms")]
         ),
-    }  # fmt: skip
+    }

@@ -84,6 +84,4 @@ class Progress:
         if not self.has_pieces:
             return None
         kept = self.counted()
-        return Pieces(
-            np.array(self.of)[kept], (np.array(self._first) - start)[kept], np.array(self._replies)[kept]
-        )  # fmt: skip
+        return Pieces(np.array(self.of)[kept], (np.array(self._first) - start)[kept], np.array(self._replies)[kept])

@@ -16,9 +16,16 @@ from tritonkit.measure.workload import Check
 from tritonkit.wire.transport import Body
 
 __all__ = [
-    "INTERRUPTED", "MISSED", "Pieces", "Prepared", "Record", "Stop", "joined_records", "load_record",
+    "INTERRUPTED",
+    "MISSED",
+    "Pieces",
+    "Prepared",
+    "Record",
+    "Stop",
+    "joined_records",
+    "load_record",
     "save_record",
-]  # fmt: skip
+]
 
 INTERRUPTED: Final = "interrupted"
 MISSED: Final = "the target is missed"
@@ -112,10 +119,14 @@ def save_record(record: Record, file: Path) -> None:
     """Write it to a file of numpy's."""
     facts = {"failures": record.failures, "cpu_s": record.cpu_s, "ended": record.ended}
     np.savez(
-        file, intended=record.intended, sent=record.sent, answered=record.answered,
-        outcome=record.outcome, facts=np.array(json.dumps(facts)),
+        file,
+        intended=record.intended,
+        sent=record.sent,
+        answered=record.answered,
+        outcome=record.outcome,
+        facts=np.array(json.dumps(facts)),
         **({} if record.pieces is None else vars(record.pieces)),
-    )  # fmt: skip
+    )
 
 
 def load_record(file: Path) -> Record:
@@ -126,9 +137,15 @@ def load_record(file: Path) -> Record:
         if "of" in saved.files:
             pieces = Pieces(saved["of"], saved["first"], saved["replies"])
         return Record(
-            saved["intended"], saved["sent"], saved["answered"], saved["outcome"],
-            tuple(facts["failures"]), facts["cpu_s"], facts["ended"], pieces,
-        )  # fmt: skip
+            saved["intended"],
+            saved["sent"],
+            saved["answered"],
+            saved["outcome"],
+            tuple(facts["failures"]),
+            facts["cpu_s"],
+            facts["ended"],
+            pieces,
+        )
 
 
 def joined_records(records: Sequence[Record]) -> Record:

@@ -15,9 +15,18 @@ from tritonkit.measure.openloop.record import Record
 from tritonkit.measure.openloop.slo import Slo
 
 __all__ = [
-    "Answers", "Interval", "OpenReport", "OpenSeries", "Second", "Times", "judge_slo", "series_of", "times_dict",
-    "times_of", "why_invalid",
-]  # fmt: skip
+    "Answers",
+    "Interval",
+    "OpenReport",
+    "OpenSeries",
+    "Second",
+    "Times",
+    "judge_slo",
+    "series_of",
+    "times_dict",
+    "times_of",
+    "why_invalid",
+]
 
 POINTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 _SURE = 1.96
@@ -209,10 +218,7 @@ def _series_dict(series: OpenSeries) -> dict[str, Any]:
         "latency_ms": times_dict(series.latency),
         "service_ms": times_dict(series.service),
         "words": dict(series.words),
-        "histogram": {
-            "counts": series.histogram.counts(),
-            "largest_ms": series.histogram.largest_ms,
-        },
+        "histogram": {"counts": series.histogram.counts(), "largest_ms": series.histogram.largest_ms},
         "seconds": [asdict(second) for second in series.seconds],
         "unit": series.unit,
         "answers": None if series.answers is None else _answers_dict(series.answers),
@@ -268,19 +274,14 @@ def _interval(ordered: NDArray[np.float64], share: float) -> Interval:
     )
 
 
-def series_of(
-    model: str, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None
-) -> OpenSeries:
+def series_of(model: str, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None) -> OpenSeries:
     """One model's requests of a run: those that are chosen."""
     intended, sent = record.intended[chosen], record.sent[chosen]
     answered, outcome = record.answered[chosen], record.outcome[chosen]
     right = outcome == 0
     latency_ms = 1e3 * (answered - intended)[right]
     also = tuple(slo.percentiles) if slo else ()
-    words = {
-        record.failures[code - 1]: int((outcome == code).sum())
-        for code in np.unique(outcome[outcome > 0])
-    }
+    words = {record.failures[code - 1]: int((outcome == code).sum()) for code in np.unique(outcome[outcome > 0])}
     return OpenSeries(
         model=model,
         requests=len(intended),
@@ -297,9 +298,8 @@ def series_of(
 
 
 def _seconds(
-    intended: NDArray[np.float64], answered: NDArray[np.float64], right: NDArray[np.bool_],
-    duration_s: float,
-) -> tuple[Second, ...]:  # fmt: skip
+    intended: NDArray[np.float64], answered: NDArray[np.float64], right: NDArray[np.bool_], duration_s: float
+) -> tuple[Second, ...]:
     edges = np.append(np.arange(0.0, duration_s, 1.0), duration_s)
     if len(edges) > 2 and edges[-1] - edges[-2] < 0.5:  # the rest goes with the last whole second
         edges = np.delete(edges, -2)
@@ -316,11 +316,7 @@ def _seconds(
         points = [None] * 3
         if len(ms):
             points = np.percentile(ms, (50, 95, 99), method="inverted_cdf").tolist()
-        found.append(
-            Second(
-                float(edges[k]), len(correct), len(ms), int((~correct).sum()), int(came[k]), *points
-            )
-        )
+        found.append(Second(float(edges[k]), len(correct), len(ms), int((~correct).sum()), int(came[k]), *points))
     return tuple(found)
 
 
@@ -338,16 +334,13 @@ def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
             lines.append(f"{series.model}: no right answer")
         for what, times in series.judged:
             if times and (found := times.at(percent)) > most:
-                lines.append(
-                    f"{series.model}: {what}p{percent:g} {found:.2f} ms, at most {most:g} ms"
-                )
+                lines.append(f"{series.model}: {what}p{percent:g} {found:.2f} ms, at most {most:g} ms")
     return lines
 
 
 def why_invalid(
-    lag: Times | None, latency_p99_ms: float | None, cpu_shares: Sequence[float],
-    todo: str = "give it more --processes",
-) -> tuple[str, ...]:  # fmt: skip
+    lag: Times | None, latency_p99_ms: float | None, cpu_shares: Sequence[float], todo: str = "give it more --processes"
+) -> tuple[str, ...]:
     """Whether the generator itself was what limited, and why that is said.
 
     Args:

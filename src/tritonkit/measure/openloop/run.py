@@ -25,13 +25,7 @@ from tritonkit.machine import cores
 from tritonkit.measure.asking import SEQUENCE, SEQUENCE_CALLS, Kind
 from tritonkit.measure.openloop.arrivals import Arrivals, Moments, draw
 from tritonkit.measure.openloop.counters import Counters, involved
-from tritonkit.measure.openloop.record import (
-    INTERRUPTED,
-    Record,
-    Stop,
-    joined_records,
-    load_record,
-)
+from tritonkit.measure.openloop.record import INTERRUPTED, Record, Stop, joined_records, load_record
 from tritonkit.measure.openloop.results import OpenReport, judge_slo, times_of, why_invalid
 from tritonkit.measure.openloop.slo import Slo
 from tritonkit.measure.openloop.units import UNITS, unit_series
@@ -108,8 +102,12 @@ class Generator:
         env = os.environ | dict.fromkeys(_THREADS, "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tritonkit.measure.openloop.generator"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=self._root,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+            cwd=self._root,
+        )
         try:
             self.prepare()
         except BaseException:
@@ -132,9 +130,15 @@ class Generator:
         if not sizes or min(sizes) < 1:
             raise UsageError("the requests", found=f"{batch} items of each", wanted="1 or more")
         said = self._ask(
-            do="prepare", root=str(self._root), models=self.models, addresses=self.addresses,
-            timeout_s=self._timeout_s, sizes=sizes, given=self._given, calls=self._calls,
-        )  # fmt: skip
+            do="prepare",
+            root=str(self._root),
+            models=self.models,
+            addresses=self.addresses,
+            timeout_s=self._timeout_s,
+            sizes=sizes,
+            given=self._given,
+            calls=self._calls,
+        )
         self._model_of = np.array([self.models.index(name) for name in said["models"]])
         self._items, self._layouts = np.array(said["items"]), np.array(said["layouts"])
         self._most_items: int = min(said["most_items"])
@@ -144,7 +148,7 @@ class Generator:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         process = self._process
         assert process.stdin is not None  # noqa: S101
         with contextlib.suppress(OSError):
@@ -218,21 +222,30 @@ class Generator:
 
     def _send(
         self, moments: Moments, choice: NDArray[np.int64], processes: int, stop: Stop, most: int | None = None
-    ) -> tuple[float, list[Record]]:  # fmt: skip
+    ) -> tuple[float, list[Record]]:
         """When a run began on the monotonic clock, and what each process recorded."""
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             np.savez(folder / "plan.npz", moments=moments, choice=choice)
             said = self._ask(
-                do="run", folder=name, processes=processes, addresses=self.addresses,
-                timeout_s=self._timeout_s, stop=asdict(stop), most=most,
-            )  # fmt: skip
+                do="run",
+                folder=name,
+                processes=processes,
+                addresses=self.addresses,
+                timeout_s=self._timeout_s,
+                stop=asdict(stop),
+                most=most,
+            )
             return said["start"], [load_record(folder / f"{k}.npz") for k in range(processes)]
 
     def _report(
-        self, load: OpenLoad, warm: float, records: Sequence[Record],
-        chosen: Sequence[NDArray[np.int64]], counters: tuple[dict[str, Any], ...],
-    ) -> OpenReport:  # fmt: skip
+        self,
+        load: OpenLoad,
+        warm: float,
+        records: Sequence[Record],
+        chosen: Sequence[NDArray[np.int64]],
+        counters: tuple[dict[str, Any], ...],
+    ) -> OpenReport:
         record = joined_records(records)
         if self._interrupted:  # perhaps as the last answer came
             self._interrupted, record = False, replace(record, ended=INTERRUPTED)
@@ -246,7 +259,7 @@ class Generator:
         series = tuple(
             unit_series(name, kind, self._calls, record, counted & (model_of == k), duration_s, load.slo)
             for k, (name, kind) in enumerate(zip(self.models, self._kinds, strict=True))
-        )  # fmt: skip
+        )
         arrived = counted & ~np.isnan(record.sent) & (record.of == np.arange(len(record.of)))
         lag = times_of(1e3 * (record.sent - record.intended)[arrived])
         if lag is None and record.ended == INTERRUPTED:
@@ -259,9 +272,8 @@ class Generator:
         worst = max((times.at(99.0) for times in judged), default=None)
         missed = [line for each in series if load.slo for line in judge_slo(each, load.slo)]
         return OpenReport(
-            duration_s, series, lag, shares, why_invalid(lag, worst, shares), tuple(missed),
-            record.ended, counters,
-        )  # fmt: skip
+            duration_s, series, lag, shares, why_invalid(lag, worst, shares), tuple(missed), record.ended, counters
+        )
 
     def _choices(self, count: int, load: OpenLoad) -> NDArray[np.int64]:
         """Which request is sent each time: models evenly, and evenly each one's requests."""
@@ -306,9 +318,7 @@ class Generator:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise TritonkitError(
-                "the load generator", found=f"it ended with exit code {process.wait()}"
-            )
+            raise TritonkitError("the load generator", found=f"it ended with exit code {process.wait()}")
         said: dict[str, Any] = json.loads(line)
         if "error" in said:
             raise remote_error(said["error"])
@@ -325,9 +335,10 @@ def moments_of(load: OpenLoad) -> tuple[Moments, float]:
         moments = load.trace[load.trace < load.warm_s + load.duration_s]
         if not (moments >= load.warm_s).any():
             raise UsageError(
-                "the trace", found=f"no request in its first {load.warm_s + load.duration_s:g} s",
+                "the trace",
+                found=f"no request in its first {load.warm_s + load.duration_s:g} s",
                 todo="a longer --duration",
-            )  # fmt: skip
+            )
         return moments, load.warm_s
     counted = draw(load.arrivals, load.rate_per_s, load.duration_s)
     if not len(counted):
@@ -361,17 +372,22 @@ def _since(record: Record, warm: float) -> Record:
     """Its times from the end of the warm-up on."""
     pieces = record.pieces
     return replace(
-        record, intended=record.intended - warm, sent=record.sent - warm,
+        record,
+        intended=record.intended - warm,
+        sent=record.sent - warm,
         answered=record.answered - warm,
         pieces=None if pieces is None else replace(pieces, first=pieces.first - warm),
-    )  # fmt: skip
+    )
 
 
 def remote_error(facts: dict[str, str]) -> TritonkitError:
     """An error of the generator's process, as one of this."""
     kind = getattr(errors, facts["error"], TritonkitError)
     made: TritonkitError = kind(
-        facts.get("where", ""), found=facts.get("found", ""), wanted=facts.get("wanted", ""),
-        todo=facts.get("do", ""), details=facts.get("details", ""),
-    )  # fmt: skip
+        facts.get("where", ""),
+        found=facts.get("found", ""),
+        wanted=facts.get("wanted", ""),
+        todo=facts.get("do", ""),
+        details=facts.get("details", ""),
+    )
     return made

@@ -67,9 +67,11 @@ def parse_slo(texts: Sequence[str], where: str = "--slo", *, language: bool = Fa
         match = _PERCENTILE.fullmatch(name)
         if match and match[1] and not language:
             raise UsageError(
-                where, found=repr(part), wanted=_WANTED,
+                where,
+                found=repr(part),
+                wanted=_WANTED,
                 todo="ttft and itl are times of a language model's tokens: leave them out here",
-            )  # fmt: skip
+            )
         of = points[match[1] or ""] if match else {}
         if name == "errors" and not errors:
             errors.append(_share(value, where, part))

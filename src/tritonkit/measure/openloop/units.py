@@ -19,9 +19,8 @@ UNITS: dict[Kind, str] = {CALL: "requests", STREAM: "requests", SEQUENCE: "seque
 
 
 def unit_series(
-    model: str, kind: Kind, calls: int, record: Record, chosen: NDArray[np.bool_],
-    duration_s: float, slo: Slo | None,
-) -> OpenSeries:  # fmt: skip
+    model: str, kind: Kind, calls: int, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None
+) -> OpenSeries:
     """One model's requests of a run, those that are chosen: of a sequence all calls or none.
 
     Args:
@@ -42,10 +41,14 @@ def unit_series(
     # Calls that could be sent after the run's last second belong to none of its seconds.
     timely = series_of(model, record, chosen & (record.intended < duration_s), duration_s, slo)
     return replace(
-        of_sequences, latency=series.latency, service=series.service, histogram=series.histogram,
-        seconds=timely.seconds, unit=UNITS[kind],
+        of_sequences,
+        latency=series.latency,
+        service=series.service,
+        histogram=series.histogram,
+        seconds=timely.seconds,
+        unit=UNITS[kind],
         answers=Answers(calls, series.right, series.right / duration_s, first, of_sequences.latency),
-    )  # fmt: skip
+    )
 
 
 def whole_sequences(record: Record, chosen: NDArray[np.bool_], calls: int) -> Record:
@@ -63,19 +66,21 @@ def whole_sequences(record: Record, chosen: NDArray[np.bool_], calls: int) -> Re
     unfinished = (outcome == 0) & (np.bincount(own, minlength=len(firsts)) < calls)
     kept = ~unfinished
     return Record(
-        record.intended[firsts][kept], record.sent[firsts][kept], last[kept], outcome[kept],
-        record.failures, record.cpu_s, record.ended,
-    )  # fmt: skip
+        record.intended[firsts][kept],
+        record.sent[firsts][kept],
+        last[kept],
+        outcome[kept],
+        record.failures,
+        record.cpu_s,
+        record.ended,
+    )
 
 
 def named_times(series: OpenSeries) -> list[tuple[str, str, Times | None]]:
     """All times of a series, each with a short name and one that says from when to when it goes."""
     answers = series.answers
     if answers is None:
-        return [
-            ("due", "from when it was due", series.latency),
-            ("sent", "from when it was sent", series.service),
-        ]
+        return [("due", "from when it was due", series.latency), ("sent", "from when it was sent", series.service)]
     if series.unit != UNITS[SEQUENCE]:
         return [
             ("last reply", "to the last reply, from when it was due", series.latency),

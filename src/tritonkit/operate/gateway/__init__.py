@@ -6,12 +6,7 @@ from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gatew
 from tritonkit.operate.gateway.bootstrap import Places
 from tritonkit.operate.gateway.clusters import Replica, Split
 from tritonkit.operate.gateway.follow import GatewayFiles, GatewaySources
-from tritonkit.operate.gateway.render import (
-    gateway_command,
-    write_clusters,
-    write_gateway,
-    write_routes,
-)
+from tritonkit.operate.gateway.render import gateway_command, write_clusters, write_gateway, write_routes
 from tritonkit.operate.gateway.spec import GatewaySpec, SharedLimits, read_gateway
 
 __all__ = [

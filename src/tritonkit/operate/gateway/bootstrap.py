@@ -8,18 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.operate.gateway.filters import JWKS_CLUSTER, http_filters, jwks_address
-from tritonkit.operate.gateway.logs import (
-    RELEASE_LOG,
-    STRANGERS_RATE,
-    audit_logs,
-    release_log,
-    statistics,
-)
-from tritonkit.operate.gateway.overload import (
-    BUFFER_BYTES,
-    memory_allocator,
-    overload_manager,
-)
+from tritonkit.operate.gateway.logs import RELEASE_LOG, STRANGERS_RATE, audit_logs, release_log, statistics
+from tritonkit.operate.gateway.overload import BUFFER_BYTES, memory_allocator, overload_manager
 from tritonkit.operate.gateway.replies import MOST_HEADERS, replies
 from tritonkit.operate.gateway.shared_limits import limiter_cluster
 from tritonkit.operate.gateway.spec import GatewaySpec
@@ -73,23 +63,29 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "node": {"id": "gateway", "cluster": "tritonkit"},
         "admin": {"address": {"pipe": {"path": places.admin, "mode": 0o600}}},
         "static_resources": {
-            "listeners": [{
-                "name": "gateway",
-                "address": {"socket_address": {"address": address, "port_value": places.port}},
-                "enable_reuse_port": False,
-                "connection_balance_config": {"exact_balance": {}},
-                "per_connection_buffer_limit_bytes": BUFFER_BYTES,
-                "per_connection_buffer_high_watermark_timeout": f"{limits.unread_s:.3f}s",
-                "listener_filters_timeout": f"{limits.header_s:.3f}s",
-                "socket_options": _KEEPALIVE,
-                "filter_chains": [{
-                    "transport_socket_connect_timeout": f"{limits.header_s:.3f}s",
-                    "transport_socket": {"name": "tls", "typed_config": _tls(spec, places)},
-                    "filters": [{"name": "http", "typed_config": _manager(spec, places)}],
-                }],
-            }, *([_metrics(places.metrics)] if places.metrics else [])],
+            "listeners": [
+                {
+                    "name": "gateway",
+                    "address": {"socket_address": {"address": address, "port_value": places.port}},
+                    "enable_reuse_port": False,
+                    "connection_balance_config": {"exact_balance": {}},
+                    "per_connection_buffer_limit_bytes": BUFFER_BYTES,
+                    "per_connection_buffer_high_watermark_timeout": f"{limits.unread_s:.3f}s",
+                    "listener_filters_timeout": f"{limits.header_s:.3f}s",
+                    "socket_options": _KEEPALIVE,
+                    "filter_chains": [
+                        {
+                            "transport_socket_connect_timeout": f"{limits.header_s:.3f}s",
+                            "transport_socket": {"name": "tls", "typed_config": _tls(spec, places)},
+                            "filters": [{"name": "http", "typed_config": _manager(spec, places)}],
+                        }
+                    ],
+                },
+                *([_metrics(places.metrics)] if places.metrics else []),
+            ],
             "clusters": [
-                _cluster_of_admin(places.admin), *([_jwks(spec)] if spec.jwt and spec.jwt.jwks_url else []),
+                _cluster_of_admin(places.admin),
+                *([_jwks(spec)] if spec.jwt and spec.jwt.jwks_url else []),
                 *([limiter_cluster(limits.shared)] if limits.shared else []),
             ],
         },
@@ -98,45 +94,82 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "memory_allocator_manager": memory_allocator(limits),
         "stats_config": {
             # In milliseconds: a histogram whose buckets are as fine as targets of latency are.
-            "histogram_bucket_settings": [{"match": {"prefix": "gateway.request_ms"}, "buckets": _BUCKETS}],
+            "histogram_bucket_settings": [{"match": {"prefix": "gateway.request_ms"}, "buckets": _BUCKETS}]
         },
-        "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
-            "http": {"max_requests_per_io_cycle": 10},
-            "re2": {"max_program_size": {"error_level": 100_000}},
-        }}]},
-    }  # fmt: skip
+        "layered_runtime": {
+            "layers": [
+                {
+                    "name": "fixed",
+                    "static_layer": {
+                        "http": {"max_requests_per_io_cycle": 10},
+                        "re2": {"max_program_size": {"error_level": 100_000}},
+                    },
+                }
+            ]
+        },
+    }
 
 
 _BUCKETS = [
-    0.5, 1, 2, 3, 5, 7.5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10_000, 60_000,
-]  # fmt: skip
+    0.5,
+    1,
+    2,
+    3,
+    5,
+    7.5,
+    10,
+    15,
+    20,
+    30,
+    50,
+    75,
+    100,
+    150,
+    200,
+    300,
+    500,
+    750,
+    1000,
+    2000,
+    5000,
+    10_000,
+    60_000,
+]
 # A caller that is gone without a word is noticed after 60 s and three probes.
 _KEEPALIVE = [
     {"level": 1, "name": 9, "int_value": 1, "state": "STATE_PREBIND", "description": "SO_KEEPALIVE"},
     {"level": 6, "name": 4, "int_value": 60, "state": "STATE_PREBIND", "description": "TCP_KEEPIDLE"},
     {"level": 6, "name": 5, "int_value": 10, "state": "STATE_PREBIND", "description": "TCP_KEEPINTVL"},
     {"level": 6, "name": 6, "int_value": 3, "state": "STATE_PREBIND", "description": "TCP_KEEPCNT"},
-]  # fmt: skip
+]
 
 
 def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     """What SECRETS holds: not the certificate and its key, but where they are; they are read again when they change."""
     tls, folder = spec.tls, places.folder
     kind = f"{_TLS}.Secret"
-    found: list[dict[str, Any]] = [{
-        "@type": kind, "name": "server", "tls_certificate": {
-            "certificate_chain": {"filename": str(folder / tls.certificate)},
-            "private_key": {"filename": str(folder / tls.key)},
-            "watched_directory": {"path": str(_moved_in(folder, tls.certificate))},
-        },
-    }]  # fmt: skip
-    if tls.client_ca:
-        found.append({
-            "@type": kind, "name": "callers", "validation_context": {
-                "trusted_ca": {"filename": str(folder / tls.client_ca)},
-                "watched_directory": {"path": str(_moved_in(folder, tls.client_ca))},
+    found: list[dict[str, Any]] = [
+        {
+            "@type": kind,
+            "name": "server",
+            "tls_certificate": {
+                "certificate_chain": {"filename": str(folder / tls.certificate)},
+                "private_key": {"filename": str(folder / tls.key)},
+                "watched_directory": {"path": str(_moved_in(folder, tls.certificate))},
             },
-        })  # fmt: skip
+        }
+    ]
+    if tls.client_ca:
+        found.append(
+            {
+                "@type": kind,
+                "name": "callers",
+                "validation_context": {
+                    "trusted_ca": {"filename": str(folder / tls.client_ca)},
+                    "watched_directory": {"path": str(_moved_in(folder, tls.client_ca))},
+                },
+            }
+        )
     return {"resources": found}
 
 
@@ -191,37 +224,50 @@ def _manager(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         "stream_idle_timeout": f"{limits.idle_s:.3f}s",
         "stream_flush_timeout": f"{limits.unread_s:.3f}s",
         "common_http_protocol_options": {
-            "idle_timeout": f"{limits.idle_s:.3f}s", "max_headers_count": MOST_HEADERS,
+            "idle_timeout": f"{limits.idle_s:.3f}s",
+            "max_headers_count": MOST_HEADERS,
             "headers_with_underscores_action": "REJECT_REQUEST",
         },
         "http2_protocol_options": {
             "max_concurrent_streams": limits.streams,
-            "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 4 << 20,
+            "initial_stream_window_size": 1 << 20,
+            "initial_connection_window_size": 4 << 20,
         },
         "local_reply_config": replies(limits),
         "access_log": logs,
         "http_filters": http_filters(spec, places.folder),
         "rds": {"route_config_name": "gateway", "config_source": _watched(places.rendered / ROUTES)},
-    }  # fmt: skip
+    }
 
 
 def _jwks(spec: GatewaySpec) -> dict[str, Any]:
     assert spec.jwt is not None  # noqa: S101
     host, port, secure = jwks_address(spec.jwt)
     cluster: dict[str, Any] = {
-        "name": JWKS_CLUSTER, "type": "STRICT_DNS", "connect_timeout": "5s",
-        "load_assignment": {"cluster_name": JWKS_CLUSTER, "endpoints": [{"lb_endpoints": [
-            {"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}},
-        ]}]},
-    }  # fmt: skip
+        "name": JWKS_CLUSTER,
+        "type": "STRICT_DNS",
+        "connect_timeout": "5s",
+        "load_assignment": {
+            "cluster_name": JWKS_CLUSTER,
+            "endpoints": [
+                {"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": host, "port_value": port}}}}]}
+            ],
+        },
+    }
     if secure:
-        cluster["transport_socket"] = {"name": "tls", "typed_config": {
-            "@type": f"{_TLS}.UpstreamTlsContext", "sni": host,
-            "common_tls_context": {"validation_context": {
-                "trusted_ca": {"filename": "/etc/ssl/certs/ca-certificates.crt"},
-                "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": host}}],
-            }},
-        }}  # fmt: skip
+        cluster["transport_socket"] = {
+            "name": "tls",
+            "typed_config": {
+                "@type": f"{_TLS}.UpstreamTlsContext",
+                "sni": host,
+                "common_tls_context": {
+                    "validation_context": {
+                        "trusted_ca": {"filename": "/etc/ssl/certs/ca-certificates.crt"},
+                        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": host}}],
+                    }
+                },
+            },
+        }
     return cluster
 
 
@@ -250,24 +296,41 @@ def _metrics(place: str) -> dict[str, Any]:
         "name": "metrics",
         "address": {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}},
         "enable_reuse_port": False,
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": {
-            "@type": _MANAGER,
-            "stat_prefix": "metrics",
-            "codec_type": "HTTP1",
-            **no_trust(),
-            "request_headers_timeout": "10s",
-            "request_timeout": "10s",
-            "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-            }}],
-            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [only]}]},
-        }}]}],
-    }  # fmt: skip
+        "filter_chains": [
+            {
+                "filters": [
+                    {
+                        "name": "http",
+                        "typed_config": {
+                            "@type": _MANAGER,
+                            "stat_prefix": "metrics",
+                            "codec_type": "HTTP1",
+                            **no_trust(),
+                            "request_headers_timeout": "10s",
+                            "request_timeout": "10s",
+                            "http_filters": [
+                                {
+                                    "name": "envoy.filters.http.router",
+                                    "typed_config": {
+                                        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+                                    },
+                                }
+                            ],
+                            "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [only]}]},
+                        },
+                    }
+                ]
+            }
+        ],
+    }
 
 
 def _cluster_of_admin(path: str) -> dict[str, Any]:
     return {
-        "name": _ADMIN, "connect_timeout": "1s", "load_assignment": {"cluster_name": _ADMIN, "endpoints": [
-            {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": path}}}}]},
-        ]},
-    }  # fmt: skip
+        "name": _ADMIN,
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": _ADMIN,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": path}}}}]}],
+        },
+    }

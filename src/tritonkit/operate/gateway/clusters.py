@@ -28,16 +28,19 @@ _RETRIES = 32
 
 
 _NAMED = {
-    "cluster_type": {"name": "envoy.cluster.dns", "typed_config": {
-        "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
-        # A server that starts gets requests at once, and one that leaves none any more before it ends.
-        "dns_refresh_rate": "1s",
-        # Both families, one after the other, would be asked of each of resolv.conf's search domains.
-        "dns_lookup_family": "V4_PREFERRED",
-    }},
+    "cluster_type": {
+        "name": "envoy.cluster.dns",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
+            # A server that starts gets requests at once, and one that leaves none any more before it ends.
+            "dns_refresh_rate": "1s",
+            # Both families, one after the other, would be asked of each of resolv.conf's search domains.
+            "dns_lookup_family": "V4_PREFERRED",
+        },
+    },
     # What has left the name answers health checks until its end, and wants no new requests.
     "ignore_health_on_host_removal": True,
-}  # fmt: skip
+}
 """Addresses by a name: every one that DNS gives is a server."""
 
 
@@ -77,9 +80,7 @@ class Split:
     shadow_percent: float = 0.0
 
 
-def clusters(
-    replicas: Sequence[Replica], limits: GatewayLimits, split: Split | None = None
-) -> list[dict[str, Any]]:
+def clusters(replicas: Sequence[Replica], limits: GatewayLimits, split: Split | None = None) -> list[dict[str, Any]]:
     """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica; with a
     split those of the candidate, and of what gets copies."""
     grpc = [each.grpc for each in replicas]
@@ -111,7 +112,7 @@ def _shadow(address: str) -> dict[str, Any]:
         "load_assignment": {"cluster_name": SHADOW, "endpoints": [{"lb_endpoints": [_endpoint(address)]}]},
         "typed_extension_protocol_options": {_OPTIONS: _protocol(http2=True)},
         "circuit_breakers": {"thresholds": [{"max_requests": _MOST_COPIES, "max_retries": 0}]},
-    }  # fmt: skip
+    }
 
 
 def _cluster(
@@ -131,10 +132,13 @@ def _cluster(
         # three, however many wait there.
         "least_request_lb_config": {"choice_count": 4},
         "per_connection_buffer_limit_bytes": _BUFFER_BYTES,
-        "load_assignment": {"cluster_name": name, "endpoints": [
-            {"priority": priority, "lb_endpoints": [_endpoint(each) for each in group]}
-            for priority, group in enumerate(groups)
-        ]},
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [
+                {"priority": priority, "lb_endpoints": [_endpoint(each) for each in group]}
+                for priority, group in enumerate(groups)
+            ],
+        },
         "typed_extension_protocol_options": {_OPTIONS: _protocol(http2=http2)},
         "health_checks": [_health(http2=http2)],
         # Calls on a connection to a replica that hangs end, to be made again elsewhere.
@@ -146,24 +150,37 @@ def _cluster(
             "update_merge_window": "0s",
         },
         "outlier_detection": {
-            "interval": "1s", "consecutive_local_origin_failure": 5, "enforcing_consecutive_local_origin_failure": 100,
-            "base_ejection_time": f"{EJECTED_S:g}s", "max_ejection_time": "60s", "max_ejection_percent": 50,
+            "interval": "1s",
+            "consecutive_local_origin_failure": 5,
+            "enforcing_consecutive_local_origin_failure": 100,
+            "base_ejection_time": f"{EJECTED_S:g}s",
+            "max_ejection_time": "60s",
+            "max_ejection_percent": 50,
             # Only what is between here and the replica counts: a model that fails would cost all callers half of the
             # replicas. A slow one gets less by having more under way.
-            "split_external_local_origin_errors": True, "enforcing_consecutive_5xx": 0,
-            "enforcing_consecutive_gateway_failure": 0, "enforcing_success_rate": 0,
+            "split_external_local_origin_errors": True,
+            "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0,
+            "enforcing_success_rate": 0,
             "enforcing_local_origin_success_rate": 0,
         },
         # HTTP/1.1 has a connection for each request: with a limit on these, too, requests would wait for one of their
         # own thread's, some of them for long, instead of being refused.
-        "circuit_breakers": {"thresholds": [{
-            "max_connections": 4 * most, "max_requests": most, "max_pending_requests": most,
-            "retry_budget": {
-                "budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": _RETRIES,
-            },
-            "track_remaining": True,
-        }]},
-    }  # fmt: skip
+        "circuit_breakers": {
+            "thresholds": [
+                {
+                    "max_connections": 4 * most,
+                    "max_requests": most,
+                    "max_pending_requests": most,
+                    "retry_budget": {
+                        "budget_percent": {"value": limits.retry_percent},
+                        "min_retry_concurrency": _RETRIES,
+                    },
+                    "track_remaining": True,
+                }
+            ]
+        },
+    }
 
 
 def _protocol(*, http2: bool) -> dict[str, Any]:
@@ -175,16 +192,21 @@ def _protocol(*, http2: bool) -> dict[str, Any]:
     http2_options = {
         # A replica that is cut off sends nothing, not even that it is gone.
         "connection_keepalive": {"interval": "1s", "timeout": "1s"},
-        "initial_stream_window_size": 1 << 20, "initial_connection_window_size": 16 << 20,
-    }  # fmt: skip
+        "initial_stream_window_size": 1 << 20,
+        "initial_connection_window_size": 16 << 20,
+    }
     return options | {"explicit_http_config": {"http2_protocol_options": http2_options}}
 
 
 def _health(*, http2: bool) -> dict[str, Any]:
     check: dict[str, Any] = {
-        "timeout": f"{CHECKED_S:g}s", "interval": f"{CHECKED_S:g}s", "no_traffic_interval": f"{CHECKED_S:g}s",
-        "unhealthy_threshold": 2, "healthy_threshold": 1, "always_log_health_check_failures": False,
-    }  # fmt: skip
+        "timeout": f"{CHECKED_S:g}s",
+        "interval": f"{CHECKED_S:g}s",
+        "no_traffic_interval": f"{CHECKED_S:g}s",
+        "unhealthy_threshold": 2,
+        "healthy_threshold": 1,
+        "always_log_health_check_failures": False,
+    }
     if http2:
         return check | {"grpc_health_check": {}}
     # The proxy before a replica's HTTP knows this machine's names alone.

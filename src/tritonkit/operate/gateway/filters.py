@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tritonkit.operate.gateway.routes import (
-    ADMIT,
-    BUFFER,
-    CHOICE,
-    IDENTIFY,
-    REQUESTS,
-    SPACE,
-    SPLIT,
-)
+from tritonkit.operate.gateway.routes import ADMIT, BUFFER, CHOICE, IDENTIFY, REQUESTS, SPACE, SPLIT
 from tritonkit.operate.gateway.shared_limits import rate_limit_filter
 from tritonkit.operate.gateway.spec import GatewaySpec, Jwt
 from tritonkit.operate.gateway.token_rate import token_rate_filter
@@ -34,25 +26,47 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
         folder: of the gateway, for the paths in its spec.
     """
     return [
-        *([
-            _lua(IDENTIFY, spec.jwt, identifies=True, admits=False),
-            _filter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", _jwt(spec.jwt, folder)),
-        ] if spec.jwt else []),
+        *(
+            [
+                _lua(IDENTIFY, spec.jwt, identifies=True, admits=False),
+                _filter("envoy.filters.http.jwt_authn", "jwt_authn.v3.JwtAuthentication", _jwt(spec.jwt, folder)),
+            ]
+            if spec.jwt
+            else []
+        ),
         _lua(ADMIT, spec.jwt, identifies=spec.jwt is None, admits=True),
         # An error in the Lua above lets a request go on; this does not.
-        _filter("envoy.filters.http.rbac", "rbac.v3.RBAC", {"rules": {"action": "ALLOW", "policies": {
-            "admitted": {"permissions": [{"any": True}], "principals": [{"sourced_metadata": {"metadata_matcher": {
-                "filter": SPACE, "path": [{"key": "admitted"}], "value": {"bool_match": True},
-            }}}]},
-        }}}),
         _filter(
-            "envoy.filters.http.local_ratelimit", "local_ratelimit.v3.LocalRateLimit", {"stat_prefix": "gateway"},
+            "envoy.filters.http.rbac",
+            "rbac.v3.RBAC",
+            {
+                "rules": {
+                    "action": "ALLOW",
+                    "policies": {
+                        "admitted": {
+                            "permissions": [{"any": True}],
+                            "principals": [
+                                {
+                                    "sourced_metadata": {
+                                        "metadata_matcher": {
+                                            "filter": SPACE,
+                                            "path": [{"key": "admitted"}],
+                                            "value": {"bool_match": True},
+                                        }
+                                    }
+                                }
+                            ],
+                        }
+                    },
+                }
+            },
         ),
+        _filter("envoy.filters.http.local_ratelimit", "local_ratelimit.v3.LocalRateLimit", {"stat_prefix": "gateway"}),
         *([token_rate_filter(spec.jwt, SPACE)] if spec.jwt and spec.jwt.rate_per_s else []),
         *([rate_limit_filter(spec.limits.shared)] if spec.limits.shared else []),
         _filter(BUFFER, "buffer.v3.Buffer", {"max_request_bytes": spec.limits.request_mib << 20}) | {"disabled": True},
         _filter("envoy.filters.http.router", "router.v3.Router", {}),
-    ]  # fmt: skip
+    ]
 
 
 def jwks_address(jwt: Jwt) -> tuple[str, int, bool]:
@@ -68,9 +82,7 @@ def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _lua(name: str, jwt: Jwt | None, *, identifies: bool, admits: bool) -> dict[str, Any]:
     code = {"inline_string": _program(jwt, identifies=identifies, admits=admits)}
-    return _filter(
-        name, "lua.v3.Lua", {"default_source_code": code, "stat_prefix": name.rpartition(".")[2]}
-    )
+    return _filter(name, "lua.v3.Lua", {"default_source_code": code, "stat_prefix": name.rpartition(".")[2]})
 
 
 def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
@@ -104,10 +116,13 @@ def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
     assert jwt is not None  # noqa: S101
     provider: dict[str, Any] = {
         # Not `audiences`: for Envoy `https://triton/` would be `triton`. admission.lua looks at the claim.
-        "issuer": jwt.issuer, "payload_in_metadata": "claims", "header_in_metadata": "header",
-        "clock_skew_seconds": 30, "require_expiration": True,
+        "issuer": jwt.issuer,
+        "payload_in_metadata": "claims",
+        "header_in_metadata": "header",
+        "clock_skew_seconds": 30,
+        "require_expiration": True,
         "from_headers": [{"name": "authorization", "value_prefix": "Bearer "}],
-    }  # fmt: skip
+    }
     if jwt.jwks:
         provider["local_jwks"] = {
             "filename": str(folder / jwt.jwks),
@@ -119,10 +134,5 @@ def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:
             "cache_duration": {"seconds": _JWKS_S},
             "async_fetch": {},
         }
-    either = {
-        "requires_any": {"requirements": [{"provider_name": "issuer"}, {"allow_missing": {}}]}
-    }
-    return {
-        "providers": {"issuer": provider},
-        "rules": [{"match": {"prefix": "/"}, "requires": either}],
-    }
+    either = {"requires_any": {"requirements": [{"provider_name": "issuer"}, {"allow_missing": {}}]}}
+    return {"providers": {"issuer": provider}, "rules": [{"match": {"prefix": "/"}, "requires": either}]}

@@ -60,9 +60,7 @@ class GatewayFiles:
         spec = read_gateway(sources.folder)
         host, port = sources.listen or (spec.host, spec.port)
         self._spec: GatewaySpec = spec.model_copy(update={"host": host, "port": port})
-        self._places = Places(
-            sources.folder, out / RENDERED, out / CLUSTERS, None, port, sources.metrics
-        )
+        self._places = Places(sources.folder, out / RENDERED, out / CLUSTERS, None, port, sources.metrics)
         self._seen = self._look()
 
     def write(self) -> Path:

@@ -78,8 +78,7 @@ def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
             {"name": "strangers", "filter": few, **output},
         ]
     own, strangers = (
-        _json_lines("file.v3.FileAccessLog", path=str(path))
-        for path in (file, file.with_name(STRANGERS_LOG))
+        _json_lines("file.v3.FileAccessLog", path=str(path)) for path in (file, file.with_name(STRANGERS_LOG))
     )
     return [
         {"name": "audit", "filter": _caller_known(True), **own},
@@ -90,10 +89,15 @@ def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
 def strangers_rate() -> dict[str, Any]:
     """Ten lines a second, 500 at once: a log of 50 MiB, as a pod has, holds hours of them."""
     bucket = {"max_tokens": 500, "tokens_per_fill": 1, "fill_interval": "0.100s"}
-    return {"resources": [{
-        "@type": "type.googleapis.com/envoy.service.discovery.v3.Resource", "name": _BUCKET,
-        "resource": {"@type": "type.googleapis.com/envoy.type.v3.TokenBucket", **bucket},
-    }]}  # fmt: skip
+    return {
+        "resources": [
+            {
+                "@type": "type.googleapis.com/envoy.service.discovery.v3.Resource",
+                "name": _BUCKET,
+                "resource": {"@type": "type.googleapis.com/envoy.type.v3.TokenBucket", **bucket},
+            }
+        ]
+    }
 
 
 def _json_lines(kind: str, **more: str) -> dict[str, Any]:
@@ -107,13 +111,15 @@ def _caller_known(known: bool) -> dict[str, Any]:
 
 
 def _at_rate(source: dict[str, Any]) -> dict[str, Any]:
-    return {"extension_filter": {
-        "name": "envoy.access_loggers.extension_filters.process_ratelimit",
-        "typed_config": {
-            "@type": f"{_LOGGERS}.filters.process_ratelimit.v3.ProcessRateLimitFilter",
-            "dynamic_config": {"resource_name": _BUCKET, "config_source": source},
-        },
-    }}  # fmt: skip
+    return {
+        "extension_filter": {
+            "name": "envoy.access_loggers.extension_filters.process_ratelimit",
+            "typed_config": {
+                "@type": f"{_LOGGERS}.filters.process_ratelimit.v3.ProcessRateLimitFilter",
+                "dynamic_config": {"resource_name": _BUCKET, "config_source": source},
+            },
+        }
+    }
 
 
 def release_log(file: str, *, tokens: bool) -> dict[str, Any]:
@@ -124,22 +130,24 @@ def release_log(file: str, *, tokens: bool) -> dict[str, Any]:
         tokens: whether callers with tokens are accepted.
     """
     fields = (
-        "%UPSTREAM_CLUSTER_RAW%", "%UPSTREAM_HOST%", "%RESPONSE_CODE%", "%GRPC_STATUS_NUMBER%", "%RESPONSE_FLAGS%",
-        f"%COMMON_DURATION({_SERVICE_TIME}:us)%", _COUNTED if tokens else _KEY,
-    )  # fmt: skip
-    marked = {
-        "filter": SPACE,
-        "path": [{"key": "group"}],
-        "value": {"string_match": {"exact": "split"}},
-    }
+        "%UPSTREAM_CLUSTER_RAW%",
+        "%UPSTREAM_HOST%",
+        "%RESPONSE_CODE%",
+        "%GRPC_STATUS_NUMBER%",
+        "%RESPONSE_FLAGS%",
+        f"%COMMON_DURATION({_SERVICE_TIME}:us)%",
+        _COUNTED if tokens else _KEY,
+    )
+    marked = {"filter": SPACE, "path": [{"key": "group"}], "value": {"string_match": {"exact": "split"}}}
     return {
         "name": "release",
         "filter": {"metadata_filter": {"matcher": marked, "match_if_key_not_found": False}},
         "typed_config": {
-            "@type": f"{_LOGGERS}.file.v3.FileAccessLog", "path": file,
+            "@type": f"{_LOGGERS}.file.v3.FileAccessLog",
+            "path": file,
             "log_format": {"text_format_source": {"inline_string": "\t".join(fields) + "\n"}},
         },
-    }  # fmt: skip
+    }
 
 
 def statistics(*, tokens: bool) -> dict[str, Any]:
@@ -154,14 +162,18 @@ def statistics(*, tokens: bool) -> dict[str, Any]:
     )
     code = {"name": "code", "value_format": "%RESPONSE_CODE%"}
     grpc = {"name": "grpc_status", "value_format": "%GRPC_STATUS(SNAKE_STRING)%"}
-    return {"name": "statistics", "typed_config": {
-        "@type": f"{_LOGGERS}.stats.v3.Config",
-        "stat_prefix": "gateway",
-        "histograms": [{
-            "stat": {"name": "request_ms", "tags": [model, key]}, "unit": "Milliseconds",
-            "value_format": f"%COMMON_DURATION({_SERVICE_TIME}:ms)%",
-        }],
-        "counters": [{
-            "stat": {"name": "requests", "tags": [model, key, code, grpc]}, "value_fixed": 1,
-        }],
-    }}  # fmt: skip
+    return {
+        "name": "statistics",
+        "typed_config": {
+            "@type": f"{_LOGGERS}.stats.v3.Config",
+            "stat_prefix": "gateway",
+            "histograms": [
+                {
+                    "stat": {"name": "request_ms", "tags": [model, key]},
+                    "unit": "Milliseconds",
+                    "value_format": f"%COMMON_DURATION({_SERVICE_TIME}:ms)%",
+                }
+            ],
+            "counters": [{"stat": {"name": "requests", "tags": [model, key, code, grpc]}, "value_fixed": 1}],
+        },
+    }

@@ -23,9 +23,7 @@ def memory_notes(limits: GatewayLimits) -> list[str]:
     taken, needed = _heap_bytes(limits) >> 20, _BESIDE_MIB + (_heap_bytes(limits) >> 20)
     notes = []
     if limits.memory_mib < taken:
-        notes.append(
-            f"memory_mib is {limits.memory_mib}, less than four of the largest requests: {taken} MiB are used"
-        )
+        notes.append(f"memory_mib is {limits.memory_mib}, less than four of the largest requests: {taken} MiB are used")
     if taken < _BURST_MIB:
         notes.append(
             f"with a memory_mib of {taken} a burst of calls has others refused; {_BURST_MIB} or more is sensible"

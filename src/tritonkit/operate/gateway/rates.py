@@ -26,17 +26,16 @@ def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, A
         least: tokens that each bucket holds at least.
     """
     descriptors = [
-        {
-            "entries": [{"key": "key", "value": key.name}],
-            "token_bucket": bucket(key.rate_per_s, max(key.burst, least)),
-        }
+        {"entries": [{"key": "key", "value": key.name}], "token_bucket": bucket(key.rate_per_s, max(key.burst, least))}
         for key in keys
         if key.rate_per_s is not None
     ]
     key_of = {
-        "descriptor_key": "key", "source": "DYNAMIC", "default_value": "-",
+        "descriptor_key": "key",
+        "source": "DYNAMIC",
+        "default_value": "-",
         "metadata_key": {"key": space, "path": [{"key": "key"}]},
-    }  # fmt: skip
+    }
     return {
         "@type": _TYPE,
         "stat_prefix": "gateway",
@@ -54,6 +53,4 @@ def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, A
 def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
     """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
     few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
-    return {
-        "max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s",
-    }  # fmt: skip
+    return {"max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s"}

@@ -13,14 +13,7 @@ from typing import Any
 from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, UsageError
 from tritonkit.operate import keys as key_files
-from tritonkit.operate.gateway.bootstrap import (
-    CLUSTERS,
-    ROUTES,
-    SECRETS,
-    Places,
-    bootstrap,
-    secrets,
-)
+from tritonkit.operate.gateway.bootstrap import CLUSTERS, ROUTES, SECRETS, Places, bootstrap, secrets
 from tritonkit.operate.gateway.clusters import Replica, Split, clusters
 from tritonkit.operate.gateway.logs import STRANGERS_RATE, strangers_rate
 from tritonkit.operate.gateway.routes import routes
@@ -48,9 +41,13 @@ _VALIDATE_S = 60.0
 
 
 def write_gateway(
-    spec: GatewaySpec, places: Places, models: Sequence[str], replicas: Sequence[Replica], envoy: Path,
+    spec: GatewaySpec,
+    places: Places,
+    models: Sequence[str],
+    replicas: Sequence[Replica],
+    envoy: Path,
     split: Split | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
 
     Raises:
@@ -73,17 +70,13 @@ def write_gateway(
     return file
 
 
-def write_routes(
-    spec: GatewaySpec, places: Places, models: Sequence[str], split: Split | None = None
-) -> None:
+def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str], split: Split | None = None) -> None:
     """Only what keys may do and where requests go; a gateway that runs takes it at once."""
     keys = key_files.read_keys(places.folder / key_files.FILE)
     _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec, split)]})
 
 
-def write_clusters(
-    spec: GatewaySpec, places: Places, replicas: Sequence[Replica], split: Split | None = None
-) -> None:
+def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Replica], split: Split | None = None) -> None:
     """Only the replicas, and the candidate of a split."""
     _write(places.clusters, {"resources": clusters(replicas, spec.limits, split)})
 
@@ -99,9 +92,14 @@ def gateway_command(envoy: Path, config: str) -> list[str]:
 
 
 def validate(
-    spec: GatewaySpec, places: Places, keys: Sequence[ApiKey], models: Sequence[str], replicas: Sequence[Replica],
-    envoy: Path, split: Split | None = None,
-) -> None:  # fmt: skip
+    spec: GatewaySpec,
+    places: Places,
+    keys: Sequence[ApiKey],
+    models: Sequence[str],
+    replicas: Sequence[Replica],
+    envoy: Path,
+    split: Split | None = None,
+) -> None:
     """Let Envoy check all of it, what it would read from files later included.
 
     Raises:
@@ -111,9 +109,11 @@ def validate(
     with tempfile.TemporaryDirectory(prefix="tritonkit-gateway-") as name:
         folder = Path(name)
         own = replace(
-            places, rendered=folder, clusters=folder / CLUSTERS,
+            places,
+            rendered=folder,
+            clusters=folder / CLUSTERS,
             audit=None if places.audit is None else folder / "audit.jsonl",
-        )  # fmt: skip
+        )
         whole = _bootstrap(spec, own)
         # `validate` reads no watched files: their content stands in the bootstrap for once.
         listener = whole["static_resources"]["listeners"][0]
@@ -125,30 +125,26 @@ def validate(
         _write(folder / SECRETS, secrets(spec, own))
         _write(folder / STRANGERS_RATE, strangers_rate())
         _write(folder / BOOTSTRAP, whole)
-        command = [
-            str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning",
-        ]  # fmt: skip
+        command = [str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning"]
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_VALIDATE_S,
-                check=False,
-                cwd=folder,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_VALIDATE_S, check=False, cwd=folder)
         except subprocess.TimeoutExpired:
             raise RenderError(
-                f"{envoy} --mode validate", found=f"no answer in {_VALIDATE_S:g} s", wanted="one",
+                f"{envoy} --mode validate",
+                found=f"no answer in {_VALIDATE_S:g} s",
+                wanted="one",
                 todo="try again when the machine is less busy; names that are looked up may hang, too",
-            ) from None  # fmt: skip
+            ) from None
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         first = (said.splitlines() or ["it said nothing"])[0]
         raise RenderError(
-            f"the gateway's configuration from {places.folder}", found=f"Envoy does not take it: {first}",
-            wanted="a gateway.yaml whose values Envoy takes", todo="the lines below are Envoy's", details=said[-3000:],
-        )  # fmt: skip
+            f"the gateway's configuration from {places.folder}",
+            found=f"Envoy does not take it: {first}",
+            wanted="a gateway.yaml whose values Envoy takes",
+            todo="the lines below are Envoy's",
+            details=said[-3000:],
+        )
 
 
 def _bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
@@ -156,9 +152,11 @@ def _bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         return bootstrap(spec, places)
     except ValueError as error:
         raise UsageError(
-            f"{places.folder} host", found=str(error), wanted="an address of this machine",
+            f"{places.folder} host",
+            found=str(error),
+            wanted="an address of this machine",
             todo="127.0.0.1 for this machine alone, 0.0.0.0 for all that reach it",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _without_type(resource: dict[str, Any]) -> dict[str, Any]:

@@ -23,25 +23,28 @@ def replies(limits: GatewayLimits) -> dict[str, Any]:
     too_long = f"the request: found more, wanted {limits.request_mib} MiB at most"
     return {
         "mappers": [
-            *_mappers(_begins("local_rate_limited", "request_rate_limited"),
-                      "too many requests of this key: wanted fewer in a second"),
+            *_mappers(
+                _begins("local_rate_limited", "request_rate_limited"),
+                "too many requests of this key: wanted fewer in a second",
+            ),
             *_mappers("response.code == 413", too_long, _EXHAUSTED),
             *_mappers("response.code == 431", headers),
             *_mappers("response.code == 426", "the version of HTTP: wanted HTTP/1.1 or HTTP/2"),
             # A transfer encoding that Envoy does not know is no fault of the server's.
             *_mappers("response.code == 501", "the request: found a transfer encoding that is not known", status=400),
-            *_mappers(_begins("path_normalization_failed"),
-                      "the path: found an escaped slash, backslash or NUL, or a #; wanted none of these", _INVALID),
+            *_mappers(
+                _begins("path_normalization_failed"),
+                "the path: found an escaped slash, backslash or NUL, or a #; wanted none of these",
+                _INVALID,
+            ),
             *_mappers(_begins("upgrade_failed"), "an upgrade, or CONNECT: wanted plain HTTP/1.1 or HTTP/2"),
             *_mappers(_begins("http1.", "http2."), _IMPROPER, _INVALID),
             *_mappers("true", _WORDS),
-        ],
-    }  # fmt: skip
+        ]
+    }
 
 
-def _mappers(
-    condition: str, words: str, grpc_status: str = "", status: int | None = None
-) -> Iterator[dict[str, Any]]:
+def _mappers(condition: str, words: str, grpc_status: str = "", status: int | None = None) -> Iterator[dict[str, Any]]:
     """One for gRPC, whose status follows from HTTP's unless it is given, and one for REST."""
     code = {} if status is None else {"status_code": status}
     header = {"header": {"key": "grpc-status", "value": grpc_status}}
@@ -52,9 +55,7 @@ def _mappers(
 
 
 def _begins(*details: str) -> str:
-    return (
-        "(" + " || ".join(f"response.code_details.startsWith('{each}')" for each in details) + ")"
-    )
+    return "(" + " || ".join(f"response.code_details.startsWith('{each}')" for each in details) + ")"
 
 
 def _where(condition: str) -> dict[str, Any]:

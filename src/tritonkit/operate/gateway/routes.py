@@ -39,9 +39,7 @@ _GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
 _HEALTH = "/grpc.health.v1.Health/(Check|Watch)"
 
 _NAME = r"[A-Za-z0-9._~-]+"
-_REST_MODEL = (
-    rf"/v2/models/{_NAME}(/versions/[0-9]+)?(/(infer|generate|generate_stream|ready|config|stats))?"
-)
+_REST_MODEL = rf"/v2/models/{_NAME}(/versions/[0-9]+)?(/(infer|generate|generate_stream|ready|config|stats))?"
 _REST_PLAIN = r"/v2|/v2/health/(live|ready)"
 _CLOSED = (
     rf"/{SERVICE}/.*|/v2/(repository|systemsharedmemory|cudasharedmemory|trace|logging)(/.*)?"
@@ -84,7 +82,7 @@ _ROUTES = (
     _Route("rest-model", rf"/v2/models/{_NAME}(/versions/[0-9]+)?/generate_stream", "rest", streams=True),
     _Route("rest-model", _REST_MODEL, "rest"),
     _Route("rest-plain", _REST_PLAIN, "rest"),
-)  # fmt: skip
+)
 
 
 def routes(
@@ -102,7 +100,7 @@ def routes(
     callers = {
         key.sha256: {"name": key.name, "models": list(key.models), "limited": key.rate_per_s is not None}
         for key in keys
-    }  # fmt: skip
+    }
     served = dict.fromkeys(models, WHOLE) | dict.fromkeys(split_models, SPLIT)
     # No hash of a key has a space in it.
     known = callers | {f"model {name}": how for name, how in served.items()}
@@ -116,9 +114,7 @@ def routes(
     entries.append(_refuse(403, closed, _CLOSED))
     # A route for it makes Envoy refuse it as an upgrade.
     entries.append(_refuse(403, "CONNECT", None))
-    entries.append(
-        _refuse(404, "nothing is here: wanted the inference protocol's gRPC service, or /v2", "")
-    )
+    entries.append(_refuse(404, "nothing is here: wanted the inference protocol's gRPC service, or /v2", ""))
     host = {
         "name": "all",
         "domains": ["*"],
@@ -133,11 +129,9 @@ def routes(
         "name": "gateway",
         "virtual_hosts": [host],
         "request_headers_to_remove": ["x-api-key", "authorization", CHOICE, REQUESTS],
-        "response_headers_to_add": [{"header": {
-            "key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%",
-        }}],
+        "response_headers_to_add": [{"header": {"key": "server-timing", "value": "upstream;dur=%RESPONSE_DURATION%"}}],
         "response_headers_to_remove": ["x-envoy-upstream-service-time"],
-    }  # fmt: skip
+    }
 
 
 def _about_rates(keys: Sequence[ApiKey], spec: GatewaySpec) -> dict[str, Any]:
@@ -164,23 +158,17 @@ def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, An
         if split.shadow and protocol == "grpc":
             action["request_mirror_policies"] = [
                 {"cluster": SHADOW, "runtime_fraction": {"default_value": _fraction(split.shadow_percent)}}
-            ]  # fmt: skip
-        weights = {
-            candidate: round(split.percent * 100),
-            stable: 10_000 - round(split.percent * 100),
-        }
+            ]
+        weights = {candidate: round(split.percent * 100), stable: 10_000 - round(split.percent * 100)}
         weighted = [{"name": name, "weight": weight} for name, weight in weights.items() if weight]
         for group, target in (
-            ("candidate", {"cluster": candidate}), ("split", {"weighted_clusters": {"clusters": weighted}}),
-        ):  # fmt: skip
-            marked = {
-                "filter": SPACE,
-                "path": [{"key": "group"}],
-                "value": {"string_match": {"exact": group}},
-            }
-            found.append({
-                **entry, "match": {**entry["match"], "dynamic_metadata": [marked]}, "route": {**action, **target},
-            })  # fmt: skip
+            ("candidate", {"cluster": candidate}),
+            ("split", {"weighted_clusters": {"clusters": weighted}}),
+        ):
+            marked = {"filter": SPACE, "path": [{"key": "group"}], "value": {"string_match": {"exact": group}}}
+            found.append(
+                {**entry, "match": {**entry["match"], "dynamic_metadata": [marked]}, "route": {**action, **target}}
+            )
     return found
 
 
@@ -198,10 +186,7 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
     longest = f"{limits.stream_s if route.streams else limits.timeout_s:.3f}s"
     if route.protocol == "grpc":
         action["timeout"] = "0s"
-        action["max_stream_duration"] = {
-            "grpc_timeout_header_max": longest,
-            "max_stream_duration": longest,
-        }
+        action["max_stream_duration"] = {"grpc_timeout_header_max": longest, "max_stream_duration": longest}
     else:
         # A replica's own proxy knows this machine's names alone, whatever callers know the gateway by.
         action["host_rewrite_literal"] = "127.0.0.1"
@@ -212,9 +197,12 @@ def _pass(route: _Route, limits: GatewayLimits) -> dict[str, Any]:
     made = {"name": route.name, "match": match, "route": action}
     # Of the other two, what looks for the model gathers the message, or it is a stream.
     if route.name not in ("grpc-model", "grpc-about", "grpc-stream"):
-        made["typed_per_filter_config"] = {BUFFER: {
-            "@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": limits.request_mib << 20},
-        }}  # fmt: skip
+        made["typed_per_filter_config"] = {
+            BUFFER: {
+                "@type": f"{_TYPE}.buffer.v3.BufferPerRoute",
+                "buffer": {"max_request_bytes": limits.request_mib << 20},
+            }
+        }
     return made
 
 
@@ -223,28 +211,36 @@ _RETRY = {
     "retry_on": "connect-failure,refused-stream,reset-before-request,retriable-headers",
     # A model that is loaded again, as after the death of its Python process, is away for a moment at that replica
     # alone, and a replica that ends takes no new calls; saying so takes it no time, so that it would draw all requests.
-    "retriable_headers": [{"name": "grpc-message", "string_match": {"safe_regex": {
-        "regex": r"(\[request id: [^\]]*\] )?(Request for unknown model: .*"
-        r" (has no available versions|is not at ready state)"
-        r"|Server is stopping, scheduler for model has stopped accepting new inference requests)",
-    }}}],
+    "retriable_headers": [
+        {
+            "name": "grpc-message",
+            "string_match": {
+                "safe_regex": {
+                    "regex": r"(\[request id: [^\]]*\] )?(Request for unknown model: .*"
+                    r" (has no available versions|is not at ready state)"
+                    r"|Server is stopping, scheduler for model has stopped accepting new inference requests)"
+                }
+            },
+        }
+    ],
     "num_retries": 2,
-    "retry_host_predicate": [{
-        "name": "envoy.retry_host_predicates.previous_hosts",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
-        },
-    }],
+    "retry_host_predicate": [
+        {
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+            },
+        }
+    ],
     # One that refuses at once has the fewest requests, and is drawn again and again.
     "host_selection_retry_max_attempts": 100,
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
-}  # fmt: skip
+}
 # A candidate that fails is left for the other replicas.
 _OTHER_PRIORITY = {
     "name": "envoy.retry_priorities.previous_priorities",
     "typed_config": {
-        "@type": "type.googleapis.com/"
-        "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+        "@type": "type.googleapis.com/envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
         "update_frequency": 1,
     },
 }
@@ -255,8 +251,4 @@ def _refuse(status: int, words: str, pattern: str | None) -> dict[str, Any]:
     where: dict[str, Any] = {"safe_regex": {"regex": pattern}} if pattern else {"prefix": "/"}
     if pattern is None:
         where = {"connect_matcher": {}}
-    return {
-        "name": "closed",
-        "match": where,
-        "direct_response": {"status": status, "body": {"inline_string": words}},
-    }
+    return {"name": "closed", "match": where, "direct_response": {"status": status, "body": {"inline_string": words}}}

@@ -6,15 +6,7 @@ from typing import Any
 
 from tritonkit.operate.gateway.spec import SharedLimits
 
-__all__ = [
-    "CLUSTER",
-    "DESCRIPTOR",
-    "METADATA",
-    "SOCKET",
-    "limiter_cluster",
-    "rate_limit_filter",
-    "rate_limits",
-]
+__all__ = ["CLUSTER", "DESCRIPTOR", "METADATA", "SOCKET", "limiter_cluster", "rate_limit_filter", "rate_limits"]
 
 CLUSTER = "limiter"
 DESCRIPTOR = "key"
@@ -31,17 +23,21 @@ _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 def rate_limit_filter(shared: SharedLimits) -> dict[str, Any]:
     """The HTTP filter; where there is no decision in time, requests pass."""
-    return {"name": _NAME, "typed_config": {
-        "@type": f"{_TYPE}.ratelimit.v3.RateLimit",
-        "domain": "gateway",
-        "timeout": f"{shared.timeout_ms / 1000:.3f}s",
-        "failure_mode_deny": False,
-        "rate_limited_as_resource_exhausted": True,
-        "disable_x_envoy_ratelimited_header": True,
-        "rate_limit_service": {
-            "transport_api_version": "V3", "grpc_service": {"envoy_grpc": {"cluster_name": CLUSTER}},
+    return {
+        "name": _NAME,
+        "typed_config": {
+            "@type": f"{_TYPE}.ratelimit.v3.RateLimit",
+            "domain": "gateway",
+            "timeout": f"{shared.timeout_ms / 1000:.3f}s",
+            "failure_mode_deny": False,
+            "rate_limited_as_resource_exhausted": True,
+            "disable_x_envoy_ratelimited_header": True,
+            "rate_limit_service": {
+                "transport_api_version": "V3",
+                "grpc_service": {"envoy_grpc": {"cluster_name": CLUSTER}},
+            },
         },
-    }}  # fmt: skip
+    }
 
 
 def rate_limits(space: str) -> list[dict[str, Any]]:
@@ -68,15 +64,19 @@ def limiter_cluster(shared: SharedLimits) -> dict[str, Any]:
         host, _, port = shared.service.rpartition(":")
         address = {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}
     return {
-        "name": CLUSTER, "connect_timeout": "0.250s",
+        "name": CLUSTER,
+        "connect_timeout": "0.250s",
         "type": "STATIC" if shared.service is None else "STRICT_DNS",
-        "load_assignment": {"cluster_name": CLUSTER, "endpoints": [
-            {"lb_endpoints": [{"endpoint": {"address": address}}]},
-        ]},
-        "typed_extension_protocol_options": {_OPTIONS: {
-            "@type": f"type.googleapis.com/{_OPTIONS}",
-            "explicit_http_config": {"http2_protocol_options": {
-                "connection_keepalive": {"interval": "5s", "timeout": "1s"},
-            }},
-        }},
-    }  # fmt: skip
+        "load_assignment": {
+            "cluster_name": CLUSTER,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        },
+        "typed_extension_protocol_options": {
+            _OPTIONS: {
+                "@type": f"type.googleapis.com/{_OPTIONS}",
+                "explicit_http_config": {
+                    "http2_protocol_options": {"connection_keepalive": {"interval": "5s", "timeout": "1s"}}
+                },
+            }
+        },
+    }

@@ -12,15 +12,7 @@ from tritonkit.errors import SpecError
 from tritonkit.spec.base import InnerPath, Strict
 from tritonkit.spec.document import read_document
 
-__all__ = [
-    "FILE",
-    "GatewayLimits",
-    "GatewaySpec",
-    "Jwt",
-    "SharedLimits",
-    "Tls",
-    "read_gateway",
-]
+__all__ = ["FILE", "GatewayLimits", "GatewaySpec", "Jwt", "SharedLimits", "Tls", "read_gateway"]
 
 FILE = "gateway.yaml"
 
@@ -35,9 +27,7 @@ def _url(text: str) -> str:
     try:
         url = urlsplit(text)
         plain = url.hostname in ("127.0.0.1", "localhost") and url.scheme == "http"
-        right = (
-            (url.scheme == "https" or plain) and url.hostname and url.path and url.username is None
-        )
+        right = (url.scheme == "https" or plain) and url.hostname and url.path and url.username is None
         right = right and ":" not in (url.hostname or "") and (url.port or 1) > 0
     except ValueError:
         right = False
@@ -100,9 +90,7 @@ class Jwt(Strict):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.jwks is None) == (self.jwks_url is None):
-            raise ValueError(
-                f"jwks is {self.jwks!r}, jwks_url {self.jwks_url!r}; wanted one of them"
-            )
+            raise ValueError(f"jwks is {self.jwks!r}, jwks_url {self.jwks_url!r}; wanted one of them")
         return self
 
 
@@ -115,9 +103,7 @@ class SharedLimits(Strict):
     """Its password, in one line."""
     ca: InnerPath | None = None
     """PEM, authorities of the certificate of a `rediss://`; None: the system's."""
-    service: (
-        Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None
-    ) = None
+    service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = None
     """HOST:PORT of a `tritonkit limiter` that runs elsewhere; None: `tritonkit up` starts one."""
     timeout_ms: Annotated[int, Field(gt=0, le=10_000, strict=True)] = 20
     """The longest that a request waits for a decision; then it passes, if the gateway's own count lets it."""
@@ -170,9 +156,7 @@ class GatewayLimits(Strict):
         if per_s is None and target_ms is None:
             return given
         if per_s is None or target_ms is None or "requests_per_replica" in given:
-            raise ValueError(
-                "wanted capacity_per_s and target_ms together, or requests_per_replica"
-            )
+            raise ValueError("wanted capacity_per_s and target_ms together, or requests_per_replica")
         try:
             most = max(1, round(float(per_s) * float(target_ms) / 1e3 * _OF_TARGET))
         except (TypeError, ValueError, OverflowError):
@@ -207,6 +191,9 @@ def read_gateway(folder: Path) -> GatewaySpec:
         return read_document(file, GatewaySpec)
     except SpecError as error:
         raise SpecError(
-            error.where, found=error.found, wanted=error.wanted,
-            todo="correct it; docs/gateway.md says what may stand there", details=error.details,
-        ) from None  # fmt: skip
+            error.where,
+            found=error.found,
+            wanted=error.wanted,
+            todo="correct it; docs/gateway.md says what may stand there",
+            details=error.details,
+        ) from None

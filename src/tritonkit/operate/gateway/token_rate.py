@@ -44,10 +44,11 @@ def subject_rates(jwt: Jwt, space: str, least: int = 1) -> dict[str, Any]:
         "stat_prefix": "tokens",
         # Of requests without a bucket of their own: as many as there may be.
         "token_bucket": bucket(1e6, 1_000_000),
-        "filter_enabled": every, "filter_enforced": every,
+        "filter_enabled": every,
+        "filter_enforced": every,
         "status": {"code": "TooManyRequests"},
         "rate_limited_as_resource_exhausted": True,
         "rate_limits": [{"actions": [{"metadata": action}]}],
         "descriptors": [{"entries": [{"key": _DESCRIPTOR}], "token_bucket": of_each}],
         "max_dynamic_descriptors": _SUBJECTS,
-    }  # fmt: skip
+    }

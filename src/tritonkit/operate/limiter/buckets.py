@@ -112,9 +112,7 @@ class Buckets:
             quotas = need_package("throttled.asyncio.rate_limiter", REQUIREMENT)
             # So many tokens in a whole number of seconds, as the library wants it: 99.9/s is 999 in 10 s.
             exact = Fraction(rate.per_s).limit_denominator(10_000)
-            quota = quotas.per_duration(
-                timedelta(seconds=exact.denominator), exact.numerator, rate.burst
-            )
+            quota = quotas.per_duration(timedelta(seconds=exact.denominator), exact.numerator, rate.burst)
             kind = self._throttled.RateLimiterRegistry.get("gcra")
             self._limiters[rate.per_s, rate.burst] = kind(quota, self._store, key_prefix=_PREFIX)
         return self._limiters[rate.per_s, rate.burst]
@@ -124,9 +122,10 @@ class Buckets:
         retry = need_package("redis.asyncio.retry", REQUIREMENT)
         none = retry.Retry(need_package("redis.backoff", REQUIREMENT).NoBackoff(), 0)
         wait = {
-            "timeout": self._timeout_s, "socket_timeout": self._timeout_s,
+            "timeout": self._timeout_s,
+            "socket_timeout": self._timeout_s,
             "socket_connect_timeout": self._timeout_s,
-        }  # fmt: skip
+        }
         options: dict[str, Any] = {"max_connections": _CONNECTIONS, "retry": none, **wait}
         if shared.password_file is not None:
             options["password"] = _password(folder / shared.password_file)
@@ -142,9 +141,10 @@ class Buckets:
             )
         except (TypeError, ValueError) as error:
             raise UsageError(
-                "limits.shared.redis", found=f"{shared.redis}: {error}",
+                "limits.shared.redis",
+                found=f"{shared.redis}: {error}",
                 wanted="redis://HOST:PORT, or rediss:// for TLS",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _password(file: Path) -> str:

@@ -43,27 +43,29 @@ def _common(pb: Any) -> Any:
     for number, name in enumerate(("key", "value"), 1):
         entry.field.add(name=name, number=number, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
     descriptor.field.add(
-        name="entries", number=1, type=kind.TYPE_MESSAGE, label=kind.LABEL_REPEATED,
+        name="entries",
+        number=1,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
         type_name=f".{_COMMON}.RateLimitDescriptor.Entry",
-    )  # fmt: skip
+    )
     return file
 
 
 def _protocol(pb: Any) -> Any:
     """Request and response."""
-    file = pb.FileDescriptorProto(
-        name="rls.proto", package=_PACKAGE, syntax="proto3", dependency=["ratelimit.proto"]
-    )
+    file = pb.FileDescriptorProto(name="rls.proto", package=_PACKAGE, syntax="proto3", dependency=["ratelimit.proto"])
     kind = pb.FieldDescriptorProto
     request = file.message_type.add(name="RateLimitRequest")
     request.field.add(name="domain", number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
     request.field.add(
-        name="descriptors", number=2, type=kind.TYPE_MESSAGE, label=kind.LABEL_REPEATED,
+        name="descriptors",
+        number=2,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
         type_name=f".{_COMMON}.RateLimitDescriptor",
-    )  # fmt: skip
-    request.field.add(
-        name="hits_addend", number=3, type=kind.TYPE_UINT32, label=kind.LABEL_OPTIONAL
     )
+    request.field.add(name="hits_addend", number=3, type=kind.TYPE_UINT32, label=kind.LABEL_OPTIONAL)
     response = file.message_type.add(name="RateLimitResponse")
     code = response.enum_type.add(name="Code")
     for number, name in enumerate(("UNKNOWN", "OK", "OVER_LIMIT")):
@@ -72,14 +74,18 @@ def _protocol(pb: Any) -> Any:
     status = response.nested_type.add(name="DescriptorStatus")
     for place in (status, response):
         place.field.add(
-            name="code" if place is status else "overall_code", number=1, type=kind.TYPE_ENUM,
-            label=kind.LABEL_OPTIONAL, type_name=of_code,
-        )  # fmt: skip
-    status.field.add(
-        name="limit_remaining", number=3, type=kind.TYPE_UINT32, label=kind.LABEL_OPTIONAL
-    )
+            name="code" if place is status else "overall_code",
+            number=1,
+            type=kind.TYPE_ENUM,
+            label=kind.LABEL_OPTIONAL,
+            type_name=of_code,
+        )
+    status.field.add(name="limit_remaining", number=3, type=kind.TYPE_UINT32, label=kind.LABEL_OPTIONAL)
     response.field.add(
-        name="statuses", number=2, type=kind.TYPE_MESSAGE, label=kind.LABEL_REPEATED,
+        name="statuses",
+        number=2,
+        type=kind.TYPE_MESSAGE,
+        label=kind.LABEL_REPEATED,
         type_name=f".{_PACKAGE}.RateLimitResponse.DescriptorStatus",
-    )  # fmt: skip
+    )
     return file

@@ -45,9 +45,7 @@ class Rates:
         UsageError: its keys cannot be read.
     """
 
-    def __init__(
-        self, folder: Path, jwt: Jwt | None = None, said: Callable[[str], object] = lambda text: None
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, jwt: Jwt | None = None, said: Callable[[str], object] = lambda text: None) -> None:
         self._file, self._jwt, self._said = folder / FILE, jwt, said
         self._seen, self._told = self._changed(), ""
         self._rates = self._read()

@@ -69,9 +69,7 @@ class Limiter:
         return self._rates.of(entries[0][1]) if [e[0] for e in entries] == [DESCRIPTOR] else None
 
 
-def run_limiter(
-    spec: GatewaySpec, folder: Path, listen: str, *, said: Said, ready: Callable[[str], object],
-) -> None:  # fmt: skip
+def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, said: Said, ready: Callable[[str], object]) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. For the main thread.
 
     Args:
@@ -90,17 +88,16 @@ def run_limiter(
     shared = spec.limits.shared
     if shared is None:
         raise UsageError(
-            str(folder / "gateway.yaml"), found="it names no Redis that gateways share",
+            str(folder / "gateway.yaml"),
+            found="it names no Redis that gateways share",
             wanted="limits: {shared: {redis: redis://HOST:PORT}}",
-        )  # fmt: skip
+        )
     rates, buckets = Rates(folder, spec.jwt, said), Buckets(shared, folder)
 
     async def run() -> None:
         try:
             if not await buckets.connect():
-                said(
-                    f"Redis at {buckets.address} does not answer: until it does each gateway counts alone"
-                )
+                said(f"Redis at {buckets.address} does not answer: until it does each gateway counts alone")
             await _serve(Limiter(rates, buckets, said), rates, listen, ready)
         finally:
             await buckets.aclose()
@@ -108,9 +105,7 @@ def run_limiter(
     asyncio.run(run())
 
 
-async def _serve(
-    limiter: Limiter, rates: Rates, listen: str, ready: Callable[[str], object]
-) -> None:
+async def _serve(limiter: Limiter, rates: Rates, listen: str, ready: Callable[[str], object]) -> None:
     server, address = _bound(limiter, listen)
     await server.start()
     ending = asyncio.Event()
@@ -134,18 +129,15 @@ def _bound(limiter: Limiter, listen: str) -> tuple[Any, str]:
     # Without this a second one would take half of the requests.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     handler = grpc.unary_unary_rpc_method_handler(
-        limiter.should_rate_limit, request_deserializer=request.FromString,
+        limiter.should_rate_limit,
+        request_deserializer=request.FromString,
         response_serializer=response.SerializeToString,
-    )  # fmt: skip
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
     )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     if listen.startswith(_UNIX):
         file = Path(listen.removeprefix(_UNIX))
         if file.exists() and not file.is_socket():
-            raise UsageError(
-                f"--listen {listen}", found="another file is there", wanted="a path for a socket"
-            )
+            raise UsageError(f"--listen {listen}", found="another file is there", wanted="a path for a socket")
         file.unlink(missing_ok=True)  # what a killed one has left
     elif not listen.rpartition(":")[0] or not listen.rpartition(":")[2].isdigit():
         raise UsageError(f"--listen {listen}", found="no address", wanted="HOST:PORT, or unix:PATH")
@@ -153,7 +145,9 @@ def _bound(limiter: Limiter, listen: str) -> tuple[Any, str]:
         port = server.add_insecure_port(listen)
     except RuntimeError as error:
         raise ServerStartError(
-            f"the limiter at {listen}", found=f"it cannot listen there: {error}",
-            wanted="an address of this machine that is free", todo="name another one with --listen",
-        ) from None  # fmt: skip
+            f"the limiter at {listen}",
+            found=f"it cannot listen there: {error}",
+            wanted="an address of this machine that is free",
+            todo="name another one with --listen",
+        ) from None
     return server, listen if listen.startswith(_UNIX) else f"{listen.rpartition(':')[0]}:{port}"

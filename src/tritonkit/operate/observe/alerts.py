@@ -26,9 +26,7 @@ _LANGUAGE_MODEL = "The language model {{ $labels.model }} on {{ $labels.instance
 _CACHE_FULL = 0.9
 _REFUSED = 0.01
 _DIAGNOSE = "tritonkit diagnose --address REPLICA:8001 --metrics {{ $labels.instance }}"
-_DIAGNOSE_MODEL = (
-    "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001 --metrics {{ $labels.instance }}"
-)
+_DIAGNOSE_MODEL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001 --metrics {{ $labels.instance }}"
 _DIAGNOSE_ALL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001,REPLICA:8001"
 
 
@@ -50,9 +48,7 @@ def _queue(pace: Pace) -> str:
 
 def _batch_of_one(pace: Pace) -> str:
     window = pace(300)
-    batch = ratio(
-        per_s(triton(m.INFERENCES), _BY, window), per_s(triton(m.EXECUTIONS), _BY, window)
-    )
+    batch = ratio(per_s(triton(m.INFERENCES), _BY, window), per_s(triton(m.EXECUTIONS), _BY, window))
     batches = f"max by ({_BY}) ({triton(m.MAX_BATCH_SIZE)}) > 1"
     waits = f"{_over('avg_over_time', m.PENDING, window)} > 1"
     return f"{batch} < 1.1 and {waits} and {batches}"
@@ -95,9 +91,7 @@ def _kv_cache_full(pace: Pace) -> str:
     """Full on average, and on average somebody has no part in a step, or waits for a place."""
     window = pace(300)
     full = f"{_over('avg_over_time', m.LLM_CACHE, window)} > {_CACHE_FULL:g}"
-    held = " + ".join(
-        _over("avg_over_time", each, window) for each in (m.LLM_STALLED, m.LLM_WAITING)
-    )
+    held = " + ".join(_over("avg_over_time", each, window) for each in (m.LLM_STALLED, m.LLM_WAITING))
     return f"{full} and ({held} > 0.5)"
 
 
@@ -113,158 +107,202 @@ def _full(free: str, size: str) -> str:
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
-        "SloBurnFast", Severity.page,
-        lambda _: _burn(FAST, FAST_WINDOWS_S), 120,
+        "SloBurnFast",
+        Severity.page,
+        lambda _: _burn(FAST, FAST_WINDOWS_S),
+        120,
         "{{ $labels.model }} fails so many requests that 2 % of a month's budget is gone within an hour",
         "A replica or a step is broken, or a new version is",
         _DIAGNOSE_ALL,
     ),
     Alert(
-        "SloBurnSlow", Severity.ticket,
-        lambda _: _burn(SLOW, SLOW_WINDOWS_S), 900,
+        "SloBurnSlow",
+        Severity.ticket,
+        lambda _: _burn(SLOW, SLOW_WINDOWS_S),
+        900,
         "{{ $labels.model }} fails so many requests that 5 % of a month's budget is gone within six hours",
         "Some requests, callers or replicas fail and others do not",
         _DIAGNOSE_ALL,
     ),
     Alert(
-        "ErrorsAboveTarget", Severity.ticket,
-        lambda _: f"{error_record(300)} > {BUDGET:g}", 600,
+        "ErrorsAboveTarget",
+        Severity.ticket,
+        lambda _: f"{error_record(300)} > {BUDGET:g}",
+        600,
         "{{ $labels.model }} fails " + f"more than {100 * BUDGET:g} % of its requests (target: {TARGET_TEXT})",
         "The panel of failures by reason says whether it is the queue, the model or a caller",
         _DIAGNOSE_ALL,
     ),
     Alert(
-        "ReplicaDown", Severity.page,
-        lambda _: f"{triton(m.UP)} == 0", 60,
+        "ReplicaDown",
+        Severity.page,
+        lambda _: f"{triton(m.UP)} == 0",
+        60,
         "Prometheus cannot scrape replica {{ $labels.instance }}",
         "The server ended, its machine is away, or its port is closed to Prometheus",
         "tritonkit doctor, and the server's log",
     ),
     Alert(
-        "ReplicaGone", Severity.ticket,
-        _gone, 120,
+        "ReplicaGone",
+        Severity.ticket,
+        _gone,
+        120,
         "Prometheus knows of fewer replicas than within the last hour",
         "A container ended, and its address went out of the name; or there are fewer on purpose",
         "docker compose ps --all triton, and the log of the one that ended",
     ),
     Alert(
-        "GatewayReplicaOut", Severity.ticket,
-        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}", 60,
+        "GatewayReplicaOut",
+        Severity.ticket,
+        lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}",
+        60,
         "The gateway leaves out a replica of {{ $labels.envoy_cluster_name }}",
         "It fails its health checks, or five connections to it failed in a row; errors of a model do not count",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
     ),
     Alert(
-        "GatewayHasNoReplica", Severity.page,
-        _none, 60,
+        "GatewayHasNoReplica",
+        Severity.page,
+        _none,
+        60,
         "No replica of {{ $labels.envoy_cluster_name }} is healthy: every request is refused",
         "All replicas fail their health checks, or the network between is broken",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
     ),
     Alert(
-        "GatewayDown", Severity.page,
-        lambda _: f"{gateway(m.UP)} == 0", 60,
+        "GatewayDown",
+        Severity.page,
+        lambda _: f"{gateway(m.UP)} == 0",
+        60,
         "Prometheus cannot scrape the gateway {{ $labels.instance }}: callers may reach no model",
         "Envoy ended and was not started again, its machine is away, or its port is closed to Prometheus",
         "tritonkit gateway check, and the gateway's log",
     ),
     Alert(
-        "RatesNotShared", Severity.ticket,
-        lambda pace: f"{per_s(gateway(m.GATEWAY_UNDECIDED), 'instance', pace(300))} > 0", 60,
+        "RatesNotShared",
+        Severity.ticket,
+        lambda pace: f"{per_s(gateway(m.GATEWAY_UNDECIDED), 'instance', pace(300))} > 0",
+        60,
         "Requests pass the gateway {{ $labels.instance }} without a decision on their key's shared rate",
         "Redis is away or slow, its password has changed, or the limiter has ended: each gateway counts alone",
         "tritonkit gateway check, and the limiter's log",
     ),
     Alert(
-        "AuditLogUnwritten", Severity.page,
-        lambda pace: f"increase({gateway(m.GATEWAY_UNWRITTEN)}[{pace(300)}]) > 0", 0,
+        "AuditLogUnwritten",
+        Severity.page,
+        lambda pace: f"increase({gateway(m.GATEWAY_UNWRITTEN)}[{pace(300)}]) > 0",
+        0,
         "The gateway {{ $labels.instance }} answers requests whose lines in the audit log are lost",
         "Its disk is full, read-only or failing",
         "df -h on the gateway's machine",
     ),
     Alert(
-        "ModelStalled", Severity.page,
-        _stalled, 60,
+        "ModelStalled",
+        Severity.page,
+        _stalled,
+        60,
         "Requests for {{ $labels.model }} wait on {{ $labels.instance }} and none is answered",
         "All its instances hang, or a Python process of it has died",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "StubDead", Severity.page,
-        lambda _: f"min by ({_BY}) ({triton(m.STUB_UP)}) == 0", 60,
+        "StubDead",
+        Severity.page,
+        lambda _: f"min by ({_BY}) ({triton(m.STUB_UP)}) == 0",
+        60,
         "{{ $labels.model }} has lost a Python process on {{ $labels.instance }}; Triton calls it ready",
         "It ran out of memory or shared memory, or a library in it crashed, and loading it again did not help",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "StubKeepsDying", Severity.ticket,
-        lambda pace: f"sum by ({_BY}) (increase({triton(m.STUB_DEATHS)}[{pace(1800)}])) > 1.5", 0,
+        "StubKeepsDying",
+        Severity.ticket,
+        lambda pace: f"sum by ({_BY}) (increase({triton(m.STUB_DEATHS)}[{pace(1800)}])) > 1.5",
+        0,
         "Python processes of {{ $labels.model }} on {{ $labels.instance }} died more than once in half an hour",
         "Some request ends it, or its memory is too small",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "QueueGrowing", Severity.page,
-        _queue, 300,
+        "QueueGrowing",
+        Severity.page,
+        _queue,
+        300,
         "Ever more requests wait for {{ $labels.model }} on {{ $labels.instance }}",
         "More traffic than its instances can do, or runs that take longer than they did",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "BatchOfOneUnderLoad", Severity.ticket,
-        _batch_of_one, 600,
+        "BatchOfOneUnderLoad",
+        Severity.ticket,
+        _batch_of_one,
+        600,
         "Requests wait for {{ $labels.model }} on {{ $labels.instance }} and each runs alone",
         "No dynamic batching, or inputs whose shapes differ",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "CacheDown", Severity.ticket,
-        _cache_down, 300,
+        "CacheDown",
+        Severity.ticket,
+        _cache_down,
+        300,
         "The response cache of {{ $labels.model }} had hits and has none any more",
         "The cache's server is away or was emptied, or requests have changed",
         "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001",
     ),
     Alert(
-        "RequestsRefused", Severity.page,
-        _requests_refused, 300,
+        "RequestsRefused",
+        Severity.page,
+        _requests_refused,
+        300,
         f"{_LANGUAGE_MODEL} refuses more than {100 * _REFUSED:g} % of its requests",
         "As many requests wait as may (max_waiting): more traffic than it can do, or answers longer than they were",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "FirstTokenSlow", Severity.ticket,
-        _first_token_slow, 600,
+        "FirstTokenSlow",
+        Severity.ticket,
+        _first_token_slow,
+        600,
         f"{_LANGUAGE_MODEL} begins more than {100 * FIRST_TOKEN_LATE:g} % of answers later than {FIRST_TOKEN_S:g} s",
         "Requests wait for a place or for the cache, or prompts are longer than they were",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "KvCacheFull", Severity.ticket,
-        _kv_cache_full, 600,
+        "KvCacheFull",
+        Severity.ticket,
+        _kv_cache_full,
+        600,
         f"{_LANGUAGE_MODEL} has a full cache of keys and values, and sequences wait",
         "Longer prompts or answers, or more sequences at once, than cache_mib has room for",
         _DIAGNOSE_MODEL,
     ),
     Alert(
-        "SharedMemoryNearlyFull", Severity.page,
-        lambda _: _full(m.SHARED_MEMORY_FREE, m.SHARED_MEMORY_SIZE), 300,
+        "SharedMemoryNearlyFull",
+        Severity.page,
+        lambda _: _full(m.SHARED_MEMORY_FREE, m.SHARED_MEMORY_SIZE),
+        300,
         "Less than a tenth of the shared memory of {{ $labels.instance }} is free",
         "Batches larger than planned, or regions of programs that are gone",
         _DIAGNOSE,
     ),
     Alert(
-        "DiskNearlyFull", Severity.ticket,
-        lambda _: _full(m.DISK_FREE, m.DISK_SIZE), 900,
+        "DiskNearlyFull",
+        Severity.ticket,
+        lambda _: _full(m.DISK_FREE, m.DISK_SIZE),
+        900,
         "Less than a tenth of the disk with the model repository of {{ $labels.instance }} is free",
         "Old versions, the build's cache, or logs",
         "df -h, and du -sh .tritonkit model_repository",
     ),
     Alert(
-        "CertificateEnds", Severity.ticket,
-        lambda _: f"{gateway(m.GATEWAY_CERTIFICATE_DAYS)} < {_CERTIFICATE_DAYS}", 3600,
+        "CertificateEnds",
+        Severity.ticket,
+        lambda _: f"{gateway(m.GATEWAY_CERTIFICATE_DAYS)} < {_CERTIFICATE_DAYS}",
+        3600,
         f"A certificate of the gateway ends in less than {_CERTIFICATE_DAYS} days",
         "It was not renewed, or the gateway has not read the new one",
         "openssl s_client -connect GATEWAY:PORT </dev/null | openssl x509 -noout -enddate",
     ),
-)  # fmt: skip
+)
 """Their names are unique."""

@@ -61,10 +61,7 @@ providers:
     options:
       path: /etc/grafana/dashboards
 """
-    return {
-        "datasources/prometheus.yml": _NOTE + datasource,
-        "dashboards/tritonkit.yml": _NOTE + dashboards,
-    }
+    return {"datasources/prometheus.yml": _NOTE + datasource, "dashboards/tritonkit.yml": _NOTE + dashboards}
 
 
 def _alerts_as_marks() -> dict[str, Any]:
@@ -82,19 +79,33 @@ def _alerts_as_marks() -> dict[str, Any]:
 
 def _variables() -> Iterable[dict[str, Any]]:
     yield {
-        "name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
-        "current": {}, "hide": 0, "refresh": 1, "regex": "",
-    }  # fmt: skip
+        "name": "datasource",
+        "label": "Prometheus",
+        "type": "datasource",
+        "query": "prometheus",
+        "current": {},
+        "hide": 0,
+        "refresh": 1,
+        "regex": "",
+    }
     values = {"model": triton(m.REQUESTS_OK), "instance": triton(m.UP)}
     for name, metric in values.items():
         query = f"label_values({metric}, {name})"
         yield {
-            "name": name, "label": {"instance": "replica"}.get(name, name), "type": "query",
-            "datasource": _DATASOURCE, "definition": query,
+            "name": name,
+            "label": {"instance": "replica"}.get(name, name),
+            "type": "query",
+            "datasource": _DATASOURCE,
+            "definition": query,
             "query": {"query": query, "refId": f"variable-{name}"},
-            "includeAll": True, "allValue": ".*", "multi": True, "refresh": 2, "sort": 1,
-            "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "hide": 0,
-        }  # fmt: skip
+            "includeAll": True,
+            "allValue": ".*",
+            "multi": True,
+            "refresh": 2,
+            "sort": 1,
+            "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+            "hide": 0,
+        }
 
 
 def _placed(sections: Sequence[Section]) -> Iterable[dict[str, Any]]:

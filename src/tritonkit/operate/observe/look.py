@@ -43,9 +43,7 @@ class Chosen:
         for name in (*self.models, *self.replicas):
             if not _NAME.fullmatch(name):
                 raise UsageError(
-                    "tritonkit dash",
-                    found=repr(name),
-                    wanted="the name of a model, or HOST:PORT of a replica",
+                    "tritonkit dash", found=repr(name), wanted="the name of a model, or HOST:PORT of a replica"
                 )
 
     def filled(self, query: str, window_s: float) -> str:
@@ -67,11 +65,7 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        facts = {
-            "title": self.panel.title,
-            "unit": self.panel.unit.text,
-            "source": self.panel.source,
-        }
+        facts = {"title": self.panel.title, "unit": self.panel.unit.text, "source": self.panel.source}
         lines = [{"name": line.name, "points": line.points} for line in self.lines]
         return facts | {"empty": self.empty, "lines": lines, "lines_left_out": self.more}
 
@@ -106,9 +100,7 @@ class View:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: alerts, and panels by name; points are (seconds since the epoch, value or null)."""
-        panels = {
-            each.panel.name: each.to_dict() for shown in self.shown.values() for each in shown
-        }
+        panels = {each.panel.name: each.to_dict() for shown in self.shown.values() for each in shown}
         return {
             "prometheus": self.source,
             "at_s": self.at_s,
@@ -137,9 +129,7 @@ def look(source: Prometheus, chosen: Chosen, scrape_s: float | None = None) -> V
         lines = [
             Line(_named(query.legend, series), series.points)
             for query in panel.queries
-            for series in source.range(
-                chosen.filled(query.expr, window_s), at_s - chosen.range_s, at_s, step_s
-            )
+            for series in source.range(chosen.filled(query.expr, window_s), at_s - chosen.range_s, at_s, step_s)
             if any(value is not None for _, value in series.points)
         ]
         kept = _largest(lines)
@@ -154,9 +144,7 @@ def _literally(name: str) -> str:
 
 
 def _named(legend: str, series: Series) -> str:
-    return (
-        re.sub(r"{{(\w+)}}", lambda found: series.labels.get(found[1], ""), legend).strip() or "all"
-    )
+    return re.sub(r"{{(\w+)}}", lambda found: series.labels.get(found[1], ""), legend).strip() or "all"
 
 
 def _largest(lines: Sequence[Line]) -> tuple[Line, ...]:

@@ -48,10 +48,14 @@ def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
         for title, shown in view.drawn.items()
     }
     return template.render(
-        view=view, sections=sections, refresh_ms=round(refresh_s * 1000), command=command,
+        view=view,
+        sections=sections,
+        refresh_ms=round(refresh_s * 1000),
+        command=command,
         written=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at_s)),
-        x_name="minutes ago" if _in_minutes(view) else "seconds ago", version=tritonkit.__version__,
-    )  # fmt: skip
+        x_name="minutes ago" if _in_minutes(view) else "seconds ago",
+        version=tritonkit.__version__,
+    )
 
 
 def drawn(shown: Shown, view: View, hues: dict[str, int]) -> Drawn:
@@ -64,10 +68,7 @@ def drawn(shown: Shown, view: View, hues: dict[str, int]) -> Drawn:
     factor, unit = scaled(shown.panel.unit, max(values, default=0.0))
     per = 60.0 if _in_minutes(view) else 1.0
     # The names stand below the plot, where there is room for them on a phone too.
-    given = [
-        Line("", [((at - view.at_s) / per, v and v / factor) for at, v in line.points])
-        for line in shown.lines
-    ]
+    given = [Line("", [((at - view.at_s) / per, v and v / factor) for at, v in line.points]) for line in shown.lines]
     limits = [(value / factor, name) for value, name in shown.panel.limits]
     plot = lines(given, width=_WIDTH, height=_HEIGHT, limits=limits) if given else None
     latest = [(line.name, figure(_last(line), factor)) for line in shown.lines]

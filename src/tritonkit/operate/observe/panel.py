@@ -8,9 +8,22 @@ from enum import StrEnum
 from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
 
 __all__ = [
-    "BYTES", "COUNT", "DAYS", "EVENTS_PER_S", "MS", "PERCENT", "PER_S", "TIMES", "TOKENS_PER_S", "WATTS", "Need",
-    "Panel", "Query", "Section", "Unit",
-]  # fmt: skip
+    "BYTES",
+    "COUNT",
+    "DAYS",
+    "EVENTS_PER_S",
+    "MS",
+    "PERCENT",
+    "PER_S",
+    "TIMES",
+    "TOKENS_PER_S",
+    "WATTS",
+    "Need",
+    "Panel",
+    "Query",
+    "Section",
+    "Unit",
+]
 
 
 @dataclass(frozen=True)
@@ -42,9 +55,7 @@ class Need(StrEnum):
     gpu = "no replica has an NVIDIA GPU, or its GPU metrics are off"
     cache = "no model has a response cache (serving: {response_cache: true}), or none was asked"
     llm = "no model is a language model of tritonkit's backend llm, or none was asked"
-    gauges = (
-        "these replicas were started by another tritonserver: only tritonkit's has these figures"
-    )
+    gauges = "these replicas were started by another tritonserver: only tritonkit's has these figures"
     stubs = "no model has a Python process: native backends and steps answer, or tritonkit did not start it"
     scraped = "Prometheus scrapes no replica: it has no job named triton"
 

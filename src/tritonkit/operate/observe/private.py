@@ -29,7 +29,7 @@ _TAIL = 500
 @contextlib.contextmanager
 def recording(
     replicas: Sequence[str], gateway: str | None = None, *, rules: str = "", scrape_s: float = SCRAPE_S
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """A Prometheus on loopback that scrapes while the block lasts; gives its URL.
 
     Args:
@@ -45,10 +45,11 @@ def recording(
     program = shutil.which("prometheus")
     if program is None:
         raise UsageError(
-            "prometheus", found="there is no such program on PATH",
+            "prometheus",
+            found="there is no such program on PATH",
             wanted="one to scrape the addresses of --metrics with",
             todo="apt-get install prometheus; or name one that runs with --prometheus http://HOST:9090",
-        )  # fmt: skip
+        )
     with tempfile.TemporaryDirectory(prefix="tritonkit-dash-") as name:
         folder, port = Path(name), _free_port()
         (folder / "rules.yml").write_text(rules or "groups: []\n")
@@ -84,11 +85,7 @@ def _config(replicas: Sequence[str], gateway: str | None, scrape_s: float) -> st
 
 
 def _job(name: str, path: str, targets: Sequence[str]) -> dict[str, Any]:
-    return {
-        "job_name": name,
-        "metrics_path": path,
-        "static_configs": [{"targets": list(targets)}],
-    }
+    return {"job_name": name, "metrics_path": path, "static_configs": [{"targets": list(targets)}]}
 
 
 def _free_port() -> int:
@@ -102,9 +99,11 @@ def _await_ready(process: SupervisedProcess, port: int) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
             said = process.log.read_text(errors="replace") if process.log.exists() else ""
             raise ServerStartError(
-                "prometheus", found="it ended" if process.poll() is not None else "it is not ready",
-                wanted=f"an answer within {_START_S:.0f} s", details=said[-_TAIL:],
-            )  # fmt: skip
+                "prometheus",
+                found="it ended" if process.poll() is not None else "it is not ready",
+                wanted=f"an answer within {_START_S:.0f} s",
+                details=said[-_TAIL:],
+            )
         time.sleep(0.05)
 
 

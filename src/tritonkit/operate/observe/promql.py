@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 from tritonkit.operate.observe import metrics as m
 
-__all__ = [
-    "MODEL", "REPLICA", "error_ratio", "gateway", "instants", "per_s", "per_s_of_any", "ratio",
-    "triton",
-]  # fmt: skip
+__all__ = ["MODEL", "REPLICA", "error_ratio", "gateway", "instants", "per_s", "per_s_of_any", "ratio", "triton"]
 
 MODEL = 'model=~"$model"'
 REPLICA = 'instance=~"$instance"'
@@ -36,8 +33,9 @@ def per_s(selector: str, by: str = "model", window: str = "$window") -> str:
     return f"sum by ({by}) (rate({selector}[{window}]))"
 
 
-def per_s_of_any(metric: str, any_of: Sequence[str], labels: Sequence[str] = (), by: str = "model",
-                 window: str = "$window") -> str:  # fmt: skip
+def per_s_of_any(
+    metric: str, any_of: Sequence[str], labels: Sequence[str] = (), by: str = "model", window: str = "$window"
+) -> str:
     """The same of the gateway's series that have one of some labels; each counts once."""
     rates = (f"rate({gateway(metric, one, *labels)}[{window}])" for one in any_of)
     return f"sum by ({by}) ({' or '.join(rates)})"

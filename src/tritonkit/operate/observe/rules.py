@@ -56,9 +56,5 @@ def _rule(alert: Alert, pace: Pace) -> dict[str, Any]:
         "expr": alert.expr(pace),
         **wait,
         "labels": {"severity": str(alert.severity)},
-        "annotations": {
-            "summary": alert.summary,
-            "cause": alert.cause,
-            "command": alert.command,
-        },
+        "annotations": {"summary": alert.summary, "cause": alert.cause, "command": alert.command},
     }

@@ -10,9 +10,16 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "BUDGET", "FAST", "FAST_WINDOWS_S", "FIRST_TOKEN_LATE", "FIRST_TOKEN_S", "SLOW", "SLOW_WINDOWS_S", "TARGET",
+    "BUDGET",
+    "FAST",
+    "FAST_WINDOWS_S",
+    "FIRST_TOKEN_LATE",
+    "FIRST_TOKEN_S",
+    "SLOW",
+    "SLOW_WINDOWS_S",
+    "TARGET",
     "TARGET_TEXT",
-]  # fmt: skip
+]
 
 TARGET: Final = 0.999
 """The share of requests that is answered, over 30 days."""

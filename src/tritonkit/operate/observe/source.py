@@ -56,9 +56,8 @@ class Prometheus:
             parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host or parts.username or parts.query:
             raise UsageError(
-                f"--prometheus {url}", found="it is no URL of a Prometheus",
-                wanted="such as http://127.0.0.1:9090",
-            )  # fmt: skip
+                f"--prometheus {url}", found="it is no URL of a Prometheus", wanted="such as http://127.0.0.1:9090"
+            )
         self.url = url.rstrip("/")
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
         self._connection = kinds[parts.scheme](host, port, timeout=_TIMEOUT_S)
@@ -83,8 +82,7 @@ class Prometheus:
         """The alerts that fire now, those for a page first."""
         alerts = [each for each in self._data("alerts", {})["alerts"] if each["state"] == "firing"]
         found = [
-            Firing(str(each["labels"].get("alertname", "")), each["labels"], each["annotations"])
-            for each in alerts
+            Firing(str(each["labels"].get("alertname", "")), each["labels"], each["annotations"]) for each in alerts
         ]
         return sorted(found, key=lambda each: (each.labels.get("severity") != "page", each.name))
 
@@ -113,9 +111,11 @@ class Prometheus:
         if len(body) > _MOST_BYTES:
             self._connection.close()  # the rest would be the next answer
             raise ClientError(
-                self.url, found=f"an answer of more than {_MOST_BYTES >> 20} MiB",
-                wanted="a shorter one", todo="a shorter --range, or one --model",
-            )  # fmt: skip
+                self.url,
+                found=f"an answer of more than {_MOST_BYTES >> 20} MiB",
+                wanted="a shorter one",
+                todo="a shorter --range, or one --model",
+            )
         return body
 
     def _get(self, path: str) -> tuple[int, bytes]:
@@ -136,9 +136,7 @@ class Prometheus:
         raise AssertionError  # the second try ends one way or the other
 
 
-def _points(
-    values: list[list[Any]], step_s: float, end_s: float
-) -> tuple[tuple[float, float | None], ...]:
+def _points(values: list[list[Any]], step_s: float, end_s: float) -> tuple[tuple[float, float | None], ...]:
     """Values in the order of time; what is no number, and a step that is missing, is a gap, also at the end: what has
     ended has no value now."""
     points: list[tuple[float, float | None]] = []

@@ -66,17 +66,24 @@ def build_candidate(
         copy_models(own, folder, made_from(own, model))
     remember(root, model, newest(served, model))
     repository = build_repository(
-        root, [model], out=folder, cores=recorded_cores(own, model) or cores(), progress=progress,
-        after=used(root, model), prover=prove_own_python,
-    )  # fmt: skip
+        root,
+        [model],
+        out=folder,
+        cores=recorded_cores(own, model) or cores(),
+        progress=progress,
+        after=used(root, model),
+        prover=prove_own_python,
+    )
     models = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
     remember(root, model, newest(folder, model))
     changes = tuple(change for name in models if (change := _change(folder / name, served / name)))
     if not changes:
         raise UsageError(
-            f"models/{model}", found="what its build gives is what is served already",
-            wanted="something to release", todo="change the model, then release it",
-        )  # fmt: skip
+            f"models/{model}",
+            found="what its build gives is what is served already",
+            wanted="something to release",
+            todo="change the model, then release it",
+        )
     result = next(each for each in repository.results if each.variant == repository.served[model])
     assert result.artifact is not None  # noqa: S101 - it was published
     there = bool(versions(served / model))
@@ -88,14 +95,18 @@ def _refuse(spec: Spec) -> None:
     serving = spec.model.serving
     if serving.sequence_batching is not None:
         raise UsageError(
-            f"{spec.file} serving.sequence_batching", found="a model that keeps state between requests",
-            wanted="one whose requests may go to either version", todo="tritonkit build, then: tritonkit down, up",
-        )  # fmt: skip
+            f"{spec.file} serving.sequence_batching",
+            found="a model that keeps state between requests",
+            wanted="one whose requests may go to either version",
+            todo="tritonkit build, then: tritonkit down, up",
+        )
     if serving.version_policy.specific:
         raise UsageError(
-            f"{spec.file} serving.version_policy", found=f"the versions {list(serving.version_policy.specific)}",
-            wanted="the latest: a release serves what was built last", todo="leave version_policy out",
-        )  # fmt: skip
+            f"{spec.file} serving.version_policy",
+            found=f"the versions {list(serving.version_policy.specific)}",
+            wanted="the latest: a release serves what was built last",
+            todo="leave version_policy out",
+        )
 
 
 def _change(new: Path, served: Path) -> str:

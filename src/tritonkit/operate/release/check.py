@@ -95,14 +95,14 @@ def _ask_in_turn(client: Client, model: str, requests: Sequence[Request], kind: 
 def _hold(model: str, wrong: str) -> None:
     if wrong:
         raise InferenceError(
-            f"the candidate for {model}", found=wrong, wanted="the known answer",
+            f"the candidate for {model}",
+            found=wrong,
+            wanted="the known answer",
             todo="look at what changed in the model; nobody was sent to the candidate",
-        )  # fmt: skip
+        )
 
 
-def _measure(
-    root: Path, candidate: Candidate, client: Client, say: Callable[[str], None]
-) -> Measured | None:
+def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[str], None]) -> Measured | None:
     """The gate's figures, with the network's answers taken from the server."""
     if candidate.artifact.quality is None:
         return None
@@ -115,9 +115,12 @@ def _measure(
     if not outcome.passed:
         error = refuse(spec, found, outcome)
         raise GateError(
-            error.where, found=f"through the server: {error.found}", wanted=error.wanted, todo=error.todo,
+            error.where,
+            found=f"through the server: {error.found}",
+            wanted=error.wanted,
+            todo=error.todo,
             details=error.details,
-        )  # fmt: skip
+        )
     return quality
 
 

@@ -49,8 +49,7 @@ class AgainstShare:
         shares = [min(self.limit * times, (1 + self.limit) / 2) for times in _TIMES]
         return _mean_of(
             [
-                self.bad * math.log(share / self.limit)
-                + good * math.log((1 - share) / (1 - self.limit))
+                self.bad * math.log(share / self.limit) + good * math.log((1 - share) / (1 - self.limit))
                 for share in shares
             ]
         )
@@ -105,9 +104,7 @@ class AgainstRule:
     def add(self, bad: tuple[int, int], requests: tuple[int, int]) -> None:
         """Count more requests, of the candidate and of the stable version, from the same moment."""
         self._stable.append((bad[1], requests[1]))
-        if sum(each for each, _ in self._stable) > self.limit * sum(
-            each for _, each in self._stable
-        ):
+        if sum(each for each, _ in self._stable) > self.limit * sum(each for _, each in self._stable):
             self._more.add(bad, requests)
         else:
             self._share.add(bad[0], requests[0])

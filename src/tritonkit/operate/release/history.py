@@ -91,9 +91,11 @@ def latest(root: Path, model: str) -> Former:
         except (OSError, ValueError, KeyError, TypeError):
             continue
     raise UsageError(
-        f"models/{model}", found="no release of it is known, or all were taken back",
-        wanted="one that `tritonkit release` made", todo=f"{root / FOLDER} holds the last {_KEPT} of each model",
-    )  # fmt: skip
+        f"models/{model}",
+        found="no release of it is known, or all were taken back",
+        wanted="one that `tritonkit release` made",
+        todo=f"{root / FOLDER} holds the last {_KEPT} of each model",
+    )
 
 
 def forget(former: Former) -> None:

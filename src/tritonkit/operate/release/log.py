@@ -50,9 +50,7 @@ def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
     if len(fields) != 7:
         return None
     cluster, host, code, grpc, flags, micros, key = fields
-    if any(flag in _GONE for flag in flags.split(",")) or not (
-        code.isdecimal() and micros.isdecimal()
-    ):
+    if any(flag in _GONE for flag in flags.split(",")) or not (code.isdecimal() and micros.isdecimal()):
         return None
     if grpc.isdecimal():
         failed, bad = int(grpc) in _FAILED, int(grpc) != 0

@@ -54,9 +54,7 @@ def parse_rules(text: str, where: str = "--abort-if") -> tuple[Rule, ...]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         rule = _rule(part, where)
         if any((rule.kind, rule.percent) == (each.kind, each.percent) for each in found):
-            raise UsageError(
-                where, found=f"{part!r} beside another limit of the same", wanted="one"
-            )
+            raise UsageError(where, found=f"{part!r} beside another limit of the same", wanted="one")
         found.append(rule)
     return tuple(found)
 
@@ -76,13 +74,10 @@ def choose_rules(text: str | None, steps: Sequence[float], *, copies: bool) -> t
     rules = parse_rules((_DEFAULT_ALONE if alone else DEFAULT) if text is None else text)
     if alone and any(rule.kind == "ratio" for rule in rules):
         raise UsageError(
-            "--abort-if", found="a ratio to the stable version, and one step of 100 %",
-            wanted="p99>20ms, or more steps",
-        )  # fmt: skip
+            "--abort-if", found="a ratio to the stable version, and one step of 100 %", wanted="p99>20ms, or more steps"
+        )
     if not copies and any(rule.kind == "differ" for rule in rules):
-        raise UsageError(
-            "--abort-if", found="`differ` without --shadow", wanted="copies to compare: --shadow 10%"
-        )  # fmt: skip
+        raise UsageError("--abort-if", found="`differ` without --shadow", wanted="copies to compare: --shadow 10%")
     return rules
 
 
@@ -115,11 +110,7 @@ def parse_percent(text: str, where: str, found: str = "") -> float:
     """
     percent = _number(text.strip().removesuffix("%"))
     if percent is None or not 0 < percent <= 100:
-        raise UsageError(
-            where,
-            found=repr(found or text),
-            wanted="a percentage above 0 and up to 100, such as 5%",
-        )
+        raise UsageError(where, found=repr(found or text), wanted="a percentage above 0 and up to 100, such as 5%")
     return percent
 
 
@@ -141,9 +132,10 @@ def parse_steps(text: str, canary: str | None) -> tuple[float, ...]:
     rising = all(one < next_one for one, next_one in pairwise(steps))
     if not steps or not rising or steps[-1] != 100 or len(steps) > _MOST_STEPS:
         raise UsageError(
-            "--steps", found=", ".join(f"{step:g}" for step in steps) or repr(text),
+            "--steps",
+            found=", ".join(f"{step:g}" for step in steps) or repr(text),
             wanted=f"up to {_MOST_STEPS} percentages that rise to 100, such as 5,25,100",
-        )  # fmt: skip
+        )
     return tuple(steps)
 
 

@@ -51,22 +51,24 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "model": self.model, "changes": self.changes, "seconds": round(self.seconds, 3),
+            "model": self.model,
+            "changes": self.changes,
+            "seconds": round(self.seconds, 3),
             "checked": {
                 "requests": self.checked.requests,
                 "quality": self.checked.quality and asdict(self.checked.quality),
             },
             "steps": [asdict(step) for step in self.steps],
-            "candidate": self.candidate.to_dict(), "stable": self.stable.to_dict(),
+            "candidate": self.candidate.to_dict(),
+            "stable": self.stable.to_dict(),
             "rules": [finding.to_dict() for finding in self.findings],
             "shadow": self.shadow and self.shadow.to_dict(),
-        }  # fmt: skip
+        }
 
 
 def release(
-    root: Path, model: str, terms: Terms, *, progress: Progress | None = None,
-    tell: Tell = lambda status: None,
-) -> Outcome:  # fmt: skip
+    root: Path, model: str, terms: Terms, *, progress: Progress | None = None, tell: Tell = lambda status: None
+) -> Outcome:
     """Bring the next version of a model to the stack that runs, step by step.
 
     However it ends before its last step is done, also if this process is killed, all requests go to the version before.
@@ -101,9 +103,16 @@ def release(
         finally:
             shutil.rmtree(candidate.repository, ignore_errors=True)
     return Outcome(
-        model, candidate.changes, checked, tuple(steps), judge.candidate, judge.stable,
-        tuple(judge.findings), shadow, time.monotonic() - began,
-    )  # fmt: skip
+        model,
+        candidate.changes,
+        checked,
+        tuple(steps),
+        judge.candidate,
+        judge.stable,
+        tuple(judge.findings),
+        shadow,
+        time.monotonic() - began,
+    )
 
 
 def rollback(root: Path, model: str) -> history.Former:
@@ -117,10 +126,11 @@ def rollback(root: Path, model: str) -> history.Former:
     former, own = history.latest(root, model), default_out(root, "cpu")
     if not former.models:
         raise UsageError(
-            f"models/{model}", found="the last release was its first: nothing was served before",
+            f"models/{model}",
+            found="the last release was its first: nothing was served before",
             wanted="a version before that one",
             todo=f"to serve it no more: remove models/{model}, then tritonkit build, down, up",
-        )  # fmt: skip
+        )
     if read_state(root) is None:
         remember(root, model, newest(own, model))
         replace_models(former.folder, own, model, former.models)
@@ -138,9 +148,11 @@ def rollback(root: Path, model: str) -> history.Former:
 def _refuse_copies(root: Path, model: str, terms: Terms) -> None:
     if terms.shadow_percent and not load(root / "models" / model, root).model.serving.idempotent:
         raise UsageError(
-            "--shadow", found=f"models/{model} does not say that a request may run twice",
-            wanted="serving: {idempotent: true}", todo="say so, if it is; or release without copies",
-        )  # fmt: skip
+            "--shadow",
+            found=f"models/{model} does not say that a request may run twice",
+            wanted="serving: {idempotent: true}",
+            todo="say so, if it is; or release without copies",
+        )
 
 
 def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:

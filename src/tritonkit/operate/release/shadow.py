@@ -168,6 +168,4 @@ def _same(one: Any, other: Any, tolerance: float) -> bool:
     if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
     one, other = one[finite], other[finite]
-    return not one.size or bool(
-        np.abs(one - other).max() <= tolerance * max(np.abs(one).max(), 1e-30)
-    )
+    return not one.size or bool(np.abs(one - other).max() <= tolerance * max(np.abs(one).max(), 1e-30))

@@ -32,8 +32,6 @@ class ShadowJudge:
         common = max(kinds, key=lambda kind: kinds[kind], default="")
         words += f", most often: {common}" if common else ""
         return [
-            Finding(
-                str(rule), words, AgainstShare(rule.limit, counts.differ, counts.compared).value
-            )
+            Finding(str(rule), words, AgainstShare(rule.limit, counts.differ, counts.compared).value)
             for rule in self._rules
         ]

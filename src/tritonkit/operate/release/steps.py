@@ -86,9 +86,8 @@ class Steps:
     """The part of a release in which requests go to the candidate."""
 
     def __init__(
-        self, root: Path, stack: StackSession, candidate: Candidate, facts: Mapping[str, Any], terms: Terms,
-        tell: Tell,
-    ) -> None:  # fmt: skip
+        self, root: Path, stack: StackSession, candidate: Candidate, facts: Mapping[str, Any], terms: Terms, tell: Tell
+    ) -> None:
         self._stack, self._candidate, self._terms, self._tell = stack, candidate, terms, tell
         self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, str(facts["grpc"])
         self._hosts = (self._address, str(facts["http"]))
@@ -100,9 +99,7 @@ class Steps:
         stable = self._stack.ask("served")["grpc"]
         judge = ShadowJudge(terms.rules)
         with Shadow(stable, self._address, terms.tolerance) as shadow, ExitStack() as after:
-            self._stack.ask(
-                "split", percent=0.0, shadow=shadow.address, shadow_percent=terms.shadow_percent
-            )
+            self._stack.ask("split", percent=0.0, shadow=shadow.address, shadow_percent=terms.shadow_percent)
             after.callback(self._stack.ask, "split", percent=0.0)
             began = time.monotonic()
             while True:
@@ -111,10 +108,14 @@ class Steps:
                 judge.look(counts)
                 self._tell(
                     Status(
-                        "comparing answers to copies", 0.0, seconds, counts.compared, findings=judge.findings,
+                        "comparing answers to copies",
+                        0.0,
+                        seconds,
+                        counts.compared,
+                        findings=judge.findings,
                         shadow=counts,
                     )
-                )  # fmt: skip
+                )
                 self._hold_to(judge.findings)
                 if self._enough(seconds, counts.compared, "copies"):
                     return counts
@@ -157,7 +158,7 @@ class Steps:
                 f"{count} {what} in {seconds:.0f} s" if few else f"the stable version answered {missing} too few",
                 f"at least {terms.requests} in each step" if few else "enough of them to know what a ratio is to",
                 "release under load, wait longer (--wait), or be content with fewer (--requests)",
-            )  # fmt: skip
+            )
         return seconds >= terms.hold_s and count >= terms.requests and not missing
 
     def _hold_to(self, findings: Sequence[Finding]) -> None:
@@ -165,25 +166,27 @@ class Steps:
         looked = self._stack.ask("look")
         if looked["state"] != "ready":
             raise self._aborted(
-                f"the candidate is {looked['state']}: {looked['said']}", "it to answer",
+                f"the candidate is {looked['state']}: {looked['said']}",
+                "it to answer",
                 "its log: .tritonkit/run/*/server.log",
-            )  # fmt: skip
+            )
         for finding in findings:
             if finding.broken:
                 raise self._aborted(
-                    f"{finding.rule}: {finding.found}", "a candidate that keeps all rules",
-                    "look at what changed in the model, or set other rules: --abort-if", findings,
-                )  # fmt: skip
+                    f"{finding.rule}: {finding.found}",
+                    "a candidate that keeps all rules",
+                    "look at what changed in the model, or set other rules: --abort-if",
+                    findings,
+                )
 
-    def _aborted(
-        self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()
-    ) -> ReleaseAborted:
+    def _aborted(self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()) -> ReleaseAborted:
         candidate = self._candidate
-        back = (
-            "all requests go to the version before" if candidate.served else "nothing was released"
-        )
+        back = "all requests go to the version before" if candidate.served else "nothing was released"
         lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]
         return ReleaseAborted(
-            f"the release of {', '.join(candidate.changes)}", found=f"{found}; {back}", wanted=wanted,
-            todo=todo, details="\n".join(lines),
-        )  # fmt: skip
+            f"the release of {', '.join(candidate.changes)}",
+            found=f"{found}; {back}",
+            wanted=wanted,
+            todo=todo,
+            details="\n".join(lines),
+        )

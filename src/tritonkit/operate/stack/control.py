@@ -120,9 +120,11 @@ class Control:
 
 
 _BUSY = UsageError(
-    "the stack", found="another release or rollback is going on", wanted="one at a time",
+    "the stack",
+    found="another release or rollback is going on",
+    wanted="one at a time",
     todo="wait for it, or end it: Ctrl-C where it runs",
-)  # fmt: skip
+)
 
 
 def _answer(session: Session, line: bytes) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def _answer(session: Session, line: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return {
             "error": {"error": "UsageError", "where": "the stack", "found": f"a request that it does not know: {error}"}
-        }  # fmt: skip
+        }
     except OSError as error:
         return {"error": {"error": "ServerError", "where": "the stack", "found": str(error)}}
 
@@ -151,9 +153,11 @@ class StackSession:
     def __init__(self, root: Path) -> None:
         if read_state(root) is None:
             raise UsageError(
-                f"the stack of {root}", found="none runs", wanted="one that `tritonkit up` started",
+                f"the stack of {root}",
+                found="none runs",
+                wanted="one that `tritonkit up` started",
                 todo="tritonkit up --detach",
-            )  # fmt: skip
+            )
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_ANSWER_S)
         try:
@@ -162,9 +166,10 @@ class StackSession:
         except OSError as error:
             self._socket.close()
             raise ServerError(
-                f"the stack of {root}", found=f"it cannot be asked: {error.strerror}",
+                f"the stack of {root}",
+                found=f"it cannot be asked: {error.strerror}",
                 todo="tritonkit down; tritonkit up --detach",
-            ) from error  # fmt: skip
+            ) from error
         self._lines, self._asked = self._socket.makefile("rb"), 0
 
     def __enter__(self) -> Self:
@@ -172,7 +177,7 @@ class StackSession:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         # The stack undoes what was not finished when the connection ends; whoever hears of the error must find it done.
         with contextlib.suppress(TritonkitError):
             if error is not None:
@@ -215,9 +220,12 @@ def _error(facts: dict[str, str]) -> TritonkitError:
     if not (isinstance(kind, type) and issubclass(kind, TritonkitError)):
         kind = ServerError
     return kind(
-        facts.get("where", "the stack"), found=facts.get("found", ""), wanted=facts.get("wanted", ""),
-        todo=facts.get("do", ""), details=facts.get("details", ""),
-    )  # fmt: skip
+        facts.get("where", "the stack"),
+        found=facts.get("found", ""),
+        wanted=facts.get("wanted", ""),
+        todo=facts.get("do", ""),
+        details=facts.get("details", ""),
+    )
 
 
 def _line(facts: dict[str, Any]) -> bytes:

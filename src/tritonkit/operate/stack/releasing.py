@@ -32,9 +32,13 @@ class Releasing:
     """
 
     def __init__(
-        self, settings: StackSettings, routing: Routing, replicas: Sequence[RunningReplica], released: Path,
+        self,
+        settings: StackSettings,
+        routing: Routing,
+        replicas: Sequence[RunningReplica],
+        released: Path,
         folder: Path,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._settings, self._routing, self._replicas = settings, routing, replicas
         self._released, self._folder = released, folder
         self._candidate: RunningReplica | None = None
@@ -49,23 +53,29 @@ class Releasing:
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
         """`served`, `start`, `split`, `look`, `install` or `end`."""
         known: dict[str, Callable[..., dict[str, Any]]] = {
-            "served": self._served, "start": self._start, "split": self._split, "look": self._look,
-            "install": self._install, "end": self._end,
-        }  # fmt: skip
+            "served": self._served,
+            "start": self._start,
+            "split": self._split,
+            "look": self._look,
+            "install": self._install,
+            "end": self._end,
+        }
         if what not in known:
             raise UsageError("the stack", found=f"it was asked for {what!r}")
         if self._settings.public_key is not None and what not in ("end", "look"):
             raise UsageError(
-                "the stack", found="it serves signed models alone (--public-key), and a release is not signed",
+                "the stack",
+                found="it serves signed models alone (--public-key), and a release is not signed",
                 wanted="a repository that is signed as a whole",
                 todo="tritonkit build, tritonkit sign, then: tritonkit down, tritonkit up --public-key FILE",
-            )  # fmt: skip
+            )
         if self._settings.models_folder is not None and what != "end":
             raise UsageError(
-                "the stack", found="it serves a backup from memory, and a release would copy models to the disk",
+                "the stack",
+                found="it serves a backup from memory, and a release would copy models to the disk",
                 wanted="one that serves the project's repository",
                 todo="back up the new version, then: tritonkit down, tritonkit up --from-backup URL",
-            )  # fmt: skip
+            )
         return known[what](**facts)
 
     def close(self) -> None:
@@ -81,18 +91,23 @@ class Releasing:
     def _served(self) -> dict[str, Any]:
         first = next((each for each in self._replicas if not each.lost), self._replicas[0])
         return {
-            "repository": str(self._released), "source": str(self._settings.repository.resolve()),
+            "repository": str(self._released),
+            "source": str(self._settings.repository.resolve()),
             "grpc": first.endpoint.grpc,
-        }  # fmt: skip
+        }
 
     def _start(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
         """A candidate that serves a model, and those that it needs, of a repository, on all cores."""
         self._end()
         settings, self._models = self._settings, tuple(models)
         self._candidate = RunningReplica(
-            settings, "candidate", sorted(os.sched_getaffinity(0)), repository=Path(repository), models=(model,),
+            settings,
+            "candidate",
+            sorted(os.sched_getaffinity(0)),
+            repository=Path(repository),
+            models=(model,),
             restarts=0,
-        )  # fmt: skip
+        )
         try:
             self._candidate.wait_ready()
         except BaseException:
@@ -101,9 +116,7 @@ class Releasing:
         endpoint = self._candidate.endpoint
         return {"grpc": endpoint.grpc, "http": endpoint.http, "pid": endpoint.pid}
 
-    def _split(
-        self, percent: float, shadow: str = "", shadow_percent: float = 0.0
-    ) -> dict[str, Any]:
+    def _split(self, percent: float, shadow: str = "", shadow_percent: float = 0.0) -> dict[str, Any]:
         """A part of the requests for the candidate."""
         candidate = self._needed()
         split = Split(self._models, candidate.replica, percent, shadow, shadow_percent)
@@ -184,7 +197,7 @@ class Releasing:
             if time.monotonic() > deadline:
                 raise ServerError(
                     replica.name, found=f"it has not been ready for {_BACK_S:g} s", wanted="it to load a model"
-                )  # fmt: skip
+                )
             time.sleep(_PAUSE_S)
         return replica.ready
 
@@ -199,6 +212,8 @@ class Releasing:
                 reload_models(client, [model], timeout_s=_LOAD_S)
         except ServerUnavailable as error:
             raise ServerError(
-                replica.name, found=f"it ended while it loaded {model}: {error.found}", wanted="it to load it",
+                replica.name,
+                found=f"it ended while it loaded {model}: {error.found}",
+                wanted="it to load it",
                 todo=f"its log is {endpoint.log}",
-            ) from error  # fmt: skip
+            ) from error

@@ -28,19 +28,32 @@ class RunningReplica:
     """
 
     def __init__(
-        self, settings: StackSettings, name: str, cores: Sequence[int], *, repository: Path | None = None,
-        models: Sequence[str] | None = None, restarts: int = 5,
-    ) -> None:  # fmt: skip
+        self,
+        settings: StackSettings,
+        name: str,
+        cores: Sequence[int],
+        *,
+        repository: Path | None = None,
+        models: Sequence[str] | None = None,
+        restarts: int = 5,
+    ) -> None:
         self.name, self.cores = name, tuple(cores)
         self._settings, self._said = settings, ""
         self._state: State = "starting"
         self.error: BaseException | None = None
         self._server = Server(
-            repository or settings.repository, models=models or settings.models,
-            require=tuple(models) if models else settings.require, root=settings.root, grpc_port=0,
-            http=True, http_port=0, metrics_port=0, drain_timeout_s=settings.drain_s, restarts=restarts,
+            repository or settings.repository,
+            models=models or settings.models,
+            require=tuple(models) if models else settings.require,
+            root=settings.root,
+            grpc_port=0,
+            http=True,
+            http_port=0,
+            metrics_port=0,
+            drain_timeout_s=settings.drain_s,
+            restarts=restarts,
             on_event=self._hear,
-        )  # fmt: skip
+        )
         self._thread = threading.Thread(target=self._start, name=self.name, daemon=True)
         self._thread.start()
 

@@ -8,14 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.operate import keys
-from tritonkit.operate.gateway import (
-    GatewaySpec,
-    Places,
-    Replica,
-    Split,
-    write_clusters,
-    write_routes,
-)
+from tritonkit.operate.gateway import GatewaySpec, Places, Replica, Split, write_clusters, write_routes
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.clusters import CANDIDATE
 from tritonkit.operate.stack.values import StackSettings
@@ -33,9 +26,14 @@ class Routing:
     """
 
     def __init__(
-        self, settings: StackSettings, spec: GatewaySpec, places: Places, admin: GatewayAdmin, models: Sequence[str],
+        self,
+        settings: StackSettings,
+        spec: GatewaySpec,
+        places: Places,
+        admin: GatewayAdmin,
+        models: Sequence[str],
         replicas: Sequence[Replica],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._settings, self._spec, self._places, self._admin = settings, spec, places, admin
         self._models, self._replicas = models, replicas
         self._split: Split | None = None
@@ -97,9 +95,11 @@ class Routing:
         names = [f"grpc{CANDIDATE}", *([f"rest{CANDIDATE}"] if split.candidate.rest else [])]
         if not self._await("the candidate", lambda: all(map(self._admin.healthy, names))):
             raise ServerError(
-                "the gateway", found=f"it does not find the candidate within {_TAKEN_S:g} s",
-                wanted="one that its health checks reach", todo="see its log: .tritonkit/run/*/server.log",
-            )  # fmt: skip
+                "the gateway",
+                found=f"it does not find the candidate within {_TAKEN_S:g} s",
+                wanted="one that its health checks reach",
+                todo="see its log: .tritonkit/run/*/server.log",
+            )
 
     def _idle(self) -> bool:
         return not any(self._admin.active_of(f"{name}{CANDIDATE}") for name in ("grpc", "rest"))
@@ -112,14 +112,14 @@ class Routing:
         if refused is None or taken is None:
             return
         self._await(
-            "the new routes",
-            lambda: (self._admin.taken() or 0) > taken or (self._admin.rejected() or 0) > refused,
+            "the new routes", lambda: (self._admin.taken() or 0) > taken or (self._admin.rejected() or 0) > refused
         )
         if (self._admin.rejected() or 0) > refused:
             raise ServerError(
-                "the gateway", found="Envoy refuses the new routes",
+                "the gateway",
+                found="Envoy refuses the new routes",
                 todo=f"its log is {self._places.clusters.with_name('gateway.log')}",
-            )  # fmt: skip
+            )
 
     def _await(self, what: str, done: Callable[[], bool]) -> bool:
         """Whether it came in time; that it did not is said."""

@@ -19,9 +19,7 @@ class SharedLimitsWatch:
         clock: in seconds.
     """
 
-    def __init__(
-        self, undecided: Callable[[], int | None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, undecided: Callable[[], int | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._undecided, self._clock = undecided, clock
         self._known, self._untold = 0, 0
         self._told_at = self._failed_at = float("-inf")

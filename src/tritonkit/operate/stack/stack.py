@@ -131,14 +131,14 @@ class Stack:
     def _want_alive(self) -> None:
         if all(each.lost for each in self._replicas):
             raise ServerDied(
-                "the stack", found="no replica runs any more", wanted="one at least",
+                "the stack",
+                found="no replica runs any more",
+                wanted="one at least",
                 todo="tritonkit serve shows why one ends; the logs are .tritonkit/run/*/server.log",
-            )  # fmt: skip
+            )
         gateway = self._companions["gateway"]
         if gateway.lost:
-            raise ServerDied(
-                "the gateway", found="it ended again and again", todo=f"its log is {gateway.log}"
-            )
+            raise ServerDied("the gateway", found="it ended again and again", todo=f"its log is {gateway.log}")
 
     def _say(self) -> None:
         """Write the state, and begin another audit log where it is time; a full disk ends no serving."""
@@ -162,16 +162,14 @@ class Stack:
             who = f", watched by process {running['owner']}" if running else ""
             raise ServerStartError(
                 f"the stack of {self._settings.root}", found=f"it runs already{who}", todo="tritonkit down"
-            ) from None  # fmt: skip
+            ) from None
         return descriptor
 
     def _check(self) -> None:
         """All that can be refused before anything runs."""
         settings, tls = self._settings, self._spec.tls
         if not settings.repository.is_dir():
-            raise UsageError(
-                str(settings.repository), found="there is no such folder", todo="tritonkit build"
-            )
+            raise UsageError(str(settings.repository), found="there is no such folder", todo="tritonkit build")
         if settings.replicas < 1:
             raise UsageError("--replicas", found=str(settings.replicas), wanted="1 or more")
         self._require_whole()
@@ -186,9 +184,11 @@ class Stack:
             self._port = check_free(self._spec.host, self._spec.port)
         except ServerStartError as error:
             raise ServerStartError(
-                error.where, found=error.found, wanted="the gateway's port",
+                error.where,
+                found=error.found,
+                wanted="the gateway's port",
                 todo=f"stop what uses it, or set another `port` in {folder / GATEWAY_FILE} (0 takes any free one)",
-            ) from None  # fmt: skip
+            ) from None
 
     def _require_whole(self) -> None:
         """What is damaged, or was changed by somebody, is not served."""
@@ -224,9 +224,7 @@ class Stack:
             self._add(companions.limiter(settings, self._folder / "gateway"), "limiter")
         self._add(companions.gateway(settings, envoy, config, self.address), "gateway")
         if settings.prometheus:
-            targets = {
-                "triton": [each.endpoint.metrics for each in self._replicas], "gateway": [metrics],
-            }  # fmt: skip
+            targets = {"triton": [each.endpoint.metrics for each in self._replicas], "gateway": [metrics]}
             folder = self._folder / "prometheus"
             self._add(companions.prometheus(settings, folder, ports[1], targets), "prometheus")
         if settings.redis:
@@ -238,9 +236,7 @@ class Stack:
         write_state(settings.root, os.getpid(), self.address, self.parts)
 
     def _release(self) -> Releasing:
-        self._releasing = Releasing(
-            self._settings, self._routing, self._replicas, self._released, self._folder
-        )
+        self._releasing = Releasing(self._settings, self._routing, self._replicas, self._released, self._folder)
         return self._releasing
 
     def _add(self, companion: companions.Companion | str, name: str) -> None:
@@ -256,6 +252,4 @@ class Stack:
         folder = self._settings.gateway.resolve()
         audit = (own / "audit.jsonl").resolve() if self._spec.audit == "file" else None
         clusters = (own / CLUSTERS).resolve()
-        return Places(
-            folder, folder / RENDERED, clusters, audit, self._port, metrics, releases=True
-        )
+        return Places(folder, folder / RENDERED, clusters, audit, self._port, metrics, releases=True)

@@ -33,12 +33,7 @@ def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> 
         owner: the process that watches over the stack.
         gateway: `host:port`.
     """
-    facts = {
-        "owner": owner,
-        "began": _began(owner),
-        "gateway": gateway,
-        "parts": [asdict(part) for part in parts],
-    }
+    facts = {"owner": owner, "began": _began(owner), "gateway": gateway, "parts": [asdict(part) for part in parts]}
     write_private(root / FOLDER / _FILE, json.dumps(facts))
 
 
@@ -89,18 +84,17 @@ def stop_running(root: Path, most_s: float) -> None:
     """
     state = read_state(root)
     if state is None:
-        raise UsageError(
-            f"the stack of {root}", found="none runs", wanted="one that `tritonkit up` started"
-        )
+        raise UsageError(f"the stack of {root}", found="none runs", wanted="one that `tritonkit up` started")
     owner = int(state["owner"])
     os.kill(owner, signal.SIGTERM)
     deadline = time.monotonic() + most_s
     while _began(owner) == state["began"]:
         if time.monotonic() > deadline:
             raise ServerError(
-                f"the stack of {root}", found=f"process {owner} has not ended after {most_s:g} s",
+                f"the stack of {root}",
+                found=f"process {owner} has not ended after {most_s:g} s",
                 todo="wait for requests that are under way, or once more: tritonkit down",
-            )  # fmt: skip
+            )
         time.sleep(_PAUSE_S)
 
 

@@ -7,6 +7,16 @@ from tritonkit.operate.store.restore import Restored, restore
 from tritonkit.operate.store.signature import check, sign
 
 __all__ = [
-    "Backup", "Listed", "Pruned", "Restored", "Store", "back_up", "check", "list_backups", "open_store",
-    "prune", "restore", "sign",
-]  # fmt: skip
+    "Backup",
+    "Listed",
+    "Pruned",
+    "Restored",
+    "Store",
+    "back_up",
+    "check",
+    "list_backups",
+    "open_store",
+    "prune",
+    "restore",
+    "sign",
+]

@@ -10,13 +10,7 @@ from pathlib import Path
 from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import blobs, signature
 from tritonkit.operate.store.contents import Contents, Entry, read_contents
-from tritonkit.operate.store.index import (
-    Index,
-    ids,
-    read_index,
-    require_readable,
-    write_index,
-)
+from tritonkit.operate.store.index import Index, ids, read_index, require_readable, write_index
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
 from tritonkit.operate.store.remote import Store
@@ -54,9 +48,13 @@ class Listed:
 
 
 def back_up(
-    repository: Path, store: Store, models: Sequence[str] = (), *, key: EncryptionKey | None = None,
+    repository: Path,
+    store: Store,
+    models: Sequence[str] = (),
+    *,
+    key: EncryptionKey | None = None,
     progress: Progress = lambda done, total: None,
-) -> Backup:  # fmt: skip
+) -> Backup:
     """Copy a repository that is as it was published.
 
     Args:
@@ -78,9 +76,11 @@ def back_up(
         raise damage(findings)
     if not contents:
         raise UsageError(
-            str(repository), found="there is nothing to back up: no model in it",
-            wanted="a model repository", todo="tritonkit build, or name one with --repository",
-        )  # fmt: skip
+            str(repository),
+            found="there is nothing to back up: no model in it",
+            wanted="a model repository",
+            todo="tritonkit build, or name one with --repository",
+        )
     require_readable(contents)
     signed = _fitting_signature(repository, contents, models)
     with Mark(store, BACKING_UP) as mark:
@@ -100,7 +100,7 @@ def back_up(
 
 def _copy(
     repository: Path, store: Store, contents: Contents, key: EncryptionKey | None, mark: Mark, progress: Progress
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Copy what the store lacks: how many files, and their bytes."""
     lacking = _lacking(store, contents, key)
     total = sum(entry.size_bytes for _, entry in lacking)
@@ -135,22 +135,19 @@ def _refuse_inside(repository: Path, store: Store) -> None:
     folder, here = store.folder, repository.resolve()
     if folder is not None and folder.is_relative_to(here):
         raise UsageError(
-            store.url, found=f"it lies in the repository {here}, where Triton takes folders for models",
+            store.url,
+            found=f"it lies in the repository {here}, where Triton takes folders for models",
             wanted="a folder elsewhere",
-        )  # fmt: skip
+        )
 
 
-def _lacking(
-    store: Store, contents: Contents, key: EncryptionKey | None
-) -> list[tuple[str, Entry]]:
+def _lacking(store: Store, contents: Contents, key: EncryptionKey | None) -> list[tuple[str, Entry]]:
     """Model and file of each content that the store does not have; equal contents once."""
     first: dict[str, tuple[str, Entry]] = {}
     for model, entries in contents.items():
         for entry in entries:
             first.setdefault(entry.sha256, (model, entry))
-    return [
-        (model, entry) for model, entry in first.values() if not blobs.is_there(store, entry, key)
-    ]
+    return [(model, entry) for model, entry in first.values() if not blobs.is_there(store, entry, key)]
 
 
 def _fitting_signature(repository: Path, contents: Contents, models: Sequence[str]) -> str | None:

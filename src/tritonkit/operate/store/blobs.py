@@ -40,9 +40,7 @@ def stored(store: Store) -> dict[str, int]:
     }
 
 
-def put(
-    store: Store, file: Path, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]
-) -> None:
+def put(store: Store, file: Path, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]) -> None:
     """Copy a file into the store.
 
     Raises:
@@ -54,9 +52,7 @@ def put(
     store.write(path_of(entry, key), sent)
 
 
-def fetch(
-    store: Store, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]
-) -> Iterator[bytes]:
+def fetch(store: Store, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]) -> Iterator[bytes]:
     """A file's content, in parts. What was given is to be kept only if it ends without an error.
 
     Raises:
@@ -78,11 +74,12 @@ def fetch(
         yield part
     if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
         raise StoreError(
-            where, found=f"it is damaged: it is not the {entry.path} that was put there",
+            where,
+            found=f"it is damaged: it is not the {entry.path} that was put there",
             wanted=f"sha256 {entry.sha256[:12]}... of {entry.size_bytes} bytes",
             todo="delete it from the store and back up again from a repository that is whole,"
             " or restore an earlier backup",
-        )  # fmt: skip
+        )
 
 
 def path_of(entry: Entry, key: EncryptionKey | None) -> str:
@@ -111,6 +108,8 @@ def _read(file: Path, entry: Entry, count: Callable[[int], None]) -> Iterator[by
 
 def _changed(file: Path, found: str, entry: Entry) -> ServerError:
     return ServerError(
-        str(file), found=found, wanted=f"{entry.sha256[:12]}... of {entry.size_bytes} bytes",
+        str(file),
+        found=found,
+        wanted=f"{entry.sha256[:12]}... of {entry.size_bytes} bytes",
         todo="if a build was writing it just now, run the command again; else build the models again: tritonkit build",
-    )  # fmt: skip
+    )

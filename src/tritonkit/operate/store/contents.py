@@ -44,9 +44,8 @@ Contents = Mapping[str, tuple[Entry, ...]]
 
 
 def read_contents(
-    repository: Path, models: Sequence[str] = (), *, deep: bool = True,
-    progress: Progress = lambda done, total: None,
-) -> Contents:  # fmt: skip
+    repository: Path, models: Sequence[str] = (), *, deep: bool = True, progress: Progress = lambda done, total: None
+) -> Contents:
     """The files of the models in all their versions.
 
     Hidden files and `__pycache__` are left out, as in `verify`; folders without a file are no models.
@@ -64,9 +63,7 @@ def read_contents(
         raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
     try:
         names = [_checked(repository, name) for name in models] or [
-            path.name
-            for path in sorted(repository.iterdir())
-            if path.is_dir() and path.name[0] != "."
+            path.name for path in sorted(repository.iterdir()) if path.is_dir() and path.name[0] != "."
         ]
         files = {name: list(_files(repository / name)) for name in names}
         total = sum(file.stat().st_size for found in files.values() for file in found)
@@ -78,9 +75,10 @@ def read_contents(
         }
     except OSError as error:
         raise UsageError(
-            str(error.filename or repository), found=f"it cannot be read: {error.strerror}",
+            str(error.filename or repository),
+            found=f"it cannot be read: {error.strerror}",
             wanted="files that this user may read",
-        ) from error  # fmt: skip
+        ) from error
 
 
 class _Counter:
@@ -125,9 +123,7 @@ def is_file_of_a_model(path: str) -> bool:
     )
 
 
-def _entry(
-    folder: Path, file: Path, published: Mapping[str, tuple[str, int]], count: _Counter
-) -> Entry:
+def _entry(folder: Path, file: Path, published: Mapping[str, tuple[str, int]], count: _Counter) -> Entry:
     path = file.relative_to(folder).as_posix()
     if not is_file_of_a_model(path):
         raise UsageError(str(file), found="its name cannot be kept", todo="rename it")

@@ -86,9 +86,11 @@ def decrypt(parts: Iterable[bytes], key: EncryptionKey, name: str, where: str) -
 
 def _damaged(where: str, found: str) -> StoreError:
     return StoreError(
-        where, found=f"it is damaged: {found}", wanted="what a backup has put there, whole",
+        where,
+        found=f"it is damaged: {found}",
+        wanted="what a backup has put there, whole",
         todo="delete it from the store and back up again from a repository that is whole, or restore an earlier backup",
-    )  # fmt: skip
+    )
 
 
 def _split(parts: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:

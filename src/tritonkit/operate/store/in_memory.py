@@ -28,9 +28,14 @@ _PREFIX = "tritonkit-models-"
 
 @contextmanager
 def restored_in_memory(
-    store: Store, *, as_of: str | None = None, key: EncryptionKey | None = None, public_key: Any = None,
-    memory: Path = MEMORY, progress: Progress = lambda done, total: None,
-) -> Iterator[Path]:  # fmt: skip
+    store: Store,
+    *,
+    as_of: str | None = None,
+    key: EncryptionKey | None = None,
+    public_key: Any = None,
+    memory: Path = MEMORY,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Path]:
     """The repository of a backup, in a folder that is removed at the end, whatever ends it.
 
     What a killed process has left is removed by the next call of the same user.
@@ -58,10 +63,11 @@ def _require_room(memory: Path, name: str, size_bytes: int) -> None:
     free = free_bytes(memory)
     if size_bytes > free:
         raise UsageError(
-            str(memory), found=f"{format_bytes(free)} are free there or in the machine's memory",
+            str(memory),
+            found=f"{format_bytes(free)} are free there or in the machine's memory",
             wanted=f"{format_bytes(size_bytes)} for the backup {name}",
             todo="name a larger tmpfs with --memory, or serve on a machine with more memory",
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -71,9 +77,11 @@ def _private_folder(memory: Path) -> Iterator[Path]:
         folder, descriptor = _locked_folder(memory)
     except OSError as error:
         raise PublishError(
-            str(memory), found=f"no folder can be made there: {error.strerror}",
-            wanted="a folder this user may write", todo="name another one with --memory",
-        ) from error  # fmt: skip
+            str(memory),
+            found=f"no folder can be made there: {error.strerror}",
+            wanted="a folder this user may write",
+            todo="name another one with --memory",
+        ) from error
     try:
         yield folder
     finally:

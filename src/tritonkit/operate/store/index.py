@@ -22,16 +22,7 @@ from tritonkit.operate.store.remote import Store
 from tritonkit.publish.staging import MODEL_NAME
 from tritonkit.spec.document import nearest
 
-__all__ = [
-    "Index",
-    "find",
-    "ids",
-    "is_ahead",
-    "read_index",
-    "remove_index",
-    "require_readable",
-    "write_index",
-]
+__all__ = ["Index", "find", "ids", "is_ahead", "read_index", "remove_index", "require_readable", "write_index"]
 
 _FORMAT = "tritonkit backup 1"
 _FOLDER = "backups"
@@ -81,15 +72,19 @@ def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
     """The latest ID that begins so, such as with a day; the latest of all by default. UsageError without one."""
     if not known:
         raise UsageError(
-            store.url, found="there is no backup in it", wanted="a folder that holds some",
+            store.url,
+            found="there is no backup in it",
+            wanted="a folder that holds some",
             todo=f"tritonkit backup {store.url}",
-        )  # fmt: skip
+        )
     meant = [name for name in known if wanted is None or (wanted and name.startswith(wanted))]
     if not meant:
         raise UsageError(
-            f"--as-of {wanted}", found=f"{store.url} has no such backup",
-            wanted=nearest(wanted or "", list(known)), todo=f"tritonkit backup {store.url} --list",
-        )  # fmt: skip
+            f"--as-of {wanted}",
+            found=f"{store.url} has no such backup",
+            wanted=nearest(wanted or "", list(known)),
+            todo=f"tritonkit backup {store.url} --list",
+        )
     return meant[-1]
 
 
@@ -103,9 +98,11 @@ def require_readable(contents: Contents) -> None:
     count = sum(map(len, contents.values()))
     if count > _MOST_FILES:
         raise UsageError(
-            "the backup", found=f"{count} files", wanted=f"{_MOST_FILES} at most",
+            "the backup",
+            found=f"{count} files",
+            wanted=f"{_MOST_FILES} at most",
             todo="make more than one: tritonkit backup URL MODEL ...",
-        )  # fmt: skip
+        )
 
 
 def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
@@ -114,12 +111,7 @@ def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
         name: {entry.path: [entry.sha256, entry.size_bytes] for entry in entries}
         for name, entries in index.models.items()
     }
-    facts = {
-        "format": _FORMAT,
-        "created": index.created,
-        "signature": index.signature,
-        "models": models,
-    }
+    facts = {"format": _FORMAT, "created": index.created, "signature": index.signature, "models": models}
     data = json.dumps(facts, indent=1, sort_keys=True).encode()
     if key is not None:
         data = b"".join(encrypt([data], key, _bound(index.created)))
@@ -149,9 +141,8 @@ def read_index(store: Store, name: str, key: EncryptionKey | None, encrypted: bo
     if encrypted:
         if key is None:
             raise UsageError(
-                where, found="this backup is encrypted", wanted="the key",
-                todo="name its file with --encryption-key",
-            )  # fmt: skip
+                where, found="this backup is encrypted", wanted="the key", todo="name its file with --encryption-key"
+            )
         data = b"".join(decrypt([data], key, _bound(created), where))
     try:
         index = _parse(data)
@@ -183,9 +174,7 @@ def _parse(data: bytes) -> Index:
         raise ValueError("a signature that is no text")
     if sum(len(files) for files in models.values() if isinstance(files, dict)) > _MOST_FILES:
         raise ValueError(f"more than {_MOST_FILES} files")
-    return Index(
-        created, {name: _entries(name, files) for name, files in models.items()}, signature
-    )
+    return Index(created, {name: _entries(name, files) for name, files in models.items()}, signature)
 
 
 def _entries(name: str, files: Any) -> tuple[Entry, ...]:
@@ -225,6 +214,8 @@ def _bound(created: str) -> str:
 
 def _refused(where: str, found: str) -> StoreError:
     return StoreError(
-        where, found=found, wanted="an index as tritonkit backup has written it",
+        where,
+        found=found,
+        wanted="an index as tritonkit backup has written it",
         todo="restore another backup: --as-of ID; ask who else may write to the store",
-    )  # fmt: skip
+    )

@@ -51,9 +51,11 @@ def read_encryption_key(file: Path) -> EncryptionKey:
     secret = read_private(file)
     if len(secret) != _KEY_BYTES:
         raise UsageError(
-            str(file), found=f"it has {len(secret)} bytes", wanted=f"{_KEY_BYTES} bytes",
+            str(file),
+            found=f"it has {len(secret)} bytes",
+            wanted=f"{_KEY_BYTES} bytes",
             todo="make a key: tritonkit backup --new-key FILE",
-        )  # fmt: skip
+        )
     return EncryptionKey(file, secret)
 
 
@@ -65,9 +67,7 @@ def new_signing_key(file: Path) -> Path:
     ed25519, serialization = _ed25519(), _serialization()
     key = ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     public = file.with_name(f"{file.name}.pub")
     _write_new(file, private, 0o600)
@@ -113,9 +113,7 @@ def fingerprint(public_key: Any) -> str:
 
 def _pem(public_key: Any) -> bytes:
     serialization = _serialization()
-    data: bytes = public_key.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    data: bytes = public_key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return data
 
 
@@ -169,9 +167,11 @@ def _write_new(file: Path, data: bytes, mode: int) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
         raise UsageError(
-            str(file), found="it is there already", wanted="the name of a new file",
+            str(file),
+            found="it is there already",
+            wanted="the name of a new file",
             todo="a key that is overwritten is lost, with all that it opens: name another",
-        ) from error  # fmt: skip
+        ) from error
     except OSError as error:
         raise UsageError(str(file), found=f"it cannot be written: {error.strerror}") from error
     try:

@@ -48,9 +48,8 @@ class Mark:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         # An account that may not delete leaves it; in an hour it counts no more.
         with suppress(StoreError):
             self._store.remove(self._path)
@@ -64,9 +63,11 @@ class Mark:
         passed_s = self._clock() - self._written_at
         if self._kind == REMOVING and not passed_s < _STALE_S / 2:
             raise StoreBusy(
-                self._store.url, found=f"nothing was done for {passed_s:.0f} s",
-                wanted="work without such a pause", todo="run the same command again",
-            )  # fmt: skip
+                self._store.url,
+                found=f"nothing was done for {passed_s:.0f} s",
+                wanted="work without such a pause",
+                todo="run the same command again",
+            )
         if not 0 <= passed_s < _AGAIN_S:
             self._write()
 
@@ -84,9 +85,11 @@ class Mark:
         while names := self._others(kind):
             if time.monotonic() > deadline:
                 raise StoreBusy(
-                    self._store.where(names[0]), found="other work is under way in the store",
-                    wanted="none", todo="run the same command again when it has ended",
-                )  # fmt: skip
+                    self._store.where(names[0]),
+                    found="other work is under way in the store",
+                    wanted="none",
+                    todo="run the same command again when it has ended",
+                )
             self.renew()
             time.sleep(_PAUSE_S)
 

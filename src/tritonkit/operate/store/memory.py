@@ -23,10 +23,11 @@ def require_memory(folder: Path) -> None:
     kind = _kinds().get(there.stat().st_dev, "unknown")
     if kind not in _IN_MEMORY:
         raise UsageError(
-            str(folder), found=f"it is on a file system of the kind {kind}, not in memory",
+            str(folder),
+            found=f"it is on a file system of the kind {kind}, not in memory",
             wanted="a folder on a tmpfs, such as one below /dev/shm",
             todo="name one with --repository, or with --memory where a backup is served",
-        )  # fmt: skip
+        )
 
 
 def free_bytes(folder: Path) -> int:
@@ -34,9 +35,7 @@ def free_bytes(folder: Path) -> int:
     facts = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     found = [shutil.disk_usage(folder).free, int(facts["MemAvailable"].split()[0]) << 10]
     try:
-        most, used = (
-            (_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current")
-        )
+        most, used = ((_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         found.append(int(most) - int(used))
     except (OSError, ValueError):  # no limit
         pass

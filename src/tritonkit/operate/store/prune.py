@@ -32,9 +32,7 @@ class Pruned:
     size_bytes: int
 
 
-def prune(
-    store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run: bool = False
-) -> Pruned:
+def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run: bool = False) -> Pruned:
     """Leave the latest backups, and what they are made of.
 
     Indexes go first: what is interrupted leaves files that the next run removes. A restore of a backup that is removed
@@ -74,10 +72,11 @@ def _refuse_ahead(store: Store, left: Sequence[str]) -> None:
     for name in left:
         if is_ahead(name):
             raise StoreError(
-                f"{store.url}: the backup {name}", found="it is dated after now, so later backups would go before it",
+                f"{store.url}: the backup {name}",
+                found="it is dated after now, so later backups would go before it",
                 wanted="backups dated by a right clock",
                 todo=f"correct this machine's clock; if another's was wrong, remove {store.where('backups')}/{name}.*",
-            )  # fmt: skip
+            )
 
 
 def _named(store: Store, left: dict[str, bool], key: EncryptionKey | None) -> Iterator[str]:

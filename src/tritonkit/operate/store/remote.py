@@ -28,10 +28,24 @@ _LOCAL = ("file", "local")
 _OBJECTS = ("memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "hf")
 """These have no folders, and show an object once it is whole."""
 _PACKAGES = {
-    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs",
-    "adl": "adlfs", "oss": "ossfs", "hf": "huggingface_hub", "sftp": "paramiko", "ssh": "paramiko",
-    "smb": "smbprotocol", "hdfs": "pyarrow", "webhdfs": "requests", "http": "aiohttp", "https": "aiohttp",
-}  # fmt: skip
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "az": "adlfs",
+    "adl": "adlfs",
+    "oss": "ossfs",
+    "hf": "huggingface_hub",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+    "smb": "smbprotocol",
+    "hdfs": "pyarrow",
+    "webhdfs": "requests",
+    "http": "aiohttp",
+    "https": "aiohttp",
+}
 """Protocol -> what pip takes."""
 _CHUNK = 1 << 20
 _READING = {"http": {"block_size": 0}, "https": {"block_size": 0}}
@@ -108,9 +122,11 @@ class Store:
                 file = self._open(path)
             except FileNotFoundError:
                 raise StoreError(
-                    self.where(path), found="it is missing from the store", wanted="what a backup has put there",
+                    self.where(path),
+                    found="it is missing from the store",
+                    wanted="what a backup has put there",
                     todo="restore another backup; a new one of a repository that is whole puts it there again",
-                ) from None  # fmt: skip
+                ) from None
         try:
             while True:
                 with _translated(self.where(path)):
@@ -126,10 +142,7 @@ class Store:
         """A file to read; a pipe that somebody put there would never end."""
         if self.protocol in _LOCAL:
             return open_file(Path(self._at(path)))
-        if (
-            self.protocol not in (*_OBJECTS, *_READING)
-            and self.files.info(self._at(path))["type"] != "file"
-        ):
+        if self.protocol not in (*_OBJECTS, *_READING) and self.files.info(self._at(path))["type"] != "file":
             raise IrregularFileError(errno.EINVAL, "it is not a file")
         return self.files.open(self._at(path), "rb", **_READING.get(self.protocol, {}))
 
@@ -228,27 +241,26 @@ def _options(protocol: str) -> dict[str, Any]:
 def _refuse(url: str, shown: str, protocol: str, known: Iterable[str]) -> None:
     if protocol not in known:
         raise UsageError(
-            shown, found=f"there is no store of the kind {protocol!r}",
+            shown,
+            found=f"there is no store of the kind {protocol!r}",
             wanted="a folder, or an address such as s3://, gs://, abfs://, sftp://",
-        )  # fmt: skip
-    if "::" in url or not url.partition("://")[2 if "://" in url else 0]:
-        raise UsageError(
-            shown, found="it names no folder of one store", wanted="s3://bucket/folder"
         )
+    if "::" in url or not url.partition("://")[2 if "://" in url else 0]:
+        raise UsageError(shown, found="it names no folder of one store", wanted="s3://bucket/folder")
     if re.match(r"[^/]*://[^/@]*:[^/@]*@", url):
         raise UsageError(
-            shown, found="there is a password in it, which every user of this machine can read",
+            shown,
+            found="there is a password in it, which every user of this machine can read",
             wanted="an address without one",
             todo="give it to the store's library in its own way: environment variables or its configuration file",
-        )  # fmt: skip
+        )
 
 
 def _no_package(shown: str, protocol: str, error: ImportError) -> UsageError:
     package = _PACKAGES.get(protocol) or error.name or protocol
     return UsageError(
-        shown, found=f"the package for {protocol}:// is not installed", wanted=str(error),
-        todo=f"pip install {package}",
-    )  # fmt: skip
+        shown, found=f"the package for {protocol}:// is not installed", wanted=str(error), todo=f"pip install {package}"
+    )
 
 
 @contextmanager
@@ -265,21 +277,28 @@ def _translated(where: str) -> Iterator[None]:
 def _failure(where: str, error: Exception) -> StoreError:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
-            where, found="the store is full", wanted="room for the files that it lacks",
+            where,
+            found="the store is full",
+            wanted="room for the files that it lacks",
             todo="free space and run the same command again: what was copied is not copied again",
-        )  # fmt: skip
+        )
     if isinstance(error, PermissionError):
         return StoreError(
-            where, found=f"access is refused: {first_line(error)}",
+            where,
+            found=f"access is refused: {first_line(error)}",
             todo="correct the rights of the user or account that the store's library finds",
-        )  # fmt: skip
+        )
     if isinstance(error, IrregularFileError | IsADirectoryError):
         return StoreError(
-            where, found="it is a folder, a pipe, a socket or a device", wanted="a file that a backup has put there",
+            where,
+            found="it is a folder, a pipe, a socket or a device",
+            wanted="a file that a backup has put there",
             todo="remove it and back up again from a repository that is whole; ask who else may write to the store",
-        )  # fmt: skip
+        )
     said = f"{type(error).__name__}: {first_line(error)}"
     return StoreError(
-        where, found=f"the store cannot be used: {said}", wanted="a store that answers",
+        where,
+        found=f"the store cannot be used: {said}",
+        wanted="a store that answers",
         todo="correct the address, the network or the account, then run the same command again",
-    )  # fmt: skip
+    )

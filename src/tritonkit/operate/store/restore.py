@@ -53,17 +53,25 @@ def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[
     name = find(known, store, as_of)
     if key is not None and not known[name]:
         raise StoreError(
-            store.where(name), found="it is not encrypted", wanted=f"a backup that {key.file} opens",
+            store.where(name),
+            found="it is not encrypted",
+            wanted=f"a backup that {key.file} opens",
             todo="name an encrypted one: --as-of ID, or leave the key out; ask who else may write to the store",
-        )  # fmt: skip
+        )
     return name, read_index(store, name, key, known[name])
 
 
 def restore(
-    store: Store, repository: Path, models: Sequence[str] = (), *, as_of: str | None = None,
-    key: EncryptionKey | None = None, public_key: Any = None,
-    progress: Progress = lambda done, total: None, copy: Copy | None = None,
-) -> Restored:  # fmt: skip
+    store: Store,
+    repository: Path,
+    models: Sequence[str] = (),
+    *,
+    as_of: str | None = None,
+    key: EncryptionKey | None = None,
+    public_key: Any = None,
+    progress: Progress = lambda done, total: None,
+    copy: Copy | None = None,
+) -> Restored:
     """Put the models of a backup in place, each in one step and all of them or none.
 
     Args:
@@ -89,9 +97,7 @@ def restore(
         there = {model: _read_there(repository, model) for model in chosen}
         changed = [model for model in chosen if there[model] != chosen[model]]
         _refuse_foreign(repository, [model for model in changed if model not in models])
-        _stage(
-            store, stage, {model: chosen[model] for model in changed}, key, progress, copy or _copy
-        )
+        _stage(store, stage, {model: chosen[model] for model in changed}, key, progress, copy or _copy)
         if changed:
             stage.commit(changed)
         if index.signature is not None and not models:
@@ -108,22 +114,23 @@ def _known(models: Sequence[str], index: Index, name: str) -> list[str]:
     for model in models:
         if model not in index.models:
             raise UsageError(
-                f"model {model!r}", found=f"the backup {name} does not hold it",
+                f"model {model!r}",
+                found=f"the backup {name} does not hold it",
                 wanted=nearest(model, list(index.models)),
-            )  # fmt: skip
+            )
     return list(dict.fromkeys(models)) or list(index.models)
 
 
-def _require_signed(
-    store: Store, name: str, index: Index, public_key: Any, models: Sequence[str]
-) -> None:
+def _require_signed(store: Store, name: str, index: Index, public_key: Any, models: Sequence[str]) -> None:
     findings = signature.check(index.models, index.signature, public_key, Path(), models)
     if findings:
         first = findings[0]
         raise StoreError(
-            f"{store.where(name)} {first.file}", found=first.found, wanted=first.wanted,
+            f"{store.where(name)} {first.file}",
+            found=first.found,
+            wanted=first.wanted,
             todo="restore another backup: --as-of ID; to have a signed one, sign the repository first: tritonkit sign",
-        )  # fmt: skip
+        )
 
 
 @contextmanager
@@ -136,9 +143,11 @@ def _made_private(repository: Path) -> Iterator[None]:
         repository.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise PublishError(
-            str(repository), found=f"it cannot be made: {error.strerror}",
-            wanted="a folder this user may write", todo="name another --repository",
-        ) from error  # fmt: skip
+            str(repository),
+            found=f"it cannot be made: {error.strerror}",
+            wanted="a folder this user may write",
+            todo="name another --repository",
+        ) from error
     try:
         yield
     except BaseException:
@@ -160,15 +169,15 @@ def _read_there(repository: Path, model: str) -> tuple[Entry, ...]:
 def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:
     for model in foreign(repository, models) if models else ():
         raise PublishError(
-            str(repository / model), found="tritonkit did not write it, and it is not as in the backup",
+            str(repository / model),
+            found="tritonkit did not write it, and it is not as in the backup",
             wanted="its name on the command line, if the backup's shall replace it",
-        )  # fmt: skip
+        )
 
 
 def _stage(
-    store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress,
-    copy: Copy,
-) -> None:  # fmt: skip
+    store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress, copy: Copy
+) -> None:
     """Write the models beside the repository."""
     total = sum(entry.size_bytes for entries in models.values() for entry in entries)
     require_space(stage.out, total)

@@ -15,13 +15,7 @@ from typing import Any
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import PublishError, UsageError
 from tritonkit.extras import need_package
-from tritonkit.operate.store.contents import (
-    SHA256,
-    Contents,
-    Entry,
-    is_file_of_a_model,
-    read_contents,
-)
+from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model, read_contents
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
 from tritonkit.publish.damage import damage
 from tritonkit.publish.integrity import Finding, Progress, compiled, open_file, verify
@@ -53,12 +47,7 @@ class Signature:
     def to_text(self) -> str:
         """As it lies in `signature.json`."""
         signature = base64.b64encode(self.signature).decode()
-        facts = {
-            "format": _FORMAT,
-            "key": self.key,
-            "signature": signature,
-            "models": self.models,
-        }
+        facts = {"format": _FORMAT, "key": self.key, "signature": signature, "models": self.models}
         return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 
@@ -173,9 +162,7 @@ def differences(
             yield from _of_model(signed[model], contents[model], place / model)
 
 
-def _of_model(
-    signed: Mapping[str, str], entries: Sequence[Entry], folder: Path
-) -> Iterator[Finding]:
+def _of_model(signed: Mapping[str, str], entries: Sequence[Entry], folder: Path) -> Iterator[Finding]:
     there = {entry.path: entry.sha256 for entry in entries}
     for path in sorted({*signed, *there}):
         if path not in there:
@@ -190,10 +177,7 @@ def _of_model(
 
 
 def _hashes(contents: Contents) -> dict[str, dict[str, str]]:
-    return {
-        model: {entry.path: entry.sha256 for entry in entries}
-        for model, entries in contents.items()
-    }
+    return {model: {entry.path: entry.sha256 for entry in entries} for model, entries in contents.items()}
 
 
 def _signed_bytes(models: Mapping[str, Mapping[str, str]]) -> bytes:

@@ -16,9 +16,13 @@ __all__ = ["require_whole", "unsigned"]
 
 
 def require_whole(
-    repository: Path, models: Sequence[str] = (), *, public_key: Any = None, copied: bool = False,
+    repository: Path,
+    models: Sequence[str] = (),
+    *,
+    public_key: Any = None,
+    copied: bool = False,
     progress: Progress = lambda done, total: None,
-) -> None:  # fmt: skip
+) -> None:
     """Hash every file that is served and refuse what differs; some 2 s for each GiB.
 
     Args:
@@ -41,9 +45,7 @@ def require_whole(
         raise damage(findings)
 
 
-def unsigned(
-    repository: Path, models: Sequence[str], public_key: Any, progress: Progress
-) -> list[Finding]:
+def unsigned(repository: Path, models: Sequence[str], public_key: Any, progress: Progress) -> list[Finding]:
     """Everything by which a repository is not as the owner of the key signed it, compiled Python first.
 
     Args:

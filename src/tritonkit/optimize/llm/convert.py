@@ -12,13 +12,7 @@ from tritonkit.export.quiet import quiet
 from tritonkit.extras import need
 from tritonkit.optimize.llm.stateful import make_stateful
 from tritonkit.optimize.llm.traced import trace
-from tritonkit.optimize.openvino_core import (
-    PRECISION,
-    PRECISION_ENTRY,
-    Precision,
-    first_reason,
-    open_nncf,
-)
+from tritonkit.optimize.openvino_core import PRECISION, PRECISION_ENTRY, Precision, first_reason, open_nncf
 from tritonkit.optimize.openvino_half import half_precision_notes, halve_weights
 
 __all__ = ["FILE", "WEIGHTS", "Weights", "convert_checkpoint"]
@@ -31,9 +25,7 @@ _GROUP = 64
 """Weights of INT4 that share a scale."""
 
 
-def convert_checkpoint(
-    checkpoint: Checkpoint, out: Path, weights: Weights = "fp32"
-) -> tuple[str, ...]:
+def convert_checkpoint(checkpoint: Checkpoint, out: Path, weights: Weights = "fp32") -> tuple[str, ...]:
     """Write the network and what a server needs beside it into a folder; gives notes for people.
 
     Args:
@@ -68,20 +60,18 @@ def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[st
     options: dict[str, Any] = {"mode": modes.INT8_ASYM}
     if weights == "int4":
         # Rows that are no multiple of the group have smaller groups.
-        fallback = nncf.AdvancedCompressionParameters(
-            group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
-        )
-        options = {
-            "mode": modes.INT4_SYM, "group_size": _GROUP, "ratio": 1.0, "advanced_parameters": fallback,
-        }  # fmt: skip
+        fallback = nncf.AdvancedCompressionParameters(group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST)
+        options = {"mode": modes.INT4_SYM, "group_size": _GROUP, "ratio": 1.0, "advanced_parameters": fallback}
     try:
         with quiet():
             return nncf.compress_weights(model, **options), ()
     except Exception as error:
         raise BuildError(
-            where, found=f"its weights cannot be made {weights.upper()}: {first_reason(error)}",
-            wanted="matrices that nncf compresses", todo="choose another variant",
-        ) from error  # fmt: skip
+            where,
+            found=f"its weights cannot be made {weights.upper()}: {first_reason(error)}",
+            wanted="matrices that nncf compresses",
+            todo="choose another variant",
+        ) from error
 
 
 def _check_runs(folder: Path, where: str, precision: Precision) -> None:
@@ -92,9 +82,7 @@ def _check_runs(folder: Path, where: str, precision: Precision) -> None:
     scheduler = genai.SchedulerConfig()
     scheduler.num_kv_blocks = 4
     try:
-        pipeline = genai.ContinuousBatchingPipeline(
-            str(folder), scheduler, "CPU", {PRECISION: precision}
-        )
+        pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", {PRECISION: precision})
         options = genai.GenerationConfig()
         options.max_new_tokens, options.eos_token_id, options.stop_token_ids = 1, 0, {0}
         handle = pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), options)
@@ -103,8 +91,9 @@ def _check_runs(folder: Path, where: str, precision: Precision) -> None:
         found = [each for output in handle.read_all() for each in output.generated_ids]
     except Exception as error:
         raise BuildError(
-            where, found=f"the engine cannot run it: {first_reason(error)}",
+            where,
+            found=f"the engine cannot run it: {first_reason(error)}",
             wanted="an architecture that OpenVINO GenAI runs with paged attention",
-        ) from error  # fmt: skip
+        ) from error
     if len(found) != 1:
         raise BuildError(where, found=f"the engine gave {len(found)} tokens for 1", wanted="1")

@@ -33,19 +33,21 @@ def measure_language(job: Job, folder: Path) -> Measured:
 
     job.say("measuring quality")
     texts = job.texts
-    found, wanted = (
-        served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods
-    )  # fmt: skip
+    found, wanted = (served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods)
     low, high = bootstrap_drop(found, wanted)
     return Measured(
-        METRIC, float(found.mean()), float(wanted.mean()), float(np.abs(found - wanted).max()),
-        len(found), low, high, against="PyTorch",
-    )  # fmt: skip
+        METRIC,
+        float(found.mean()),
+        float(wanted.mean()),
+        float(np.abs(found - wanted).max()),
+        len(found),
+        low,
+        high,
+        against="PyTorch",
+    )
 
 
-def served_log_likelihoods(
-    folder: Path, texts: Sequence[NDArray[np.int64]], threads: int
-) -> NDArray[np.float64]:
+def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], threads: int) -> NDArray[np.float64]:
     """Of the converted network: float64 [texts], the mean over a text's tokens but the first.
 
     Args:
@@ -61,10 +63,11 @@ def served_log_likelihoods(
         row = ids[None]
         logits = request.infer(
             {
-                "input_ids": row, "attention_mask": np.ones_like(row),
+                "input_ids": row,
+                "attention_mask": np.ones_like(row),
                 "position_ids": np.arange(len(ids), dtype=np.int64)[None],
                 "beam_idx": np.zeros(1, np.int32),
             }
-        )["logits"]  # fmt: skip
+        )["logits"]
         found.append(mean_log_likelihood(logits[0], ids))
     return np.array(found)

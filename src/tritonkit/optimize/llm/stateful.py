@@ -28,9 +28,7 @@ def make_stateful(model: Any) -> None:
     for name, before, after in zip(names, past, present, strict=True):
         before.get_tensor().set_names({f"past_key_values.{name}"})
         after.get_tensor().set_names({f"present.{name}"})
-    for name, tensor in zip(
-        ("input_ids", "attention_mask", "position_ids"), model.inputs, strict=False
-    ):
+    for name, tensor in zip(("input_ids", "attention_mask", "position_ids"), model.inputs, strict=False):
         tensor.get_tensor().set_names({name})
     model.outputs[0].get_tensor().set_names({"logits"})
     rows = opset.parameter(ov.PartialShape([-1]), np.int32, name="beam_idx")
@@ -42,9 +40,7 @@ def make_stateful(model: Any) -> None:
             user.replace_source_output(chosen.output(0))
     model.add_parameters([rows])
     model.validate_nodes_and_infer_types()
-    passes.apply_make_stateful_transformation(
-        model, {f"past_key_values.{name}": f"present.{name}" for name in names}
-    )
+    passes.apply_make_stateful_transformation(model, {f"past_key_values.{name}": f"present.{name}" for name in names})
     _begin_empty(model, opset)
 
 
@@ -56,13 +52,8 @@ def _begin_empty(model: Any, opset: Any) -> None:
     batch = opset.gather(shape, opset.constant(np.array([0])), opset.constant(np.int64(0)))
     for node in model.get_ops():
         if node.get_type_name() == "ReadValue":
-            sizes = [
-                size.get_length() if size.is_static else 0
-                for size in node.get_output_partial_shape(0)
-            ]
+            sizes = [size.get_length() if size.is_static else 0 for size in node.get_output_partial_shape(0)]
             rest = [opset.constant(np.array([size], np.int64)) for size in sizes[1:]]
-            zeros = opset.broadcast(
-                opset.constant(np.float32(0)), opset.concat([batch, *rest], axis=0)
-            )
+            zeros = opset.broadcast(opset.constant(np.float32(0)), opset.concat([batch, *rest], axis=0))
             node.set_arguments([zeros])
     model.validate_nodes_and_infer_types()

@@ -40,9 +40,10 @@ def trace(network: Any, where: str) -> Any:
         raise
     except Exception as error:  # whatever the network's own code, torch or OpenVINO raises
         raise BuildError(
-            where, found=f"{type(network).__name__} cannot be converted: {first_reason(error)}",
+            where,
+            found=f"{type(network).__name__} cannot be converted: {first_reason(error)}",
             wanted="an architecture with keys and values for each layer, whose operators OpenVINO has",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _example_past(torch: Any, network: Any) -> tuple[Any, ...]:
@@ -84,9 +85,12 @@ def _stepping(torch: Any, network: Any) -> Any:
             seen = (keys[None, :] <= queries[:, None])[None, None]
             cache = Past(past)
             found = self.network(
-                input_ids=input_ids, position_ids=position_ids, use_cache=True, past_key_values=cache,
+                input_ids=input_ids,
+                position_ids=position_ids,
+                use_cache=True,
+                past_key_values=cache,
                 attention_mask=seen & attention_mask[:, None, None, :].bool(),
-            )  # fmt: skip
+            )
             return (found.logits, *cache.after)
 
     return Stepping().eval()

@@ -6,13 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tritonkit.export.runner import OperatorTime, Runner
-from tritonkit.optimize.runtimes import (
-    litert,
-    onnxruntime_cpu,
-    openvino_cpu,
-    tensorrt_gpu,
-    torch_cpu,
-)
+from tritonkit.optimize.runtimes import litert, onnxruntime_cpu, openvino_cpu, tensorrt_gpu, torch_cpu
 
 __all__ = ["RUNTIMES", "OperatorTime", "Runner"]
 

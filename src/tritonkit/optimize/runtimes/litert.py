@@ -29,10 +29,7 @@ class _Interpreter:
         if all(array.shape == self._shapes.get(name) for name, array in batch.items()):
             return self._one(batch)
         count = len(next(iter(batch.values())))
-        items = [
-            self._one({name: array[place : place + 1] for name, array in batch.items()})
-            for place in range(count)
-        ]
+        items = [self._one({name: array[place : place + 1] for name, array in batch.items()}) for place in range(count)]
         return {name: np.concatenate([item[name] for item in items]) for name in items[0]}
 
     def _one(self, item: Batch) -> Batch:
@@ -59,9 +56,7 @@ class _Interpreter:
 def open_interpreter(file: Path, threads: int) -> Any:
     """A LiteRT interpreter for a file, ready to be called."""
     with silenced():
-        interpreter = need("ai_edge_litert.interpreter", "tflite").Interpreter(
-            str(file), num_threads=threads
-        )
+        interpreter = need("ai_edge_litert.interpreter", "tflite").Interpreter(str(file), num_threads=threads)
         interpreter.allocate_tensors()
     return interpreter
 
@@ -71,6 +66,4 @@ def open_runner(folder: Path, threads: int, where: str) -> _Interpreter:
     try:
         return _Interpreter(open_interpreter(folder / "model.tflite", threads), where)
     except (ValueError, RuntimeError) as error:
-        raise BuildError(
-            where, found=f"LiteRT refuses model.tflite: {first_line(error)}"
-        ) from error
+        raise BuildError(where, found=f"LiteRT refuses model.tflite: {first_line(error)}") from error

@@ -42,10 +42,7 @@ class OpenVINORunner:
         with self._blame(batch):
             request = self._request(batch)
             _infer(request, batch)
-            return {
-                node.get_any_name(): request.get_tensor(node).data.copy()
-                for node in self._model.outputs
-            }
+            return {node.get_any_name(): request.get_tensor(node).data.copy() for node in self._model.outputs}
 
     def output_shapes(self, batched: bool) -> dict[str, tuple[int, ...]]:
         """Output name -> its sizes without the batch axis, -1 where one is free, at a given batch size: so the
@@ -58,9 +55,9 @@ class OpenVINORunner:
                 shape[0] = _SOME_BATCH
             model.reshape(shapes)
         return {
-            node.get_any_name(): tuple(
-                dim.get_length() if dim.is_static else -1 for dim in node.get_partial_shape()
-            )[int(batched) :]
+            node.get_any_name(): tuple(dim.get_length() if dim.is_static else -1 for dim in node.get_partial_shape())[
+                int(batched) :
+            ]
             for node in model.outputs
             if not node.get_partial_shape().rank.is_dynamic
         }
@@ -110,9 +107,7 @@ def open_runner(folder: Path, threads: int, where: str) -> OpenVINORunner:
         with step("OpenVINO opens model.xml"):
             model = open_core().read_model(folder / "model.xml")
     except RuntimeError as error:
-        raise BuildError(
-            where, found=f"OpenVINO refuses model.xml: {first_reason(error)}"
-        ) from error
+        raise BuildError(where, found=f"OpenVINO refuses model.xml: {first_reason(error)}") from error
     return OpenVINORunner(model, threads, where)
 
 

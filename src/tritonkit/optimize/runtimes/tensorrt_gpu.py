@@ -31,9 +31,7 @@ class _Plan:
         is_input = {n: engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT for n in names}
         self._inputs = [name for name in names if is_input[name]]
         self._outputs = [name for name in names if not is_input[name]]
-        self._contexts = [
-            self._context(profile) for profile in range(max(1, engine.num_optimization_profiles))
-        ]
+        self._contexts = [self._context(profile) for profile in range(max(1, engine.num_optimization_profiles))]
 
     def _context(self, profile: int) -> Any:
         context = self._engine.create_execution_context()
@@ -63,10 +61,7 @@ class _Plan:
         for _ in range(repeats):
             self._run(batch, context)
         del profiler
-        found = [
-            OperatorTime(n, n.partition("_")[0].partition("(")[0], ms / repeats)
-            for n, ms in times.items()
-        ]
+        found = [OperatorTime(n, n.partition("_")[0].partition("(")[0], ms / repeats) for n, ms in times.items()]
         return sorted(found, key=lambda each: -each.ms)
 
     def _nearest(self, batch: Batch) -> int:
@@ -74,14 +69,9 @@ class _Plan:
 
         def distance(profile: int) -> int:
             opts = (
-                (self._engine.get_tensor_profile_shape(name, profile)[1], batch[name].shape)
-                for name in self._inputs
+                (self._engine.get_tensor_profile_shape(name, profile)[1], batch[name].shape) for name in self._inputs
             )
-            return sum(
-                abs(size - opt)
-                for opt_shape, shape in opts
-                for opt, size in zip(opt_shape, shape, strict=True)
-            )
+            return sum(abs(size - opt) for opt_shape, shape in opts for opt, size in zip(opt_shape, shape, strict=True))
 
         count = len(self._contexts)
         return min(range(count), key=distance) if count > 1 else 0

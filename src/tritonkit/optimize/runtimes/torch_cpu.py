@@ -22,9 +22,7 @@ __all__ = ["open_runner"]
 class _Function:
     """A network that takes and gives tensors in the order of `inputs` and `outputs`."""
 
-    def __init__(
-        self, call: Any, inputs: list[str], outputs: list[str], threads: int, where: str
-    ) -> None:
+    def __init__(self, call: Any, inputs: list[str], outputs: list[str], threads: int, where: str) -> None:
         self._call = call
         self._inputs = inputs
         self._outputs = outputs

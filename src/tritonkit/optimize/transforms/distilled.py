@@ -37,10 +37,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     pairs = to_pairs(spec, job.training)
     teacher = job.teacher()
     student = make_module(spec, hook, "optimize.student")
-    with (
-        hook_errors(spec, "optimize.student", "running the student on the training data"),
-        torch.no_grad(),
-    ):
+    with hook_errors(spec, "optimize.student", "running the student on the training data"), torch.no_grad():
         found = [tuple(output.shape) for output in outputs_of(student.eval(), pairs[0][0])]
         wanted = [tuple(output.shape) for output in outputs_of(teacher, pairs[0][0])]
     if found != wanted:
@@ -52,9 +49,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     with hook_errors(spec, "optimize.student", "training the student"):
         fit(student.train(), teacher, pairs, spec.model.optimize, f"{spec.file} optimize", job.say)
     large, small = parameter_count(teacher), parameter_count(student)
-    return student.eval(), (
-        f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",
-    )
+    return student.eval(), (f"parameters: {small:,}, the teacher's {large:,} ({small / large:.3f} of them)",)
 
 
 def make_teacher(job: Job) -> tuple[Any, tuple[str, ...]]:

@@ -52,9 +52,7 @@ def fit(
         wanted = [outputs_of(teacher, inputs) for inputs, _ in batches]
     _can_learn(weights, wanted[0], where)
     optimizer = torch.optim.AdamW(weights, optimize.learning_rate, weight_decay=_WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, _warm_then_cosine(optimize.epochs * len(batches))
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _warm_then_cosine(optimize.epochs * len(batches)))
     mean = 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -83,9 +81,7 @@ def _can_learn(weights: list[Any], wanted: list[Any], where: str) -> None:
     if not weights or not any(output.is_floating_point() for output in wanted):
         what = "floating-point output to learn from" if weights else "parameter to train"
         raise BuildError(
-            where,
-            found=f"the network has no {what}",
-            wanted="a network with both, for a variant that trains",
+            where, found=f"the network has no {what}", wanted="a network with both, for a variant that trains"
         )
 
 
@@ -93,8 +89,7 @@ def to_pairs(spec: Spec, training: Sequence[tuple[Batch, Any]]) -> list[Pair]:
     """A job's training data as tensors."""
     torch = need("torch", "build")
     return [
-        (to_tensors(spec, batch), None if targets is None else torch.tensor(targets))
-        for batch, targets in training
+        (to_tensors(spec, batch), None if targets is None else torch.tensor(targets)) for batch, targets in training
     ]
 
 

@@ -45,9 +45,7 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     job.say(f"removed channels: {after:,} of {before:,} parameters are left")
     with hook_errors(spec, "optimize.training", "fine-tuning the pruned network"):
         fit(student.train(), teacher, pairs, spec.model.optimize, f"{spec.file} optimize", job.say)
-    return student.eval(), (
-        f"parameters: {after:,}, before {before:,} ({after / before:.3f} of them)",
-    )
+    return student.eval(), (f"parameters: {after:,}, before {before:,} ({after / before:.3f} of them)",)
 
 
 def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
@@ -65,9 +63,7 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
         _prune(pruning, smaller, inputs, share, kept)
         found = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
     except Exception as error:
-        raise _refused(
-            spec, f"its channels cannot be removed: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise _refused(spec, f"its channels cannot be removed: {type(error).__name__}: {first_line(error)}") from error
     if found != wanted:
         raise _refused(spec, f"its outputs would change from {wanted} to {found}")
     if parameter_count(smaller) == parameter_count(module):
@@ -79,9 +75,7 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
     return smaller
 
 
-def _prune(
-    pruning: Any, module: Any, inputs: tuple[Any, ...], share: float, kept: Sequence[Any]
-) -> None:
+def _prune(pruning: Any, module: Any, inputs: tuple[Any, ...], share: float, kept: Sequence[Any]) -> None:
     """Remove channels in place: those whose weights, with all that would go with them, have the smallest norm.
 
     Those of the layers `kept`, and of what is added to them, stay. On digits this choice kept most of the accuracy

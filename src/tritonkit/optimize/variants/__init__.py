@@ -97,9 +97,7 @@ FORMS: dict[str, Form] = {
     "onnx-bf16": Form(onnx_bf16.make, "onnxruntime", narrows=True),
     "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", narrows=True, by_cpu=True),
     "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", narrows=True, by_cpu=True),
-    "onnx-int8-qat": Form(
-        onnx_int8_qat.make, "onnxruntime", extra="optimize", narrows=True, by_cpu=True
-    ),
+    "onnx-int8-qat": Form(onnx_int8_qat.make, "onnxruntime", extra="optimize", narrows=True, by_cpu=True),
     "openvino-fp32": Form(openvino_ir.make_fp32, "openvino", extra="optimize", lossless=True),
     "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize", narrows=True),
     "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize", narrows=True),
@@ -116,13 +114,10 @@ LLM_PLAIN = "llm-fp32"
 PLAINS = (PLAIN, LLM_PLAIN)
 """What the other variants of a network are compared with, whichever it has."""
 LLM_FORMS: dict[str, Form] = {
-    f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm")
-    for weights in WEIGHTS
+    f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm") for weights in WEIGHTS
 }
 """The forms of a spec with `network.llm` on a CPU."""
-ENGINE_FORMS: dict[str, Form] = {
-    str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES
-}
+ENGINE_FORMS: dict[str, Form] = {str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES}
 """Those on GPUs, which `for_target` chooses."""
 TRANSFORMS: dict[str, Transform] = {
     "teacher": Transform(distilled.make_teacher),

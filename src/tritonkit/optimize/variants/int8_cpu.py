@@ -52,9 +52,7 @@ def _forced() -> str:
     bits = os.environ.get(BITS_VARIABLE, "")
     if bits and bits not in _LARGEST:
         raise BuildError(
-            f"environment variable {BITS_VARIABLE}",
-            found=repr(bits),
-            wanted="7, for CPUs without VNNI, or 8",
+            f"environment variable {BITS_VARIABLE}", found=repr(bits), wanted="7, for CPUs without VNNI, or 8"
         )
     return bits
 

@@ -63,9 +63,7 @@ def _written(layers: WeightLayers, floats: Collection[str]) -> Any:
             continue
         place = 0 if node.op_type == "Gather" else 1
         name = f"{node.input[place]}/half"
-        constants[name] = onnx.numpy_helper.from_array(
-            graph.float_weight(node.input[place]).astype(bf16), name
-        )
+        constants[name] = onnx.numpy_helper.from_array(graph.float_weight(node.input[place]).astype(bf16), name)
         if node.op_type == "Gather":
             copy.input[place], copy.output[0] = name, f"{node.output[0]}/half"
             nodes.append(make_node("Cast", [copy.output[0]], [node.output[0]], to=to))

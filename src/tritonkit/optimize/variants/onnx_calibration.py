@@ -36,9 +36,14 @@ class Calibrator:
     """
 
     def __init__(
-        self, model: Any, names: Sequence[str], batches: Sequence[Batch], batched: bool, where: str,
+        self,
+        model: Any,
+        names: Sequence[str],
+        batches: Sequence[Batch],
+        batched: bool,
+        where: str,
         say: Callable[[str], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._names = list(names)
         self._batches = batches
         self._batched = batched
@@ -170,10 +175,7 @@ def percentile_limits(counts: Any, largest: float) -> Range:
     return largest * (first / middle - 1), largest * (min(last, len(counts)) / middle - 1)
 
 
-_CLIPPED: dict[str, Callable[[Any, float], Range]] = {
-    "entropy": entropy_threshold,
-    "percentile": percentile_limits,
-}
+_CLIPPED: dict[str, Callable[[Any, float], Range]] = {"entropy": entropy_threshold, "percentile": percentile_limits}
 
 
 def _open_with_outputs(model: Any, names: Sequence[str], where: str) -> Any:
@@ -183,9 +185,7 @@ def _open_with_outputs(model: Any, names: Sequence[str], where: str) -> Any:
     wider.CopyFrom(model)
     there = {output.name for output in wider.graph.output}
     wider.graph.output.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-        for name in names
-        if name not in there
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in names if name not in there
     )
     # A file, because protobuf cannot hold more than 2 GB in one string.
     with tempfile.TemporaryDirectory() as folder:

@@ -53,14 +53,9 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     closeness = search.closeness(half.write(beyond, imitated=True))
     if closeness < _WANTED:
         rest = [name for name in half.operators if name not in beyond]
-        found = search.layers_to_exclude(
-            rest, lambda out: half.write([*beyond, *out], imitated=True)
-        )
+        found = search.layers_to_exclude(rest, lambda out: half.write([*beyond, *out], imitated=True))
         if found is None:
-            raise _none(
-                job,
-                f"a {job.yardstick.name} of {closeness:.4f} to FP32, with half of the operators FP32 too",
-            )
+            raise _none(job, f"a {job.yardstick.name} of {closeness:.4f} to FP32, with half of the operators FP32 too")
         imprecise = list(found)
         closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))
     save(half.write([*beyond, *imprecise]), folder / "model.onnx")
@@ -89,8 +84,7 @@ def _hold_to_loading(job: Job, file: Path) -> None:
         version = need("onnxruntime", "build").__version__
         raise BuildError(
             f"{job.spec.file} variant onnx-fp16",
-            found=f"ONNX Runtime {version} dies ({signal.Signals(-done.returncode).name}) when it loads it on"
-            " this CPU",
+            found=f"ONNX Runtime {version} dies ({signal.Signals(-done.returncode).name}) when it loads it on this CPU",
             wanted="a network that the runtime can load",
             todo="choose onnx-bf16, which is as small; or another version of onnxruntime",
         )

@@ -58,9 +58,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         given += job.calibration[:1]
     if not _same(job.onnx, folder / "model.onnx", given, where):
         raise BuildError(
-            where,
-            found="the fused network gives other outputs than the plain one",
-            todo="serve onnx-fp32",
+            where, found="the fused network gives other outputs than the plain one", todo="serve onnx-fp32"
         )
     return ("fused: " + ", ".join(f"{count} x {label}" for label, count in counts.items()),)
 

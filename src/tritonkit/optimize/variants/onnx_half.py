@@ -106,9 +106,7 @@ class Half:
         """Whether anything takes a tensor as FP32: the graph's outputs, a node, a subgraph of one."""
         for user in self._graph.users.get(name, ()):
             places = {place for place, given in enumerate(user.input) if given == name}
-            if user.op_type not in _ANY_DTYPE and not (
-                places and places <= set(halves.get(user.name, ()))
-            ):
+            if user.op_type not in _ANY_DTYPE and not (places and places <= set(halves.get(user.name, ()))):
                 return True
         return name in self._graph.outputs
 

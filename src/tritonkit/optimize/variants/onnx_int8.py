@@ -33,9 +33,7 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     calibration = job.calibration  # what is wrong with it is said before anything is made
     network, search = _Network(job), Search(job)
     where = f"{job.spec.file} optimize.calibration"
-    ranges = Calibrator(
-        network.model, network.layers.tensors, calibration, job.batched, where, job.say
-    )
+    ranges = Calibrator(network.model, network.layers.tensors, calibration, job.batched, where, job.say)
     tried: dict[str, float] = {}
     for method in job.spec.model.optimize.calibration_methods:
         found = ranges.by(method)
@@ -73,9 +71,7 @@ class _Network:
         self.layers = weight_layers(job, self.model, "8-bit")
         self._largest = largest_weight()
 
-    def write(
-        self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()
-    ) -> Any:  # fmt: skip
+    def write(self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()) -> Any:
         """The model with those ranges of activations (None: dynamic), those layers FP32, and of these
         some with FP32 weights in the file."""
         return Quantizer(self.layers, self._largest, ranges, floats, whole).write()
@@ -91,9 +87,7 @@ class _Network:
         save(model, folder / "model.onnx")
         return (search.said(closeness), *self.notes(ranges, floats, whole))
 
-    def _left_float(
-        self, ranges: dict[str, Range] | None, search: Search
-    ) -> tuple[Sequence[str], Sequence[str]]:
+    def _left_float(self, ranges: dict[str, Range] | None, search: Search) -> tuple[Sequence[str], Sequence[str]]:
         """Layers whose products must be FP32, and those of them whose weights must be, too."""
         names = self.layers.names
         floats = search.layers_to_exclude(names, lambda out: self.write(ranges, out))
@@ -115,9 +109,7 @@ class _Network:
         if whole:
             notes.append(f"weights left FP32, too: {', '.join(whole)}")
         if unpacked - set(whole):
-            notes.append(
-                f"{len(unpacked - set(whole))} keep 8-bit weights in the file and compute in FP32"
-            )
+            notes.append(f"{len(unpacked - set(whole))} keep 8-bit weights in the file and compute in FP32")
         if len(unpacked) < len(products) and self._largest < 127:
             notes.append("weights of those layers within 7 bits, for CPUs without VNNI")
         return tuple(notes)

@@ -59,9 +59,13 @@ class Quantizer:
     """
 
     def __init__(
-        self, layers: WeightLayers, largest: int, ranges: Mapping[str, tuple[float, float]] | None,
-        fp32: Collection[str] = (), fp32_weights: Collection[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        layers: WeightLayers,
+        largest: int,
+        ranges: Mapping[str, tuple[float, float]] | None,
+        fp32: Collection[str] = (),
+        fp32_weights: Collection[str] = (),
+    ) -> None:
         self._layers = layers
         self._largest = largest
         self._ranges = ranges or {}
@@ -70,9 +74,7 @@ class Quantizer:
         self._fp32_weights = set(fp32_weights)
         self._named = {*layers.products, *layers.embeddings}
         tensors = {} if self._dynamic else layers.stored(self._fp32)
-        self._int8_tensors = {
-            name: source for name, source in tensors.items() if source in self._ranges
-        }
+        self._int8_tensors = {name: source for name, source in tensors.items() if source in self._ranges}
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._made: dict[tuple[str, ...], Any] = {}
@@ -165,9 +167,13 @@ class Quantizer:
         stored, size = self._rows(copy.input[0])
         zeros = self._constant(np.zeros(scale.shape, np.int8))
         names = [
-            stored, self._constant(weight), self._constant(np.array(_ROW_STEP, np.float32)),
-            self._constant(scale), self._constant(np.array(_ROW_ZERO, np.uint8)), zeros,
-        ]  # fmt: skip
+            stored,
+            self._constant(weight),
+            self._constant(np.array(_ROW_STEP, np.float32)),
+            self._constant(scale),
+            self._constant(np.array(_ROW_ZERO, np.uint8)),
+            zeros,
+        ]
         # ONNX Runtime's own operator: a scale that is a constant is no pattern it would fuse.
         product = self._add("MatMulIntegerToFloat", names, name=copy.name, domain="com.microsoft")
         bias = copy.input[2] if len(copy.input) > 2 else ""

@@ -53,9 +53,12 @@ class Search:
     ) -> tuple[str, ...] | None:
         """The layers to leave in full precision; `write` makes the model in which those it is given are."""
         return layers_to_exclude(
-            layers, lambda floats: self._probe(write(floats)),
-            lambda floats: self.closeness(write(floats)), self.wanted, self.job.say,
-        )  # fmt: skip
+            layers,
+            lambda floats: self._probe(write(floats)),
+            lambda floats: self.closeness(write(floats)),
+            self.wanted,
+            self.job.say,
+        )
 
     def said(self, closeness: float) -> str:
         """A note of what was reached."""

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["WeightLayers", "along", "channel_axis", "rounded", "weight_layers"]
 
 _CLAMPS = {"Relu", "Clip"}
-_SAME_RANGE = {
-    "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity",
-}  # fmt: skip
+_SAME_RANGE = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity"}
 """Operators that only move values: what they give has the range of what they take."""
 _OWN_RANGE = {"Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
 """Operators with an 8-bit kernel, which is taken where all they read is bytes already."""

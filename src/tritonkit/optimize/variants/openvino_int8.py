@@ -20,12 +20,7 @@ from tritonkit.export.samples import Batch, count_items
 from tritonkit.extras import need
 from tritonkit.optimize.openvino_core import first_reason, open_nncf
 from tritonkit.optimize.runtimes.openvino_cpu import OpenVINORunner
-from tritonkit.optimize.variants.openvino_layers import (
-    has_attention,
-    is_quantized,
-    layers_in_float,
-    split_constants,
-)
+from tritonkit.optimize.variants.openvino_layers import has_attention, is_quantized, layers_in_float, split_constants
 
 __all__ = ["quantize", "without_padding"]
 
@@ -85,9 +80,7 @@ _CONTROL, _WEIGHTS = "accuracy control", "INT8 weights alone"
 _COSTLY = (_CONTROL, _WEIGHTS)
 
 
-def _ways(
-    job: Job, model: Any, in_fp32: list[Batch], yardstick: Yardstick
-) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _ways(job: Job, model: Any, in_fp32: list[Batch], yardstick: Yardstick) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and function of each way, in the order they are tried."""
     nncf = open_nncf()
     data, count = nncf.Dataset(job.calibration), len(job.calibration)
@@ -105,10 +98,7 @@ def _ways(
     for way, settings in ways.items():
         yield way, partial(nncf.quantize, model.clone(), **plain, **settings)
     yield _CONTROL, partial(_controlled, job, in_fp32, yardstick, model.clone(), plain)
-    yield (
-        _WEIGHTS,
-        partial(nncf.compress_weights, model.clone(), mode=nncf.CompressWeightsMode.INT8_ASYM),
-    )
+    yield (_WEIGHTS, partial(nncf.compress_weights, model.clone(), mode=nncf.CompressWeightsMode.INT8_ASYM))
 
 
 def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
@@ -134,9 +124,7 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
     return model
 
 
-def _controlled(
-    job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]
-) -> Any:
+def _controlled(job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]) -> Any:
     """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
     nncf = open_nncf()
     wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
@@ -190,9 +178,7 @@ def _smoothing(strength: float) -> dict[str, Any]:
     """Arguments of `quantize`: how much of the range of activations moves into the weights, 0 to 1."""
     advanced = _advanced()
     alphas = advanced.AdvancedSmoothQuantParameters(matmul=strength)
-    return {
-        "advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)
-    }
+    return {"advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)}
 
 
 def _clipping(share: float) -> dict[str, Any]:
@@ -204,11 +190,7 @@ def _clipping(share: float) -> dict[str, Any]:
         quantile_outlier_prob=share,
     )
     both = ranges.RangeEstimatorParameters(min=end, max=end)
-    return {
-        "advanced_parameters": _advanced().AdvancedQuantizationParameters(
-            activations_range_estimator_params=both
-        )
-    }
+    return {"advanced_parameters": _advanced().AdvancedQuantizationParameters(activations_range_estimator_params=both)}
 
 
 def _advanced() -> Any:

@@ -16,9 +16,7 @@ __all__ = ["make_bf16", "make_fp32", "make_int8", "read_onnx"]
 
 FILE = "model.xml"
 # What Triton's openvino backend carries (openvino_utils.cc, ConvertToOpenVINOElement).
-_CARRIED = (
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32",
-)  # fmt: skip
+_CARRIED = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32")
 
 
 def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:

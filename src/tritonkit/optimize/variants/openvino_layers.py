@@ -8,12 +8,8 @@ from tritonkit.extras import need
 
 __all__ = ["has_attention", "is_quantized", "layers_in_float", "split_constants"]
 
-_LAYERS = (
-    "Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul",
-)  # fmt: skip
-_SHAPES = (
-    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "VariadicSplit", "Gather", "MaxPool",
-)  # fmt: skip
+_LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")
+_SHAPES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Split", "VariadicSplit", "Gather", "MaxPool")
 _SCALES = ("Convert", "Multiply", "Subtract", *_SHAPES)
 _WHOLE = ("i8", "u8", "i4", "u4")
 
@@ -63,8 +59,7 @@ def is_quantized(model: Any) -> bool:
     """Whether a layer works, or weights lie, in whole numbers; rounded pooling alone gains nothing."""
     left, layers = layers_in_float(model)
     return len(left) < layers or any(
-        node.get_type_name() == "Constant" and _is_whole(node) and _feeds_scale(node)
-        for node in model.get_ops()
+        node.get_type_name() == "Constant" and _is_whole(node) and _feeds_scale(node) for node in model.get_ops()
     )
 
 
@@ -97,15 +92,11 @@ def _is_whole(constant: Any) -> bool:
 
 def _feeds_scale(constant: Any) -> bool:
     """Weights are converted back; whole numbers that the network itself has (indices) are not."""
-    return any(
-        target.get_node().get_type_name() == "Convert"
-        for target in constant.output(0).get_target_inputs()
-    )
+    return any(target.get_node().get_type_name() == "Convert" for target in constant.output(0).get_target_inputs())
 
 
 def _leads_to(node: Any, kind: str) -> bool:
     users = [target.get_node() for target in node.output(0).get_target_inputs()]
     return any(
-        user.get_type_name() == kind or (user.get_type_name() in _SHAPES and _leads_to(user, kind))
-        for user in users
+        user.get_type_name() == kind or (user.get_type_name() in _SHAPES and _leads_to(user, kind)) for user in users
     )

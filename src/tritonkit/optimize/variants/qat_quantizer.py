@@ -18,14 +18,24 @@ _LINEAR = ("aten.linear.default",)
 _ADDITIONS = ("aten.add.Tensor", "aten.add_.Tensor")
 # An operator and the clipping after it are one kernel.
 _CLIPPING = (
-    "aten.relu.default", "aten.relu_.default", "aten.hardtanh.default", "aten.hardtanh_.default",
-    "aten.relu6.default", "aten.relu6_.default",
-)  # fmt: skip
+    "aten.relu.default",
+    "aten.relu_.default",
+    "aten.hardtanh.default",
+    "aten.hardtanh_.default",
+    "aten.relu6.default",
+    "aten.relu6_.default",
+)
 _PASSING = (
-    "aten.max_pool1d.default", "aten.max_pool2d.default",
-    "aten.flatten.using_ints", "aten.reshape.default", "aten.view.default", "aten.permute.default",
-    "aten.transpose.int", "aten.squeeze.dim", "aten.unsqueeze.default",
-)  # fmt: skip
+    "aten.max_pool1d.default",
+    "aten.max_pool2d.default",
+    "aten.flatten.using_ints",
+    "aten.reshape.default",
+    "aten.view.default",
+    "aten.permute.default",
+    "aten.transpose.int",
+    "aten.squeeze.dim",
+    "aten.unsqueeze.default",
+)
 _DROPOUT = ("aten.dropout.default", "aten.dropout_.default")
 
 
@@ -44,19 +54,23 @@ class Int8Quantizer:
         # Not the fused form: it rounds with other scales in training than the finished file has.
         fake = ao.FakeQuantize
         self._activation = self._quantizer.QuantizationSpec(
-            dtype=torch.uint8, quant_min=0, quant_max=255, qscheme=torch.per_tensor_affine,
-            observer_or_fake_quant_ctr=fake.with_args(
-                observer=ao.MovingAverageMinMaxObserver, averaging_constant=0.05
-            ),
-        )  # fmt: skip
+            dtype=torch.uint8,
+            quant_min=0,
+            quant_max=255,
+            qscheme=torch.per_tensor_affine,
+            observer_or_fake_quant_ctr=fake.with_args(observer=ao.MovingAverageMinMaxObserver, averaging_constant=0.05),
+        )
         self._weight = self._quantizer.QuantizationSpec(
-            dtype=torch.int8, quant_min=-largest, quant_max=largest,
-            qscheme=torch.per_channel_symmetric, ch_axis=0,
+            dtype=torch.int8,
+            quant_min=-largest,
+            quant_max=largest,
+            qscheme=torch.per_channel_symmetric,
+            ch_axis=0,
             # The weights themselves are known at each step: nothing is averaged.
             observer_or_fake_quant_ctr=fake.with_args(
                 observer=ao.MovingAveragePerChannelMinMaxObserver, averaging_constant=1.0
             ),
-        )  # fmt: skip
+        )
         self._integer: set[Any] = set()
         self.layers = 0
         """Convolutions and linear layers that were annotated."""
@@ -84,9 +98,7 @@ class Int8Quantizer:
                 if node.args[1].op == "get_attr":
                     self._layer(node, always_out=kind in _CONVOLUTIONS)
             elif kind in _ADDITIONS:
-                if len(node.all_input_nodes) == 2 and self._integer.issuperset(
-                    node.all_input_nodes
-                ):
+                if len(node.all_input_nodes) == 2 and self._integer.issuperset(node.all_input_nodes):
                     self._annotate(node, node.all_input_nodes)
                     self._output(node)
             elif kind in _PASSING and node.args[0] in self._integer:
@@ -114,9 +126,12 @@ class Int8Quantizer:
         return self._quantizer.DerivedQuantizationSpec(
             derived_from=[(node.args[0], node), (node.args[1], node)],
             derive_qparams_fn=scale_and_zero,
-            dtype=torch.int32, quant_min=-(2**31), quant_max=2**31 - 1,
-            qscheme=torch.per_channel_symmetric, ch_axis=0,
-        )  # fmt: skip
+            dtype=torch.int32,
+            quant_min=-(2**31),
+            quant_max=2**31 - 1,
+            qscheme=torch.per_channel_symmetric,
+            ch_axis=0,
+        )
 
     def _passing(self, node: Any) -> None:
         """The output has the scale of the input."""

@@ -43,9 +43,7 @@ def build_plan(
         raise BuildError(
             f"{spec.file} network",
             found=f"{library.name} built no plan: {log.first}",
-            todo="raise optimize.tensorrt.memory_limit, or leave it out"
-            if limit
-            else "choose another variant",
+            todo="raise optimize.tensorrt.memory_limit, or leave it out" if limit else "choose another variant",
             details=log.text,
         )
     if kernels is not None:

@@ -57,11 +57,12 @@ def choose_library() -> Library:
         gpu = find_gpu()
         raise BuildError(
             "import tensorrt" if gpu else "import tensorrt_rtx",
-            found=f"TensorRT is not installed beside the {gpu}" if gpu
+            found=f"TensorRT is not installed beside the {gpu}"
+            if gpu
             else "there is no GPU, and TensorRT-RTX, which builds plans without one, is not installed",
             wanted="`tensorrt` on a machine with a GPU, `tensorrt_rtx` on any other",
             todo="pip install tensorrt" if gpu else "pip install 'tritonkit[tensorrt]'",
-        )  # fmt: skip
+        )
     return Library(need("tensorrt_rtx", "tensorrt"), None)
 
 

@@ -32,9 +32,7 @@ _QUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _CLOSE = 0.99  # closeness on the calibration data from which another method is not tried
 
 
-def typed_network(
-    job: Job, precision: str, file: Path, *, thorough: bool
-) -> tuple[Path, tuple[str, ...]]:
+def typed_network(job: Job, precision: str, file: Path, *, thorough: bool) -> tuple[Path, tuple[str, ...]]:
     """The network in one of `PRECISIONS`, written to `file` unless it is FP32, which there is a file of.
 
     With notes on how close ONNX Runtime finds it to FP32. `thorough` tries every calibration method of
@@ -94,9 +92,7 @@ def _layers(job: Job, model: Any) -> list[Any]:
     layers = [
         node
         for node in model.graph.node
-        if node.op_type in _QUANTIZED
-        and node.input[1] in constants
-        and node.input[0] not in constants
+        if node.op_type in _QUANTIZED and node.input[1] in constants and node.input[0] not in constants
     ]
     if not layers:
         raise BuildError(
@@ -108,9 +104,7 @@ def _layers(job: Job, model: Any) -> list[Any]:
     return layers
 
 
-def _quantize(
-    model: Any, layers: list[str], ranges: Mapping[str, tuple[float, float]], file: Path
-) -> None:
+def _quantize(model: Any, layers: list[str], ranges: Mapping[str, tuple[float, float]], file: Path) -> None:
     import numpy as np
 
     copy = type(model)()  # the quantizer changes what it is given

@@ -96,18 +96,13 @@ def trtexec_command(
     Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
     """
     if variant not in _VARIANTS:
-        raise BuildError(
-            f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(_VARIANTS)
-        )
+        raise BuildError(f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(_VARIANTS))
     asked = spec.model.optimize.tensorrt
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]
     for place, profile in enumerate(profiles(spec, signature)):
         command.append(f"--profile={place}")
         for key in ("min", "opt", "max"):
-            shapes = ",".join(
-                f"{name}:{'x'.join(map(str, getattr(shape, key)))}"
-                for name, shape in profile.items()
-            )
+            shapes = ",".join(f"{name}:{'x'.join(map(str, getattr(shape, key)))}" for name, shape in profile.items())
             command.append(f"--{key}Shapes={shapes}")
     if asked.memory_limit is not None:
         command.append(f"--memPoolSize=workspace:{asked.memory_limit}B")

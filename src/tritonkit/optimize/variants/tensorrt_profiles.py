@@ -39,14 +39,9 @@ def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
     largest = 1 if signature.single else largest_batch(serving)
     preferred = () if signature.single else opt_batches(serving)
     batches = (preferred or (largest,)) if signature.batched or signature.single else (0,)
-    if not (signature.batched or signature.single) and all(
-        -1 not in tensor.shape for tensor in signature.inputs
-    ):
+    if not (signature.batched or signature.single) and all(-1 not in tensor.shape for tensor in signature.inputs):
         return ()
-    return tuple(
-        {tensor.name: _range(spec, signature, tensor, opt) for tensor in signature.inputs}
-        for opt in batches
-    )
+    return tuple({tensor.name: _range(spec, signature, tensor, opt) for tensor in signature.inputs} for opt in batches)
 
 
 def largest_batch(serving: Serving) -> int:

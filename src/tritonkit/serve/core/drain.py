@@ -79,6 +79,4 @@ def _in(admin: Admin, *states: str) -> list[str]:
 
 def _is_loaded(admin: Admin, name: str) -> bool:
     """Whether a version of a model is there, even one that is being unloaded."""
-    return any(
-        entry.get("name") == name and entry.get("reason") != "unloaded" for entry in admin.index()
-    )
+    return any(entry.get("name") == name and entry.get("reason") != "unloaded" for entry in admin.index())

@@ -32,6 +32,6 @@ def no_trust() -> dict[str, Any]:
         "skip_xff_append": True,
         "internal_address_config": {"unix_sockets": False, "cidr_ranges": [_NOBODY]},
         "early_header_mutation_extensions": [
-            {"name": _MUTATION, "typed_config": {"@type": _TYPE, "mutations": mutations}},
+            {"name": _MUTATION, "typed_config": {"@type": _TYPE, "mutations": mutations}}
         ],
-    }  # fmt: skip
+    }

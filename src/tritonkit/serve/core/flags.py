@@ -7,9 +7,7 @@ from pathlib import Path
 
 from .keys import HEADER, PLACEHOLDER
 
-__all__ = [
-    "CACHE_BYTES", "GRPC_FLAGS", "HTTP_SOCKET", "METRICS_SOCKET", "closed_flags", "server_arguments",
-]  # fmt: skip
+__all__ = ["CACHE_BYTES", "GRPC_FLAGS", "HTTP_SOCKET", "METRICS_SOCKET", "closed_flags", "server_arguments"]
 
 CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
@@ -67,10 +65,21 @@ def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False)
 
 
 def server_arguments(
-    *, binary: Path, repository: Path, backends: Path, models: Sequence[str], caches: Path | None,
-    limits_rate: bool, drain_s: int, prefix: str, region_bytes: int, grpc_host: str, grpc_port: int,
-    shared_memory: bool = False, config: str = "",
-) -> list[str]:  # fmt: skip
+    *,
+    binary: Path,
+    repository: Path,
+    backends: Path,
+    models: Sequence[str],
+    caches: Path | None,
+    limits_rate: bool,
+    drain_s: int,
+    prefix: str,
+    region_bytes: int,
+    grpc_host: str,
+    grpc_port: int,
+    shared_memory: bool = False,
+    config: str = "",
+) -> list[str]:
     """The command line of a tritonserver, to be run without a shell; PLACEHOLDER in it is for `Launch` to fill.
 
     Args:

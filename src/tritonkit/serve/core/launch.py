@@ -107,10 +107,15 @@ class Launch:
             argv = [word.replace(PLACEHOLDER, self.key) for word in argv]
         try:
             return subprocess.Popen(
-                argv, env=env, cwd=self.cwd, stdin=subprocess.DEVNULL, stdout=output,
+                argv,
+                env=env,
+                cwd=self.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
-                pass_fds=kept_open, preexec_fn=self._limit,
-            )  # fmt: skip
+                pass_fds=kept_open,
+                preexec_fn=self._limit,
+            )
         finally:
             for descriptor in kept_open:
                 os.close(descriptor)

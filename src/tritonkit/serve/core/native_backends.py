@@ -14,15 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "ENGINES",
-    "PAD",
-    "STEPS",
-    "NativeBackend",
-    "backend_flags",
-    "find_native_backends",
-    "why_not",
-]
+__all__ = ["ENGINES", "PAD", "STEPS", "NativeBackend", "backend_flags", "find_native_backends", "why_not"]
 
 PAD = "tritonkit.pad"
 """The parameter of a model whose requests of different lengths these backends pad; NVIDIA's cannot."""
@@ -75,18 +67,14 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         if not library.is_file():
             continue
         engine = next(environment.glob(f"lib/python3.*/site-packages/{pattern}"), None)
-        wrong = (
-            _tried(library, engine, server_libraries) if engine else "its engine is not installed"
-        )
+        wrong = _tried(library, engine, server_libraries) if engine else "its engine is not installed"
         found[name] = NativeBackend(name, library, engine, wrong)
     return found
 
 
 def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
     """What tells tritonserver where the engines are."""
-    return [
-        f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong
-    ]
+    return [f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong]
 
 
 def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
@@ -96,11 +84,7 @@ def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENG
         found: those that were compiled.
         names: of backends; others than those of ENGINES are never native.
     """
-    reasons = {
-        name: found[name].wrong if name in found else "it is not compiled"
-        for name in ENGINES
-        if name in names
-    }
+    reasons = {name: found[name].wrong if name in found else "it is not compiled" for name in ENGINES if name in names}
     return "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
 
 
@@ -136,8 +120,12 @@ def _try(library: Path, engine: Path, server_libraries: Path) -> str:
     try:
         ran = subprocess.run(
             [sys.executable, "-IS", "-c", _TRY, str(server), str(library), str(engine)],
-            capture_output=True, text=True, check=False, env=environment, timeout=_TRY_S,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=_TRY_S,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if ran.returncode == 0:

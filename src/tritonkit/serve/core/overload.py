@@ -45,39 +45,37 @@ def overload_manager(heap_bytes: int, connections: int, *, closes: bool = False)
         "resource_monitors": [
             _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", max_heap_size_bytes=heap_bytes),
             _monitor(
-                "global_downstream_max_connections", "downstream_connections.v3.DownstreamConnectionsConfig",
+                "global_downstream_max_connections",
+                "downstream_connections.v3.DownstreamConnectionsConfig",
                 max_active_downstream_connections=connections,
             ),
         ],
         "actions": [
-            _action("reduce_timeouts", _scaled(_HEAP, 0.3, 0.6), _scaled(_CONNECTIONS, 0.7, 0.95)) | {
-                "typed_config": {"@type": _TIMERS, "timer_scale_factors": [
-                    {"timer": timer, "min_timeout": shortest} for timer, shortest in _SHORTEST.items()
-                ]},
+            _action("reduce_timeouts", _scaled(_HEAP, 0.3, 0.6), _scaled(_CONNECTIONS, 0.7, 0.95))
+            | {
+                "typed_config": {
+                    "@type": _TIMERS,
+                    "timer_scale_factors": [
+                        {"timer": timer, "min_timeout": shortest} for timer, shortest in _SHORTEST.items()
+                    ],
+                }
             },
             _action("reset_high_memory_stream", _scaled(_HEAP, 0.75, 0.95)),
             _action("stop_accepting_requests", _threshold(_HEAP, 0.9)),
         ],
         **({"loadshed_points": closing} if closes else {}),
         "buffer_factory_config": {"minimum_account_to_track_power_of_two": _TRACKED_POWER},
-    }  # fmt: skip
+    }
 
 
 def memory_allocator(heap_bytes: int) -> dict[str, Any]:
     """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`. By itself the allocator keeps what a rush has taken; above
     the soft limit it gives free memory back immediately, below it in the background within minutes."""
-    return {
-        "soft_memory_limit_bytes": heap_bytes // 4,
-        "bytes_to_release": 64 * _MIB,
-        "memory_release_interval": "1s",
-    }
+    return {"soft_memory_limit_bytes": heap_bytes // 4, "bytes_to_release": 64 * _MIB, "memory_release_interval": "1s"}
 
 
 def _monitor(name: str, kind: str, **options: int) -> dict[str, Any]:
-    return {
-        "name": f"{_MONITORS}.{name}",
-        "typed_config": {"@type": f"{_MONITOR_TYPES}.{kind}", **options},
-    }
+    return {"name": f"{_MONITORS}.{name}", "typed_config": {"@type": f"{_MONITOR_TYPES}.{kind}", **options}}
 
 
 def _action(name: str, *triggers: dict[str, Any]) -> dict[str, Any]:

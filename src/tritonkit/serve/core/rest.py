@@ -20,14 +20,7 @@ from .edge import no_trust
 from .overload import memory_allocator, overload_manager
 from .rest_routes import routes
 
-__all__ = [
-    "CONTAINER_MIB",
-    "RestLimits",
-    "envoy_command",
-    "envoy_config",
-    "envoy_threads",
-    "find_envoy",
-]
+__all__ = ["CONTAINER_MIB", "RestLimits", "envoy_command", "envoy_config", "envoy_threads", "find_envoy"]
 
 _AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -108,14 +101,18 @@ def envoy_threads(cores_each: int = 1, cores: int | None = None) -> int:
     return max(1, min(there // cores_each, _MOST_THREADS))
 
 
-def envoy_command(
-    binary: Path | str, config_file: Path | str, threads: int | None = None
-) -> list[str]:
+def envoy_command(binary: Path | str, config_file: Path | str, threads: int | None = None) -> list[str]:
     """The command line; it leaves no shared memory behind, and writes to standard error."""
     return [
-        str(binary), "--config-path", str(config_file), "--concurrency", str(threads or envoy_threads()),
-        "--disable-hot-restart", "--log-level", "warning",
-    ]  # fmt: skip
+        str(binary),
+        "--config-path",
+        str(config_file),
+        "--concurrency",
+        str(threads or envoy_threads()),
+        "--disable-hot-restart",
+        "--log-level",
+        "warning",
+    ]
 
 
 def envoy_config(
@@ -152,22 +149,27 @@ def envoy_config(
         "memory_allocator_manager": memory_allocator(limits.heap_bytes),
         # No caller can request them.
         "stats_config": {"stats_matcher": {"reject_all": True}},
-        "layered_runtime": {"layers": [{"name": "fixed", "static_layer": {
-            # A connection that opens and resets streams without end does not starve the others.
-            "http": {"max_requests_per_io_cycle": 10},
-            # The patterns are all ours; many hosts and origins make long ones.
-            "re2": {"max_program_size": {"error_level": 100_000}},
-        }}]},
-    }  # fmt: skip
+        "layered_runtime": {
+            "layers": [
+                {
+                    "name": "fixed",
+                    "static_layer": {
+                        # A connection that opens and resets streams without end does not starve the others.
+                        "http": {"max_requests_per_io_cycle": 10},
+                        # The patterns are all ours; many hosts and origins make long ones.
+                        "re2": {"max_program_size": {"error_level": 100_000}},
+                    },
+                }
+            ]
+        },
+    }
 
 
 def _address(host: str) -> str:
     return str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]")))
 
 
-def _listener(
-    address: str, port: int, manager: dict[str, Any], limits: RestLimits
-) -> dict[str, Any]:
+def _listener(address: str, port: int, manager: dict[str, Any], limits: RestLimits) -> dict[str, Any]:
     return {
         "name": "rest",
         "address": {"socket_address": {"address": address, "port_value": port}},
@@ -177,15 +179,15 @@ def _listener(
         "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": 32 << 10,
         "per_connection_buffer_high_watermark_timeout": _seconds(limits.unread_time_s),
-        "filter_chains": [{"filters": [{
-            "name": "envoy.filters.network.http_connection_manager", "typed_config": manager,
-        }]}],
-    }  # fmt: skip
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }
 
 
 def _manager(
     limits: RestLimits, address: str, hosts: Sequence[str], origins: Sequence[str], *, shared_memory: bool
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     return {
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3"
         ".HttpConnectionManager",
@@ -290,22 +292,29 @@ def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
         "type": "STATIC",
         "connect_timeout": "5s",
         "per_connection_buffer_limit_bytes": 32 << 10,
-        "typed_extension_protocol_options": {_UPSTREAM: {
-            "@type": f"type.googleapis.com/{_UPSTREAM}",
-            "explicit_http_config": {"http_protocol_options": {}},
-            # Triton's end waits for its open connections, idle ones too, as long as it may.
-            "common_http_protocol_options": {"idle_timeout": "0.500s"},
-        }},
-        "circuit_breakers": {"thresholds": [{
-            "max_connections": limits.max_requests,
-            "max_requests": limits.max_requests,
-            "max_pending_requests": limits.max_waiting_requests,
-            "max_retries": 0,
-        }]},
-        "load_assignment": {"cluster_name": "triton", "endpoints": [{"lb_endpoints": [
-            {"endpoint": {"address": {"pipe": {"path": socket}}}},
-        ]}]},
-    }  # fmt: skip
+        "typed_extension_protocol_options": {
+            _UPSTREAM: {
+                "@type": f"type.googleapis.com/{_UPSTREAM}",
+                "explicit_http_config": {"http_protocol_options": {}},
+                # Triton's end waits for its open connections, idle ones too, as long as it may.
+                "common_http_protocol_options": {"idle_timeout": "0.500s"},
+            }
+        },
+        "circuit_breakers": {
+            "thresholds": [
+                {
+                    "max_connections": limits.max_requests,
+                    "max_requests": limits.max_requests,
+                    "max_pending_requests": limits.max_waiting_requests,
+                    "max_retries": 0,
+                }
+            ]
+        },
+        "load_assignment": {
+            "cluster_name": "triton",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": socket}}}}]}],
+        },
+    }
 
 
 def _seconds(value: float) -> str:

@@ -26,31 +26,35 @@ _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 
 
 def routes(
-    address: str,
-    hosts: Sequence[str],
-    origins: Sequence[str],
-    max_request_bytes: int,
-    response_time_s: float,
+    address: str, hosts: Sequence[str], origins: Sequence[str], max_request_bytes: int, response_time_s: float
 ) -> dict[str, Any]:
     """The route configuration, out of what `rest.envoy_config` takes. The first route that fits decides.
 
     Raises:
         ValueError: a host or an origin cannot be one.
     """
-    host: dict[str, Any] = {"name": "virtual", "domains": ["*"], "routes": [
-        *_strangers(address, hosts, origins),
-        *([_preflight()] if origins else []),
-        *_for_inference(max_request_bytes, response_time_s),
-        _pass(_READ, "GET", response_time_s, buffer=1),
-        _refuse(405, "the method: wanted GET", path=_READ, allow="GET"),
-        _refuse(405, "the method: wanted POST", path=f"{_INFER}|{_STREAM}", allow="POST"),
-        _refuse(
-            403, "closed here: what changes the server is open to its owner alone, over gRPC with the admin key",
-            path=_CLOSED,
-        ),
-        _refuse(404, "nothing is here; served are /v2, /v2/health, and /v2/models/NAME with infer, generate,"
-                " generate_stream, ready, config and stats"),
-    ]}  # fmt: skip
+    host: dict[str, Any] = {
+        "name": "virtual",
+        "domains": ["*"],
+        "routes": [
+            *_strangers(address, hosts, origins),
+            *([_preflight()] if origins else []),
+            *_for_inference(max_request_bytes, response_time_s),
+            _pass(_READ, "GET", response_time_s, buffer=1),
+            _refuse(405, "the method: wanted GET", path=_READ, allow="GET"),
+            _refuse(405, "the method: wanted POST", path=f"{_INFER}|{_STREAM}", allow="POST"),
+            _refuse(
+                403,
+                "closed here: what changes the server is open to its owner alone, over gRPC with the admin key",
+                path=_CLOSED,
+            ),
+            _refuse(
+                404,
+                "nothing is here; served are /v2, /v2/health, and /v2/models/NAME with infer, generate,"
+                " generate_stream, ready, config and stats",
+            ),
+        ],
+    }
     if origins:
         host["typed_per_filter_config"] = {"cors": _cors(origins)}
     return {"name": "rest", "virtual_hosts": [host]}
@@ -60,32 +64,33 @@ def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> li
     """Web pages: a browser lets any of them send a request here, but tells its name and the page's."""
     refused = []
     if "*" not in hosts:
-        refused.append(_refuse(
-            403, "the Host header: found a name that is not this server's; start it with that name among its hosts",
-            [_header(":authority", rf"(?i)({'|'.join(_names(address, hosts))})(:[0-9]+)?", invert=True)],
-        ))  # fmt: skip
+        refused.append(
+            _refuse(
+                403,
+                "the Host header: found a name that is not this server's; start it with that name among its hosts",
+                [_header(":authority", rf"(?i)({'|'.join(_names(address, hosts))})(:[0-9]+)?", invert=True)],
+            )
+        )
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
-            raise ValueError(
-                f"{origin!r} is no origin: wanted https://name, with :port where it has one"
-            )
+            raise ValueError(f"{origin!r} is no origin: wanted https://name, with :port where it has one")
     page = [{"name": "origin", "present_match": True}]
     if origins:
         page.append(_header("origin", "|".join(map(re.escape, origins)), invert=True))
-    refused.append(_refuse(
-        403, "the Origin header: found a web page that may not call this server; start it with that origin allowed",
-        page,
-    ))  # fmt: skip
+    refused.append(
+        _refuse(
+            403,
+            "the Origin header: found a web page that may not call this server; start it with that origin allowed",
+            page,
+        )
+    )
     return refused
 
 
 def _preflight() -> dict[str, Any]:
     """A browser's question before a call; the filter `cors` answers it, but on the way to a cluster alone."""
     asks = {"name": "access-control-request-method", "present_match": True}
-    return {
-        "match": _match("", [_header(":method", "OPTIONS"), asks]),
-        "route": {"cluster": "triton"},
-    }
+    return {"match": _match("", [_header(":method", "OPTIONS"), asks]), "route": {"cluster": "triton"}}
 
 
 def _names(address: str, hosts: Sequence[str]) -> list[str]:
@@ -117,25 +122,32 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
     return [
         # Before it is sent, where its length is given; else the buffer ends it.
         _refuse(
-            413, f"the request: found a longer body, wanted {max_request_bytes} bytes at most", path=path,
+            413,
+            f"the request: found a longer body, wanted {max_request_bytes} bytes at most",
+            path=path,
             headers=[post, {"name": "content-length", "range_match": too_long}],
         ),
         _refuse(
-            415, "the Content-Encoding header: wanted none, send the body as it is", path=path,
+            415,
+            "the Content-Encoding header: wanted none, send the body as it is",
+            path=path,
             headers=[post, {"name": "content-encoding", "present_match": True}],
         ),
         # What an HTML form can send, a browser sends for any page without a preflight request.
         _refuse(
-            415, "the Content-Type header: wanted application/json or application/octet-stream", path=path,
+            415,
+            "the Content-Type header: wanted application/json or application/octet-stream",
+            path=path,
             headers=[
-                post, {"name": "content-type", "present_match": True},
+                post,
+                {"name": "content-type", "present_match": True},
                 _header("content-type", _CONTENT_TYPES, invert=True),
             ],
         ),
         _pass(_INFER, "POST", response_time_s),
         # The time is for each piece of the answer, not for all of it.
         _pass(_STREAM, "POST", 0.0, idle_s=response_time_s),
-    ]  # fmt: skip
+    ]
 
 
 def _pass(
@@ -147,10 +159,7 @@ def _pass(
         route["idle_timeout"] = f"{idle_s:.3f}s"
     filters: dict[str, Any] = {"buffer": _on(), "lua": _on()}
     if buffer is not None:
-        per_route = {
-            "@type": f"{_TYPE}.buffer.v3.BufferPerRoute",
-            "buffer": {"max_request_bytes": buffer},
-        }
+        per_route = {"@type": f"{_TYPE}.buffer.v3.BufferPerRoute", "buffer": {"max_request_bytes": buffer}}
         filters = {"buffer": per_route}
     match = _match(path, [_header(":method", method)])
     return {"match": match, "route": route, "typed_per_filter_config": filters}
@@ -163,7 +172,7 @@ def _on() -> dict[str, Any]:
 
 def _refuse(
     status: int, words: str, headers: Sequence[dict[str, Any]] = (), *, path: str = "", allow: str = ""
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     answer = {"status": status, "body": {"inline_string": words}}
     route: dict[str, Any] = {"match": _match(path, headers), "direct_response": answer}
     if allow:
@@ -178,11 +187,7 @@ def _match(path: str, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _header(name: str, pattern: str, *, invert: bool = False) -> dict[str, Any]:
     """The whole value fits the pattern (RE2), or, inverted, there is one that does not."""
-    return {
-        "name": name,
-        "string_match": {"safe_regex": {"regex": pattern}},
-        "invert_match": invert,
-    }
+    return {"name": name, "string_match": {"safe_regex": {"regex": pattern}}, "invert_match": invert}
 
 
 def _cors(origins: Sequence[str]) -> dict[str, Any]:

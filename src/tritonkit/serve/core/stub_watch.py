@@ -53,10 +53,15 @@ class StubWatch:
     """
 
     def __init__(
-        self, prefix: str, admin: Admin, planned: Mapping[str, int],
-        on_event: Callable[[str, str, str], None], answers: Callable[[str], bool] | None = None,
-        before: StubWatch | None = None, restarts: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        prefix: str,
+        admin: Admin,
+        planned: Mapping[str, int],
+        on_event: Callable[[str, str, str], None],
+        answers: Callable[[str], bool] | None = None,
+        before: StubWatch | None = None,
+        restarts: bool = True,
+    ) -> None:
         self._prefix = prefix
         self._admin = admin
         self._planned = planned
@@ -70,9 +75,7 @@ class StubWatch:
         self._recovering: set[str] = set()
         self._unloaded: set[str] = set()
         """Models that could not be loaded again, until somebody else does it."""
-        self._deaths: defaultdict[str, deque[float]] = defaultdict(
-            lambda: deque(maxlen=MOST_DEATHS)
-        )
+        self._deaths: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MOST_DEATHS))
         self._died: Counter[str] = Counter() if before is None else before.deaths()
         self._replaced: dict[str, float] = {}
         self._ticks = 0
@@ -145,9 +148,7 @@ class StubWatch:
         self._start_recovery(stub, died=True)
 
     def _start_recovery(self, stub: Stub, *, died: bool) -> None:
-        threading.Thread(
-            target=self._recover, args=(stub, died), name=f"reload-{stub.model}", daemon=True
-        ).start()
+        threading.Thread(target=self._recover, args=(stub, died), name=f"reload-{stub.model}", daemon=True).start()
 
     def _has_streams(self, model: str) -> bool:
         """Whether it may have streams, which nothing will end."""

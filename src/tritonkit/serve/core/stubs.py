@@ -9,13 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .supervisor import (
-    SHARED_MEMORY,
-    children,
-    dead_run,
-    remove_stale_regions,
-    run_prefix,
-)
+from .supervisor import SHARED_MEMORY, children, dead_run, remove_stale_regions, run_prefix
 
 __all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "end_stubs", "find_stubs", "grown_models"]
 
@@ -54,9 +48,7 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
     return tuple(sorted(found, key=lambda stub: stub.pid))
 
 
-def grown_models(
-    stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY
-) -> set[str]:
+def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY) -> set[str]:
     """The models with a region far larger than planned. Triton's regions grow and never shrink: after one
     large request the memory is gone until the model is loaded again.
 

@@ -164,9 +164,7 @@ class Stopping:
     that matters is the stubs' `finalize`: with the last of them the server can go.
     """
 
-    def __init__(
-        self, server: subprocess.Popen[bytes], log: Path, drain_s: float, finalize_s: float
-    ) -> None:
+    def __init__(self, server: subprocess.Popen[bytes], log: Path, drain_s: float, finalize_s: float) -> None:
         self.drained = False
         self._server = server
         self._log = log
@@ -180,9 +178,7 @@ class Stopping:
         if not self.drained and _DRAINED in self._new_text():
             self.drained = True
             self._deadline = time.monotonic() + self._finalize_s
-        finalized = self.drained and not any(
-            state(pid) == "running" for pid in children(self._server.pid)
-        )
+        finalized = self.drained and not any(state(pid) == "running" for pid in children(self._server.pid))
         if finalized or time.monotonic() > self._deadline:
             self._server.kill()
 

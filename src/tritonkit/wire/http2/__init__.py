@@ -15,14 +15,7 @@ if TYPE_CHECKING:
     from tritonkit.wire.http2.channel import parse_address
     from tritonkit.wire.http2.secure import TLS, Secret, auth_headers
 
-__all__ = [
-    "TLS",
-    "AsyncHttp2Transport",
-    "Http2Transport",
-    "Secret",
-    "auth_headers",
-    "parse_address",
-]
+__all__ = ["TLS", "AsyncHttp2Transport", "Http2Transport", "Secret", "auth_headers", "parse_address"]
 
 _HOMES = {
     "AsyncHttp2Transport": "asyncio_",

@@ -8,15 +8,7 @@ import os
 import time
 
 from tritonkit.errors import ServerUnavailable, UsageError
-from tritonkit.wire.http2.base import (
-    ATTEMPTS,
-    HURRY_S,
-    REACHED_S,
-    BaseStream,
-    BaseTransport,
-    again,
-    until,
-)
+from tritonkit.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseStream, BaseTransport, again, until
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connect import connect_async
 from tritonkit.wire.http2.connection import Draining
@@ -38,19 +30,12 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         """Whether another server can take the calls that wait for it."""
 
     async def send(
-        self,
-        method: Method,
-        body: Body,
-        timeout_s: float,
-        headers: Headers = (),
-        elsewhere: Elsewhere | None = None,
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> memoryview:
         """See `AsyncTransport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            connection, call = await self._open_call(
-                method, body, timeout_s, deadline, headers, elsewhere
-            )
+            connection, call = await self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
             in_time = await connection.complete(call, deadline)
             if last or not call.refused:
                 break
@@ -115,9 +100,7 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
                 )
             self._loop = loop
 
-    async def _connected(
-        self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None
-    ) -> TaskConnection:
+    async def _connected(self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None) -> TaskConnection:
         """A connection that takes calls; tasks that need one at the same time share the attempt."""
         while self._connection is None or self._connection.core.draining:
             self._check_usable()
@@ -143,9 +126,7 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         seconds = min(self._connect_timeout_s, HURRY_S) if hurried else self._connect_timeout_s
         deadline = until(seconds)
         try:
-            await connect_async(
-                self._config, seconds, connection, REACHED_S if hurried else math.inf
-            )
+            await connect_async(self._config, seconds, connection, REACHED_S if hurried else math.inf)
             await connection.wait(connection.core.greeted, deadline)
             self._install(connection)
         except ServerUnavailable as error:

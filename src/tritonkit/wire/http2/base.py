@@ -71,9 +71,7 @@ class BaseTransport(Generic[C]):
         limit: AnswerLimit | None = None,
         allow_plaintext_credentials: bool = False,
     ) -> None:
-        self._config = ChannelConfig(
-            address, headers, tls, admin_key, server_name, allow_plaintext_credentials
-        )
+        self._config = ChannelConfig(address, headers, tls, admin_key, server_name, allow_plaintext_credentials)
         self._connect_timeout_s = connect_timeout_s
         self._limit = limit or AnswerLimit()
         self._closed = False
@@ -143,9 +141,7 @@ class BaseTransport(Generic[C]):
         what = "no answer" if body is not None else "no stream"
         return not_in_time(place(self.address, method, body), timeout_s, what)
 
-    def _answer(
-        self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float
-    ) -> memoryview:
+    def _answer(self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float) -> memoryview:
         """The answer of a call that was waited for, or its error."""
         if (answer := answer_of(call)) is not None:
             return answer

@@ -9,15 +9,7 @@ import time
 from concurrent.futures import Future
 
 from tritonkit.errors import ServerUnavailable
-from tritonkit.wire.http2.base import (
-    ATTEMPTS,
-    HURRY_S,
-    REACHED_S,
-    BaseStream,
-    BaseTransport,
-    again,
-    until,
-)
+from tritonkit.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseStream, BaseTransport, again, until
 from tritonkit.wire.http2.call import Call
 from tritonkit.wire.http2.connect import connect
 from tritonkit.wire.http2.connection import Draining
@@ -37,31 +29,19 @@ class Http2Transport(BaseTransport[ThreadConnection]):
         """A connection being made by one thread, for which others wait."""
 
     def send(
-        self,
-        method: Method,
-        body: Body,
-        timeout_s: float,
-        headers: Headers = (),
-        elsewhere: Elsewhere | None = None,
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> memoryview:
         """See `Transport.send`."""
         deadline = time.monotonic() + timeout_s
         for last in ATTEMPTS:
-            connection, call = self._open_call(
-                method, body, timeout_s, deadline, headers, elsewhere
-            )
+            connection, call = self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
             in_time = connection.complete(call, deadline)
             if last or not call.refused:
                 break
         return self._answer(call, in_time, method, body, timeout_s)
 
     def begin(
-        self,
-        method: Method,
-        body: Body,
-        timeout_s: float,
-        headers: Headers = (),
-        elsewhere: Elsewhere | None = None,
+        self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> _Pending:
         """See `Transport.begin`; never tried on a second connection."""
         deadline = time.monotonic() + timeout_s
@@ -123,9 +103,7 @@ class Http2Transport(BaseTransport[ThreadConnection]):
                 raise self._not_started(method, body, timeout_s)
             return connection, call
 
-    def _connected(
-        self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None
-    ) -> ThreadConnection:
+    def _connected(self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None) -> ThreadConnection:
         """A connection that takes calls; of the threads that need one at the same time one makes it."""
         while True:
             self._check_usable()
@@ -154,9 +132,7 @@ class Http2Transport(BaseTransport[ThreadConnection]):
     def _connect(self, attempt: _Attempt, timeout_s: float, deadline: float) -> None:
         """Make the connection that others wait for too."""
         failed = None
-        most_s = (
-            min(self._connect_timeout_s, HURRY_S) if attempt.hurried else self._connect_timeout_s
-        )
+        most_s = min(self._connect_timeout_s, HURRY_S) if attempt.hurried else self._connect_timeout_s
         try:
             self._make(min(deadline, until(most_s)), REACHED_S if attempt.hurried else math.inf)
         except ServerUnavailable as error:

@@ -56,14 +56,32 @@ class Call(Waiter):
     """
 
     __slots__ = (
-        "_buffer", "_complete", "_scan_at", "answer", "elsewhere", "ended", "ends", "http", "lost", "max_bytes",
-        "message", "number", "oversize", "problem", "refused", "reset", "status", "streaming",
-        "unacknowledged", "unread", "unsent_bytes", "unsent_pieces", "window",
-    )  # fmt: skip
+        "_buffer",
+        "_complete",
+        "_scan_at",
+        "answer",
+        "elsewhere",
+        "ended",
+        "ends",
+        "http",
+        "lost",
+        "max_bytes",
+        "message",
+        "number",
+        "oversize",
+        "problem",
+        "refused",
+        "reset",
+        "status",
+        "streaming",
+        "unacknowledged",
+        "unread",
+        "unsent_bytes",
+        "unsent_pieces",
+        "window",
+    )
 
-    def __init__(
-        self, number: int, window: int, streaming: bool = False, max_bytes: int = LONGEST_MESSAGE
-    ) -> None:
+    def __init__(self, number: int, window: int, streaming: bool = False, max_bytes: int = LONGEST_MESSAGE) -> None:
         super().__init__()
         self.number = number
         self.streaming = streaming

@@ -19,16 +19,19 @@ _KEY_HEADER = "triton-grpc-protocol-admin-key"
 
 _RESTRICTED = frozenset(
     {
-        "RepositoryIndex", "RepositoryModelLoad",
-        "SystemSharedMemoryRegister", "SystemSharedMemoryStatus", "SystemSharedMemoryUnregister",
-        "CudaSharedMemoryRegister", "CudaSharedMemoryStatus", "CudaSharedMemoryUnregister",
+        "RepositoryIndex",
+        "RepositoryModelLoad",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryUnregister",
     }
-)  # fmt: skip
+)
 """Calls that tritonkit's container answers only with the key; no other call carries it."""
 
-_CREDENTIALS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"}
-)
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"})
 _RESTRICTED_HEADER = "triton-grpc-protocol-"
 
 _OURS = frozenset({"te", "content-type", "user-agent", "grpc-timeout", "grpc-encoding", "host"})
@@ -62,9 +65,7 @@ def parse_address(address: str) -> Address:
             wanted="host:port, grpc://host:port or grpcs://host:port",
             todo="use Triton's gRPC port, 8001 unless set; its HTTP port (8000) is not spoken here",
         )
-    match = re.fullmatch(
-        r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]@]+)):(\d{1,5})", rest.rstrip("/"), re.ASCII
-    )
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]@]+)):(\d{1,5})", rest.rstrip("/"), re.ASCII)
     if match is None or not 0 < int(match[3]) < 65536:
         raise UsageError(
             f"address {address}",
@@ -103,17 +104,12 @@ class ChannelConfig:
 
     def fields(self) -> RequestHeaders:
         """What makes the header fields of a new connection."""
-        return RequestHeaders(
-            self._authority, self.tls is not None, self._headers, self._key, _RESTRICTED
-        )
+        return RequestHeaders(self._authority, self.tls is not None, self._headers, self._key, _RESTRICTED)
 
     def metadata(self, method: str) -> tuple[tuple[str, str], ...]:
         """What every call of this name carries, secrets in plain."""
         headers = (*self._headers, *(self._key if method in _RESTRICTED else ()))
-        return tuple(
-            (name, value.reveal() if isinstance(value, Secret) else value)
-            for name, value in headers
-        )
+        return tuple((name, value.reveal() if isinstance(value, Secret) else value) for name, value in headers)
 
     def check(self, headers: SecretHeaders) -> None:
         """`UsageError` if these would show a key or token to whoever is on the way."""
@@ -126,9 +122,7 @@ class ChannelConfig:
     def closed(self) -> UsageError:
         """The error of a call after `close`."""
         return UsageError(
-            f"client of {self.name}",
-            found="it was closed",
-            todo="make a new Client, or call inside its `with` block",
+            f"client of {self.name}", found="it was closed", todo="make a new Client, or call inside its `with` block"
         )
 
     def forked(self) -> UsageError:
@@ -175,9 +169,5 @@ def _checked(headers: Iterable[tuple[str, str | Secret]]) -> Iterable[tuple[str,
                 wanted="lower-case letters, digits, - _ and ., and none of gRPC's own names",
             )
         if not isinstance(value, Secret) and not (value.isascii() and value.isprintable()):
-            raise UsageError(
-                f"header {name}",
-                found="characters that no header can carry",
-                wanted="printable ASCII",
-            )
+            raise UsageError(f"header {name}", found="characters that no header can carry", wanted="printable ASCII")
         yield name, value

@@ -149,9 +149,7 @@ async def _first_connected(places: Sequence[Place]) -> socket.socket:
         while left or trying:
             if left:
                 trying.add(asyncio.create_task(_connected_async(left.pop())))
-            done, _ = await asyncio.wait(
-                trying, timeout=_NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait(trying, timeout=_NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 trying.remove(task)
                 try:

@@ -75,9 +75,7 @@ class Connection:
             frames.MAX_FRAME_SIZE: LARGEST_FRAME,
             frames.MAX_HEADER_LIST_SIZE: LARGEST_LIST,
         }
-        self.writer.out.append(
-            frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW)
-        )
+        self.writer.out.append(frames.PREFACE + frames.settings(ours) + frames.window_update(0, WINDOW - START_WINDOW))
 
     # -- calls
 
@@ -384,9 +382,7 @@ class Connection:
 
     def _admit(self) -> None:
         """Let in those at the head of the queue for whom there is room; all, if no call may begin."""
-        while self._queue and (
-            self.draining or len(self.calls) + self._reserved < self._max_streams
-        ):
+        while self._queue and (self.draining or len(self.calls) + self._reserved < self._max_streams):
             self._reserved += 1
             self._wake(self._queue.popleft())
 

@@ -56,9 +56,7 @@ class FrameWriter:
             call.window -= total
             self._window -= total
             call.ends = True
-            start += _SHORT_HEAD.pack(
-                total >> 16, total & 0xFFFF, frames.DATA, frames.END_STREAM, call.number, 0, size
-            )
+            start += _SHORT_HEAD.pack(total >> 16, total & 0xFFFF, frames.DATA, frames.END_STREAM, call.number, 0, size)
             if size <= _JOINED:
                 self.out.append(b"".join((start, *body)))
             else:
@@ -146,9 +144,7 @@ class FrameWriter:
         """The waiters of calls whose windows are open, those first that have waited longest."""
         if self._window <= 0 or not self._blocked_calls:
             return []
-        fed = [
-            self._blocked_calls.pop(call) for call in list(self._blocked_calls) if call.window > 0
-        ]
+        fed = [self._blocked_calls.pop(call) for call in list(self._blocked_calls) if call.window > 0]
         for room in fed:
             room.ready = True
         return fed

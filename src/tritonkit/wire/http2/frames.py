@@ -6,14 +6,47 @@ import struct
 from typing import Final
 
 __all__ = [
-    "ACK", "CANCEL", "COMPRESSION_ERROR", "CONTINUATION", "DATA", "ENABLE_PUSH", "END_HEADERS",
-    "END_STREAM", "ENHANCE_YOUR_CALM", "FLOW_CONTROL_ERROR", "FRAME_SIZE_ERROR",
-    "GOAWAY", "HEAD", "HEADERS", "HEADER_TABLE_SIZE", "INITIAL_WINDOW_SIZE", "LARGEST_WINDOW",
-    "MAX_CONCURRENT_STREAMS", "MAX_FRAME_SIZE", "MAX_HEADER_LIST_SIZE", "NO_ERROR", "PADDED",
-    "PING", "PREFACE", "PRIORITY", "PRIORITY_FLAG", "PROTOCOL_ERROR", "PUSH_PROMISE",
-    "REFUSED_STREAM", "RST_STREAM", "SETTINGS", "WINDOW_UPDATE", "error_name", "frame", "goaway", "going_away",
-    "header_frames", "rst_stream", "settings", "window_update",
-]  # fmt: skip
+    "ACK",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONTINUATION",
+    "DATA",
+    "ENABLE_PUSH",
+    "END_HEADERS",
+    "END_STREAM",
+    "ENHANCE_YOUR_CALM",
+    "FLOW_CONTROL_ERROR",
+    "FRAME_SIZE_ERROR",
+    "GOAWAY",
+    "HEAD",
+    "HEADERS",
+    "HEADER_TABLE_SIZE",
+    "INITIAL_WINDOW_SIZE",
+    "LARGEST_WINDOW",
+    "MAX_CONCURRENT_STREAMS",
+    "MAX_FRAME_SIZE",
+    "MAX_HEADER_LIST_SIZE",
+    "NO_ERROR",
+    "PADDED",
+    "PING",
+    "PREFACE",
+    "PRIORITY",
+    "PRIORITY_FLAG",
+    "PROTOCOL_ERROR",
+    "PUSH_PROMISE",
+    "REFUSED_STREAM",
+    "RST_STREAM",
+    "SETTINGS",
+    "WINDOW_UPDATE",
+    "error_name",
+    "frame",
+    "goaway",
+    "going_away",
+    "header_frames",
+    "rst_stream",
+    "settings",
+    "window_update",
+]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -54,10 +87,21 @@ COMPRESSION_ERROR: Final = 9
 ENHANCE_YOUR_CALM: Final = 11
 
 _ERROR_NAMES: Final = (
-    "NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR",
-    "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
-)  # fmt: skip
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+)
 
 LARGEST_WINDOW: Final = 2**31 - 1
 """Of flow control, and of a stream's number."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = [
-    "PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "QUICK_AFTER_S", "QUICK_TIMEOUT_S", "Keepalive",
-]  # fmt: skip
+__all__ = ["PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "QUICK_AFTER_S", "QUICK_TIMEOUT_S", "Keepalive"]
 
 PING_AFTER_S: Final = 20.0
 """After so long without a frame the peer gets a PING."""

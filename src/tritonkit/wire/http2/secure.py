@@ -130,9 +130,7 @@ class TLS:
             try:
                 Path(path).open("rb").close()
             except OSError as error:
-                raise UsageError(
-                    f"tls.{name} {path}", found=_reason(error), wanted="a readable PEM file"
-                ) from None
+                raise UsageError(f"tls.{name} {path}", found=_reason(error), wanted="a readable PEM file") from None
         _ = self.context
 
     @functools.cached_property

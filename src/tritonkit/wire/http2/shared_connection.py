@@ -91,9 +91,15 @@ class SharedConnection(ABC):
         return (core.drain(SILENT), calls) if calls and lost else ([], [])
 
     def _open(
-        self, method: str, body: Body | None, size: int, deadline: float, headers: Headers, queued: bool,
+        self,
+        method: str,
+        body: Body | None,
+        size: int,
+        deadline: float,
+        headers: Headers,
+        queued: bool,
         elsewhere: Elsewhere | None,
-    ) -> Call:  # fmt: skip
+    ) -> Call:
         """See `Connection.open`; `deadline` is a `time.monotonic()` moment."""
         core, now = self.core, time.monotonic()
         idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0

@@ -23,19 +23,41 @@ from tritonkit.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREA
 from tritonkit.wire.transport import Body
 
 __all__ = [
-    "CANCELLED", "CLOSED", "STREAM", "answer_of", "error_of", "in_stream", "not_in_time", "place",
-    "too_large", "unreachable",
-]  # fmt: skip
+    "CANCELLED",
+    "CLOSED",
+    "STREAM",
+    "answer_of",
+    "error_of",
+    "in_stream",
+    "not_in_time",
+    "place",
+    "too_large",
+    "unreachable",
+]
 
 CLOSED: Final = "the client was closed while the call was under way"
 CANCELLED: Final = "the call was cancelled"
 STREAM: Final = "ModelStreamInfer"
 
 _STATUSES: Final = (
-    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
-    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
-    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-)  # fmt: skip
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
 """gRPC's, each at its number."""
 
 _MORE_TIME = "allow more time with timeout_s, or send less at once"
@@ -48,11 +70,7 @@ _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
         "",
         "see what is served, and why a model is not: `tritonkit models` or client.models()",
     ),
-    "UNAVAILABLE": (
-        Overloaded,
-        "room in the model's queue: the server is up and turned this request away",
-        _SEND_LESS,
-    ),
+    "UNAVAILABLE": (Overloaded, "room in the model's queue: the server is up and turned this request away", _SEND_LESS),
     "RESOURCE_EXHAUSTED": (Overloaded, "room at the server", _SEND_LESS),
     "UNIMPLEMENTED": (
         Unsupported,
@@ -64,8 +82,13 @@ _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
 }
 """The statuses a caller reacts to; every other one is the server's answer to this request."""
 
-_HTTP: Final = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED",
-                404: "UNIMPLEMENTED", 429: "RESOURCE_EXHAUSTED"}  # fmt: skip
+_HTTP: Final = {
+    400: "INTERNAL",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+    429: "RESOURCE_EXHAUSTED",
+}
 """What an answer that is not gRPC's means, by gRPC's own table."""
 
 _UNPROCESSED: Final = re.compile(
@@ -100,9 +123,7 @@ _NOT_BY_A_MODEL: Final = {
 }
 """Words of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
 
-_NO_VERSION: Final = re.compile(
-    r"(.*[, ])?Request for unknown model: '[^']*' has no available versions"
-)
+_NO_VERSION: Final = re.compile(r"(.*[, ])?Request for unknown model: '[^']*' has no available versions")
 """What Triton says of a model that it knows and has not: it is being loaded or unloaded, as at the server's end."""
 
 _STOPPING: Final = re.compile(
@@ -135,14 +156,10 @@ _OVERDUE: Final = re.compile(r"(UNAVAILABLE: )?the request's timeout has expired
 """Words of the language models' backend for a request that outlived its caller's `timeout_s`. They race with the
 caller's own clock, and mean the same."""
 
-_CALLS: Final = re.compile(
-    r"Failed for execute the inference request\. Model '([^']+)' is not ready"
-)
+_CALLS: Final = re.compile(r"Failed for execute the inference request\. Model '([^']+)' is not ready")
 """Message that a Python model gets if it calls a model that is not loaded."""
 
-_NAMED: Final = frozenset(
-    {"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"}
-)
+_NAMED: Final = frozenset({"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"})
 """Calls whose first field is a model's name."""
 
 
@@ -158,20 +175,15 @@ def place(address: str, method: str, body: Body | None) -> str:
 
 def not_in_time(where: str, timeout_s: float, what: str = "no answer") -> DeadlineExceeded:
     """The error of a call whose time is up here."""
-    return DeadlineExceeded(
-        where, found=f"DEADLINE_EXCEEDED: {what} within {timeout_s:.3g} s", todo=_MORE_TIME
-    )
+    return DeadlineExceeded(where, found=f"DEADLINE_EXCEEDED: {what} within {timeout_s:.3g} s", todo=_MORE_TIME)
 
 
-def unreachable(
-    where: str, found: str, todo: str = "", unprocessed: bool = False
-) -> ServerUnavailable:
+def unreachable(where: str, found: str, todo: str = "", unprocessed: bool = False) -> ServerUnavailable:
     """The error of a connection that cannot be made or was lost."""
     return ServerUnavailable(
         where,
         found=f"UNAVAILABLE: {found}",
-        todo=todo
-        or "check that Triton runs there and that this is its gRPC port (8001 unless set)",
+        todo=todo or "check that Triton runs there and that this is its gRPC port (8001 unless set)",
         unprocessed=unprocessed,
     )
 
@@ -192,9 +204,7 @@ def answer_of(call: Call) -> memoryview | None:
     return call.answer if call.status == 0 and not call.problem else None
 
 
-def error_of(
-    call: Call, target: ChannelConfig, method: str, body: Body | None, timeout_s: float | None
-) -> ClientError:
+def error_of(call: Call, target: ChannelConfig, method: str, body: Body | None, timeout_s: float | None) -> ClientError:
     """The error of a call that has ended without its answer; `timeout_s` is None if it had no end."""
     where = place(target.name, method, body)
     for said in (CLOSED, CANCELLED):
@@ -287,10 +297,12 @@ def _reset(code: int, where: str) -> ClientError:
 
 def _stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
     return ServerStopping(
-        where, found=found, wanted="a server that goes on",
+        where,
+        found=found,
+        wanted="a server that goes on",
         todo="call again: another server, or this one once it is back, will answer",
         unprocessed=unprocessed,
-    )  # fmt: skip
+    )
 
 
 def in_stream(details: str, where: str) -> ClientError:
@@ -304,24 +316,26 @@ def in_stream(details: str, where: str) -> ClientError:
 
 def _process_dead(where: str, found: str) -> ServerUnavailable:
     return ServerUnavailable(
-        where, found=found, wanted="a Python process of the model",
+        where,
+        found=found,
+        wanted="a Python process of the model",
         todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
-    )  # fmt: skip
+    )
 
 
 def _error(name: str, details: str, where: str) -> ClientError:
     """Our error for a gRPC status."""
     if name == "UNAVAILABLE" and details == _NO_REPLICA:
-        return unreachable(
-            where, details, "see which replicas that gateway has, and why none is well", True
-        )
+        return unreachable(where, details, "see which replicas that gateway has, and why none is well", True)
     if name == "INTERNAL" and _PROCESS_DEAD.fullmatch(details):
         return _process_dead(where, f"{name}: {details}")
     if name == "UNIMPLEMENTED" and _DECOUPLED in details:
         return Unsupported(
-            where, found=f"{name}: {details}", wanted="a stream, for it gives any number of answers",
+            where,
+            found=f"{name}: {details}",
+            wanted="a stream, for it gives any number of answers",
             todo="client.model(...).stream(...), or tritonkit call --stream",
-        )  # fmt: skip
+        )
     if name == "CANCELLED" and details in _CANCELLED_THERE:
         return _stopping(f"{name}: the server has cancelled the call itself", where)
     if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
@@ -332,9 +346,7 @@ def _error(name: str, details: str, where: str) -> ClientError:
     if name == "UNAVAILABLE" and _LOST_BEHIND.fullmatch(details):
         wanted = "a server behind that proxy that stays"
         todo = "call again, if the call may run twice; see which of the servers there has ended, and why"
-    unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(
-        _UNPROCESSED.fullmatch(details)
-    )
+    unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(_UNPROCESSED.fullmatch(details))
     # How gRPC servers refuse a message above their own limit: sending it again cannot help.
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
         kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
@@ -344,6 +356,4 @@ def _error(name: str, details: str, where: str) -> ClientError:
             f"name {called[1]} in `calls` of the model whose Python calls it (network.calls in its model.yaml), so that"
             f" it is loaded with it; or serve {called[1]} too"
         )
-    return kind(
-        where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed
-    )
+    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed)

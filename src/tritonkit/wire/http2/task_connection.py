@@ -114,9 +114,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         call = self._open(method, body, size, deadline, headers, queued, elsewhere)
         if len(core.calls) == 1:
             self.flush()
-        elif (
-            not self._flushing
-        ):  # all tasks of this turn of the loop send with one word to the system
+        elif not self._flushing:  # all tasks of this turn of the loop send with one word to the system
             self._flushing = True
             self._loop.call_soon(self.flush)
         return call

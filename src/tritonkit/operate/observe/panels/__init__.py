@@ -10,7 +10,5 @@ from tritonkit.operate.observe.panels.traffic import TRAFFIC
 
 __all__ = ["PANELS", "SECTIONS"]
 
-SECTIONS: tuple[Section, ...] = (
-    TRAFFIC, LATENCY, LANGUAGE, BATCHING, REPLICAS, KEYS, GATEWAY, MACHINE,
-)  # fmt: skip
+SECTIONS: tuple[Section, ...] = (TRAFFIC, LATENCY, LANGUAGE, BATCHING, REPLICAS, KEYS, GATEWAY, MACHINE)
 PANELS: tuple[Panel, ...] = tuple(panel for section in SECTIONS for panel in section.panels)

@@ -28,33 +28,39 @@ BATCHING = Section(
     "Queue, batches and runs",
     (
         Panel(
-            "queue-time", "Time in the queue, mean", MS,
+            "queue-time",
+            "Time in the queue, mean",
+            MS,
             (Query(ratio(per_s(triton(m.QUEUE_DURATION, *_CHOSEN)), _SERVED, 1e-3), "{{model}}"),),
             "What a request waits before its run begins, the batcher's delay included.",
             "A queue longer than a run means too few instances, or more traffic than they can do.",
             Need.traffic,
         ),
         Panel(
-            "queue-length", "Requests that wait", COUNT,
+            "queue-length",
+            "Requests that wait",
+            COUNT,
             (Query(instants(triton(m.PENDING, *_CHOSEN)), "{{model}}"),),
             "Requests in Triton's queues at the moment of each scrape.",
             "A queue that grows is the surest sign of too little capacity; autoscale on it.",
             Need.scraped,
         ),
         Panel(
-            "batch-size", "Effective batch size", COUNT,
+            "batch-size",
+            "Effective batch size",
+            COUNT,
             (Query(_BATCH, "{{model}}"),),
             "Inferences in one run of the model, on average; a run that failed counts, its inferences do not.",
             "1 under load means that the batcher has nothing to join: serial callers, shapes that differ, no batcher.",
             Need.traffic,
         ),
         Panel(
-            "batch-use", "Batches filled", PERCENT,
+            "batch-use",
+            "Batches filled",
+            PERCENT,
             (
                 Query(
-                    f"100 * ({_BATCH})"
-                    f" / ({instants(triton(m.MAX_BATCH_SIZE, *_CHOSEN), how='max')} > 0)",
-                    "{{model}}",
+                    f"100 * ({_BATCH}) / ({instants(triton(m.MAX_BATCH_SIZE, *_CHOSEN), how='max')} > 0)", "{{model}}"
                 ),
             ),
             "The effective batch size over `max_batch_size`.",
@@ -62,39 +68,32 @@ BATCHING = Section(
             Need.gauges,
         ),
         Panel(
-            "run-time", "Time of a run, mean", MS,
-            (
-                Query(
-                    ratio(per_s(triton(m.COMPUTE_INFER, *_CHOSEN)), _RAN, 1e-3), "{{model}}"
-                ),
-            ),
+            "run-time",
+            "Time of a run, mean",
+            MS,
+            (Query(ratio(per_s(triton(m.COMPUTE_INFER, *_CHOSEN)), _RAN, 1e-3), "{{model}}"),),
             "What the model itself takes for the batch that a request is in.",
             "It grows with the batch size, and where other programs take the cores.",
             Need.traffic,
         ),
         Panel(
-            "compute-split", "What runs spend their time on", PERCENT,
-            tuple(
-                Query(ratio(_summed(metric), _WHOLE, 100), name) for name, metric in _PARTS.items()
-            ),
+            "compute-split",
+            "What runs spend their time on",
+            PERCENT,
+            tuple(Query(ratio(_summed(metric), _WHOLE, 100), name) for name, metric in _PARTS.items()),
             "Shares of all runs: copying inputs into a batch, the model, copying outputs.",
             "Inputs or outputs above a third: the tensors are large for what the model does with them.",
             Need.traffic,
             stacked=True,
         ),
         Panel(
-            "cache-hits", "Answers from the response cache", PERCENT,
-            (
-                Query(
-                    ratio(
-                        f"100 * {_HITS}", f"({_HITS} + {per_s(triton(m.CACHE_MISSES, *_CHOSEN))})"
-                    ),
-                    "{{model}}",
-                ),
-            ),
+            "cache-hits",
+            "Answers from the response cache",
+            PERCENT,
+            (Query(ratio(f"100 * {_HITS}", f"({_HITS} + {per_s(triton(m.CACHE_MISSES, *_CHOSEN))})"), "{{model}}"),),
             "Hits over lookups of Triton's response cache, by model.",
             "Few hits: every lookup costs time and saves none. A sudden 0: the cache is away, or was emptied.",
             Need.cache,
         ),
     ),
-)  # fmt: skip
+)

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from tritonkit.operate.observe import metrics as m
-from tritonkit.operate.observe.panel import (
-    COUNT,
-    DAYS,
-    MS,
-    PER_S,
-    PERCENT,
-    Need,
-    Panel,
-    Query,
-    Section,
-)
+from tritonkit.operate.observe.panel import COUNT, DAYS, MS, PER_S, PERCENT, Need, Panel, Query, Section
 from tritonkit.operate.observe.panels.latency import percentile
 from tritonkit.operate.observe.promql import MODEL, gateway, instants, per_s, per_s_of_any, ratio
 
@@ -33,48 +23,60 @@ KEYS = Section(
     "Callers, by key",
     (
         Panel(
-            "key-traffic", "Requests, by key", PER_S,
+            "key-traffic",
+            "Requests, by key",
+            PER_S,
             (Query(_BY_KEY, "{{key}}"),),
             "Requests that came with each key, answered well or not.",
             "Who sends how much, and who began to.",
             Need.gateway,
         ),
         Panel(
-            "key-errors", "Share of failed requests, by key", PERCENT,
+            "key-errors",
+            "Share of failed requests, by key",
+            PERCENT,
             (Query(_by_key(m.BAD_CODES), "{{key}}"),),
             "Failures by the service's fault, of each key's requests.",
             "One caller that fails alone sends what the others do not.",
             Need.gateway,
         ),
         Panel(
-            "key-refused", "Share of refused requests, by key", PERCENT,
+            "key-refused",
+            "Share of refused requests, by key",
+            PERCENT,
             (Query(_by_key(m.REFUSED_CODES), "{{key}}"),),
             "Requests beyond the key's limit, or with a key that may not do this.",
             "A caller at its limit wants a higher one, or has a loop in it.",
             Need.gateway,
         ),
         Panel(
-            "key-latency", "Latency at the gateway, p95, by key", MS,
+            "key-latency",
+            "Latency at the gateway, p95, by key",
+            MS,
             (Query(percentile(95, "key", MODEL), "{{key}}"),),
             "95 % of a key's requests were answered sooner; interpolated within the gateway's buckets.",
             "A caller with larger requests waits longer than the others.",
             Need.gateway,
         ),
     ),
-)  # fmt: skip
+)
 
 GATEWAY = Section(
     "Gateway",
     (
         Panel(
-            "gateway-active", "Requests under way", COUNT,
+            "gateway-active",
+            "Requests under way",
+            COUNT,
             (Query(instants(gateway(m.GATEWAY_ACTIVE), _CLUSTER), f"{{{{{_CLUSTER}}}}}"),),
             "Requests that the gateway has sent to replicas and that are not answered yet.",
             "By Little's law it is the rate times the latency: it grows before latency is seen to.",
             Need.gateway,
         ),
         Panel(
-            "gateway-replicas", "Replicas that the gateway sends to", COUNT,
+            "gateway-replicas",
+            "Replicas that the gateway sends to",
+            COUNT,
             (
                 Query(instants(gateway(m.GATEWAY_HEALTHY), _CLUSTER), f"{{{{{_CLUSTER}}}}} healthy"),
                 Query(instants(gateway(m.GATEWAY_MEMBERS), _CLUSTER), f"{{{{{_CLUSTER}}}}} all"),
@@ -85,14 +87,18 @@ GATEWAY = Section(
             Need.gateway,
         ),
         Panel(
-            "gateway-retries", "Requests sent again", PER_S,
+            "gateway-retries",
+            "Requests sent again",
+            PER_S,
             (Query(per_s(gateway(m.GATEWAY_RETRIES), _CLUSTER), f"{{{{{_CLUSTER}}}}}"),),
             "Requests that the gateway sent to another replica.",
             "Retries hide a bad replica from callers; here it shows.",
             Need.gateway,
         ),
         Panel(
-            "gateway-tls", "Failed TLS handshakes", PER_S,
+            "gateway-tls",
+            "Failed TLS handshakes",
+            PER_S,
             (
                 Query(
                     f"sum by (envoy_listener_address) (rate({gateway(m.GATEWAY_TLS_ERRORS)}[$window]))",
@@ -104,11 +110,13 @@ GATEWAY = Section(
             Need.gateway,
         ),
         Panel(
-            "gateway-certificate", "Days until a certificate ends", DAYS,
+            "gateway-certificate",
+            "Days until a certificate ends",
+            DAYS,
             (Query(instants(gateway(m.GATEWAY_CERTIFICATE_DAYS), "instance", "min"), "{{instance}}"),),
             "Of the certificate of the gateway that ends first.",
             "After it nobody can connect.",
             Need.gateway,
         ),
     ),
-)  # fmt: skip
+)

@@ -32,17 +32,20 @@ def _percentiles(metric: str) -> tuple[Query, ...]:
     """Of a histogram of seconds, in ms."""
     buckets = per_s(_of(f"{metric}_bucket"), "le, model")
     return tuple(
-        Query(
-            f"1000 * (histogram_quantile({each / 100:g}, {buckets}) >= 0)", f"{{{{model}}}} p{each}"
-        )
+        Query(f"1000 * (histogram_quantile({each / 100:g}, {buckets}) >= 0)", f"{{{{model}}}} p{each}")
         for each in _PERCENTS
     )
 
 
 def _panel(
-    name: str, title: str, unit: Unit, queries: tuple[Query, ...], shows: str, why: str,
+    name: str,
+    title: str,
+    unit: Unit,
+    queries: tuple[Query, ...],
+    shows: str,
+    why: str,
     limits: tuple[tuple[float, str], ...] = (),
-) -> Panel:  # fmt: skip
+) -> Panel:
     return Panel(f"llm-{name}", title, unit, queries, shows, why, Need.llm, limits)
 
 
@@ -50,66 +53,88 @@ LANGUAGE = Section(
     "Language models",
     (
         _panel(
-            "first-token", "Time to first token", MS, _percentiles(m.LLM_FIRST_S),
+            "first-token",
+            "Time to first token",
+            MS,
+            _percentiles(m.LLM_FIRST_S),
             "From a request's arrival in its model to its first token, the wait for a place included; percentiles, "
             "interpolated within a bucket of the model's histogram.",
             "It is what a reader waits for: a long prompt, a wait for a place, or a full cache.",
         ),
         _panel(
-            "between-tokens", "Time between tokens", MS, _percentiles(m.LLM_BETWEEN_S),
+            "between-tokens",
+            "Time between tokens",
+            MS,
+            _percentiles(m.LLM_BETWEEN_S),
             "Between two tokens of a sequence, interpolated likewise.",
             "It grows with the running batch; a p99 far above the median is prompts of others, or pauses for want of "
             "cache.",
         ),
         _panel(
-            "tokens", "Tokens generated", TOKENS_PER_S, (Query(per_s(_of(m.LLM_TOKENS)), "{{model}}"),),
+            "tokens",
+            "Tokens generated",
+            TOKENS_PER_S,
+            (Query(per_s(_of(m.LLM_TOKENS)), "{{model}}"),),
             "Tokens of answers a second, of all sequences together.",
             "It is the throughput; where it no longer grows with the running sequences, the machine is full.",
         ),
         _panel(
-            "prompt-tokens", "Tokens of prompts", TOKENS_PER_S, (Query(per_s(_of(m.LLM_PROMPT_TOKENS)), "{{model}}"),),
+            "prompt-tokens",
+            "Tokens of prompts",
+            TOKENS_PER_S,
+            (Query(per_s(_of(m.LLM_PROMPT_TOKENS)), "{{model}}"),),
             "Tokens of prompts whose answers began, a second; those found in the prefix cache count too.",
             "Prompts and answers share the engine: more of one leaves less for the other.",
         ),
         _panel(
-            "sequences", "Sequences", COUNT,
+            "sequences",
+            "Sequences",
+            COUNT,
             tuple(
                 Query(instants(_of(metric)), f"{{{{model}}}} {name}")
                 for metric, name in (
-                    (m.LLM_RUNNING, "running"), (m.LLM_WAITING, "waiting"), (m.LLM_STALLED, "left out"),
+                    (m.LLM_RUNNING, "running"),
+                    (m.LLM_WAITING, "waiting"),
+                    (m.LLM_STALLED, "left out"),
                 )
             ),
             "Sequences that run, requests that wait for a place, and running sequences that the last step left out.",
             "Waiting, with room in the cache: raise max_sequences. Left out, with a full cache: raise cache_mib.",
         ),
         _panel(
-            "cache", "Cache of keys and values in use", PERCENT,
+            "cache",
+            "Cache of keys and values in use",
+            PERCENT,
             (Query(f"100 * {instants(_of(m.LLM_CACHE), 'model, instance', 'max')}", "{{model}} on {{instance}}"),),
             "The part that running sequences hold; blocks kept for equal beginnings alone are not in it.",
             "In a full cache sequences pause and are computed again.",
             ((100.0, "full"),),
         ),
         _panel(
-            "preemptions", "Pauses for want of cache", EVENTS_PER_S,
+            "preemptions",
+            "Pauses for want of cache",
+            EVENTS_PER_S,
             (Query(per_s(_of(m.LLM_PREEMPTIONS)), "{{model}}"),),
             "How often a sequence that had begun to answer got no token, because the cache had no block for it or "
             "others took its blocks.",
             "Each is a gap in somebody's text, and work done twice.",
         ),
         _panel(
-            "outcomes", "Requests ended, by outcome", PER_S,
+            "outcomes",
+            "Requests ended, by outcome",
+            PER_S,
             (Query(f"{per_s(_of(m.LLM_REQUESTS), 'model, outcome')} > 0", "{{model}} {{outcome}}"),),
             "stop and length: whole answers; cancelled: their callers left; deadline; refused: no room to wait; "
             "invalid: their callers' mistakes; failed: the rest.",
             "Triton counts an answer that ends with an error as a success, so only here they are apart.",
         ),
         _panel(
-            "steps", "Time of a step, mean", MS,
+            "steps",
+            "Time of a step, mean",
+            MS,
             (
                 Query(
-                    ratio(
-                        per_s(_of(m.LLM_STEP_S), "model, phase"), per_s(_of(m.LLM_STEPS), "model, phase"), 1e3
-                    ),
+                    ratio(per_s(_of(m.LLM_STEP_S), "model, phase"), per_s(_of(m.LLM_STEPS), "model, phase"), 1e3),
                     "{{model}} {{phase}}",
                 ),
             ),
@@ -119,4 +144,4 @@ LANGUAGE = Section(
         ),
     ),
     optional=True,
-)  # fmt: skip
+)

@@ -22,13 +22,15 @@ def percentile(percent: float, by: str, *labels: str) -> str:
 
 def _at_gateway(percent: float) -> Panel:
     return Panel(
-        f"latency-p{percent:g}", f"Latency at the gateway, p{percent:g}", MS,
+        f"latency-p{percent:g}",
+        f"Latency at the gateway, p{percent:g}",
+        MS,
         (Query(percentile(percent, "model", MODEL), "{{model}}"),),
         f"{percent:g} % of a model's requests were answered sooner, from a request's last byte to its answer's first. "
         f"{_BUCKETS}",
         "It is the service's part of what callers wait for, retries and queues included.",
         Need.gateway,
-    )  # fmt: skip
+    )
 
 
 LATENCY = Section(
@@ -37,13 +39,12 @@ LATENCY = Section(
         _at_gateway(95),
         _at_gateway(99),
         Panel(
-            "latency-gateway-mean", "Latency at the gateway, mean", MS,
+            "latency-gateway-mean",
+            "Latency at the gateway, mean",
+            MS,
             (
                 Query(
-                    ratio(
-                        per_s(gateway(f"{m.GATEWAY_MS}_sum", MODEL)),
-                        per_s(gateway(f"{m.GATEWAY_MS}_count", MODEL)),
-                    ),
+                    ratio(per_s(gateway(f"{m.GATEWAY_MS}_sum", MODEL)), per_s(gateway(f"{m.GATEWAY_MS}_count", MODEL))),
                     "{{model}}",
                 ),
             ),
@@ -52,12 +53,15 @@ LATENCY = Section(
             Need.gateway,
         ),
         Panel(
-            "latency", "Latency in Triton, mean", MS,
+            "latency",
+            "Latency in Triton, mean",
+            MS,
             (
                 Query(
                     ratio(
                         per_s(triton(m.ALL_DURATION, MODEL, REPLICA)),
-                        per_s(triton(m.REQUESTS_OK, MODEL, REPLICA)), 1e-3,
+                        per_s(triton(m.REQUESTS_OK, MODEL, REPLICA)),
+                        1e-3,
                     ),
                     "{{model}}",
                 ),
@@ -69,4 +73,4 @@ LATENCY = Section(
             Need.traffic,
         ),
     ),
-)  # fmt: skip
+)

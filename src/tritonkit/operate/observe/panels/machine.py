@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from tritonkit.operate.observe import metrics as m
-from tritonkit.operate.observe.panel import (
-    BYTES,
-    COUNT,
-    MS,
-    PER_S,
-    PERCENT,
-    WATTS,
-    Need,
-    Panel,
-    Query,
-    Section,
-)
+from tritonkit.operate.observe.panel import BYTES, COUNT, MS, PER_S, PERCENT, WATTS, Need, Panel, Query, Section
 from tritonkit.operate.observe.promql import MODEL, REPLICA, instants, per_s, ratio, triton
 
 __all__ = ["MACHINE", "REPLICAS"]
@@ -26,26 +15,33 @@ REPLICAS = Section(
     "Replicas",
     (
         Panel(
-            "replica-up", "Replicas that answer", COUNT,
+            "replica-up",
+            "Replicas that answer",
+            COUNT,
             (Query(triton(m.UP, REPLICA), "{{instance}}"),),
             "1 while a replica's metrics are answered, 0 while they are not.",
             "A replica that is away leaves its share to the others.",
             Need.scraped,
         ),
         Panel(
-            "replica-traffic", "Requests answered, by replica", PER_S,
+            "replica-traffic",
+            "Requests answered, by replica",
+            PER_S,
             (Query(per_s(triton(m.REQUESTS_OK, *_CHOSEN), "instance"), "{{instance}}"),),
             "Requests of all models, an ensemble's steps included, by replica.",
             "Replicas that serve the same should have the same; one with less is slow, new, or left out.",
             Need.traffic,
         ),
         Panel(
-            "replica-latency", "Latency in Triton, by replica", MS,
+            "replica-latency",
+            "Latency in Triton, by replica",
+            MS,
             (
                 Query(
                     ratio(
                         per_s(triton(m.ALL_DURATION, *_CHOSEN), "instance"),
-                        per_s(triton(m.REQUESTS_OK, *_CHOSEN), "instance"), 1e-3,
+                        per_s(triton(m.REQUESTS_OK, *_CHOSEN), "instance"),
+                        1e-3,
                     ),
                     "{{instance}}",
                 ),
@@ -55,20 +51,24 @@ REPLICAS = Section(
             Need.traffic,
         ),
         Panel(
-            "stub-up", "Models with their Python processes", COUNT,
+            "stub-up",
+            "Models with their Python processes",
+            COUNT,
             (Query(instants(triton(m.STUB_UP, *_CHOSEN), "instance, model", "min"), "{{model}} on {{instance}}"),),
             "0 from the death of a Python process until its model answers again.",
             "Triton calls such a model ready all the while.",
             Need.stubs,
         ),
     ),
-)  # fmt: skip
+)
 
 MACHINE = Section(
     "Machine",
     (
         Panel(
-            "cpu", "CPU use", PERCENT,
+            "cpu",
+            "CPU use",
+            PERCENT,
             (Query(f"100 * {triton(m.CPU_SHARE, REPLICA)}", "{{instance}}"),),
             "Of all cores of the machine, by every program on it, as each replica sees it.",
             "Above 80 % latency grows with every further request. Do not autoscale on it: batches misguide it.",
@@ -76,34 +76,37 @@ MACHINE = Section(
             ((100.0, "all cores"),),
         ),
         Panel(
-            "memory", "Memory in use", PERCENT,
-            (
-                Query(
-                    ratio(triton(m.MEMORY_USED, REPLICA), triton(m.MEMORY_TOTAL, REPLICA), 100),
-                    "{{instance}}",
-                ),
-            ),
+            "memory",
+            "Memory in use",
+            PERCENT,
+            (Query(ratio(triton(m.MEMORY_USED, REPLICA), triton(m.MEMORY_TOTAL, REPLICA), 100), "{{instance}}"),),
             "Of the machine's memory, by every program on it. A container's own limit is not in it.",
             "Where it ends, the kernel ends a process.",
             Need.scraped,
             ((100.0, "all memory"),),
         ),
         Panel(
-            "shared-memory", "Shared memory that is free", BYTES,
+            "shared-memory",
+            "Shared memory that is free",
+            BYTES,
             (Query(triton(m.SHARED_MEMORY_FREE, REPLICA), "{{instance}}"),),
             "Free bytes of /dev/shm, where each Python process has its region.",
             "Regions grow with the largest batch; where there is no room, requests fail.",
             Need.gauges,
         ),
         Panel(
-            "disk", "Disk that is free", BYTES,
+            "disk",
+            "Disk that is free",
+            BYTES,
             (Query(triton(m.DISK_FREE, REPLICA), "{{instance}}"),),
             "Free bytes of the file system with the model repository.",
             "A full disk ends publishing, and with it every update.",
             Need.gauges,
         ),
         Panel(
-            "gpu", "GPU use", PERCENT,
+            "gpu",
+            "GPU use",
+            PERCENT,
             (Query(f"100 * {triton(m.GPU_SHARE, REPLICA)}", _GPU),),
             "The share of time in which some kernel ran, by GPU.",
             "It says busy, not well used: a kernel on one multiprocessor counts as much as on all.",
@@ -111,26 +114,23 @@ MACHINE = Section(
             ((100.0, "all the time"),),
         ),
         Panel(
-            "gpu-memory", "GPU memory in use", PERCENT,
-            (
-                Query(
-                    ratio(
-                        triton(m.GPU_MEMORY_USED, REPLICA), triton(m.GPU_MEMORY_TOTAL, REPLICA), 100
-                    ),
-                    _GPU,
-                ),
-            ),
+            "gpu-memory",
+            "GPU memory in use",
+            PERCENT,
+            (Query(ratio(triton(m.GPU_MEMORY_USED, REPLICA), triton(m.GPU_MEMORY_TOTAL, REPLICA), 100), _GPU),),
             "Of each GPU's memory, by every program on it.",
             "An update needs room for two versions of a model.",
             Need.gpu,
             ((100.0, "all memory"),),
         ),
         Panel(
-            "gpu-power", "GPU power", WATTS,
+            "gpu-power",
+            "GPU power",
+            WATTS,
             (Query(triton(m.GPU_POWER, REPLICA), _GPU),),
             "Power by GPU.",
             "Power is nearer to real work than use is.",
             Need.gpu,
         ),
     ),
-)  # fmt: skip
+)

@@ -15,26 +15,27 @@ TRAFFIC = Section(
     "Traffic and errors",
     (
         Panel(
-            "traffic", "Requests answered", PER_S,
+            "traffic",
+            "Requests answered",
+            PER_S,
             (Query(per_s(triton(m.REQUESTS_OK, MODEL, REPLICA)), "{{model}}"),),
             "Requests that replicas answered well, a second, by model; an ensemble's steps are models too.",
             "A fall without a reason of yours is the first sign of most faults.",
             Need.traffic,
         ),
         Panel(
-            "gateway-traffic", "Requests at the gateway, by code", PER_S,
-            (
-                Query(
-                    per_s(gateway(m.GATEWAY_REQUESTS, MODEL), m.GATEWAY_CODES),
-                    "{{code}} {{grpc_status}}",
-                ),
-            ),
+            "gateway-traffic",
+            "Requests at the gateway, by code",
+            PER_S,
+            (Query(per_s(gateway(m.GATEWAY_REQUESTS, MODEL), m.GATEWAY_CODES), "{{code}} {{grpc_status}}"),),
             "Requests that came to the gateway, by the code of the answer, whoever gave it.",
             "It also counts what no replica saw: refused keys, limits, replicas that were away.",
             Need.gateway,
         ),
         Panel(
-            "errors", "Share of requests that failed", PERCENT,
+            "errors",
+            "Share of requests that failed",
+            PERCENT,
             (Query(f"100 * ({_RATIO})", "{{model}}"),),
             "Failures by the service's fault over all requests. The gateway's count where it knows the model, else "
             "Triton's, without requests that their caller gave up.",
@@ -43,11 +44,12 @@ TRAFFIC = Section(
             ((100 * BUDGET, f"{100 * BUDGET:g} %"),),
         ),
         Panel(
-            "failures", "Failed requests in Triton, by reason", PER_S,
+            "failures",
+            "Failed requests in Triton, by reason",
+            PER_S,
             (
                 Query(
-                    f"{per_s(triton(m.REQUESTS_FAILED, MODEL, REPLICA), 'model, reason')} > 0",
-                    "{{model}} {{reason}}",
+                    f"{per_s(triton(m.REQUESTS_FAILED, MODEL, REPLICA), 'model, reason')} > 0", "{{model}} {{reason}}"
                 ),
             ),
             "REJECTED: a full queue; CANCELED: the caller gave up; BACKEND: the model failed; OTHER: the rest.",
@@ -55,7 +57,9 @@ TRAFFIC = Section(
             Need.failures,
         ),
         Panel(
-            "slo-burn", "Burn rate of the error budget", TIMES,
+            "slo-burn",
+            "Burn rate of the error budget",
+            TIMES,
             (
                 Query(f"({error_ratio('5m', chosen=True)}) / {BUDGET:g}", "{{model}} 5 min"),
                 Query(f"({error_ratio('1h', chosen=True)}) / {BUDGET:g}", "{{model}} 1 h"),
@@ -66,4 +70,4 @@ TRAFFIC = Section(
             ((FAST, "page"), (SLOW, "ticket")),
         ),
     ),
-)  # fmt: skip
+)
