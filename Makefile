@@ -14,10 +14,10 @@ BACKENDS = $(addprefix tests/server/,test_default_backends.py test_native_backen
 	test_padding.py test_python_backends.py test_random_graphs.py)
 WITH_SERVER = tests/server $(addprefix --ignore=,$(BACKENDS))
 WITH_BUILDS = $(BUILDS) $(BACKENDS)
-BUILDS = $(addprefix tests/,variants packaging deploy hostile loadtest)
+BUILDS = $(addprefix tests/,variants packaging docker hostile loadtest)
 WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,tests/server $(BUILDS))
 # Servers that others wrote, and the fuzzer: no unit tests.
-OTHER_SERVERS = $(addprefix tests/,wire/interop wire/fuzz client/test_oip.py)
+OTHER_SERVERS = $(addprefix tests/,client/wire/interop client/wire/fuzz client/test_oip.py)
 
 .PHONY: help setup optimize optimise demo test test-servers test-builds docker lint unit oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
@@ -92,7 +92,7 @@ test-builds:
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
-OLDEST_TESTS = tests/wire --ignore=tests/wire/interop --ignore=tests/wire/fuzz --ignore=tests/wire/http2 \
+OLDEST_TESTS = tests/client/wire --ignore=tests/client/wire/interop --ignore=tests/client/wire/fuzz --ignore=tests/client/wire/http2 \
 	$(addprefix tests/client/,shm streams test_aio.py test_many.py test_sync.py \
 	test_tritonclient.py) tests/server/test_client.py
 WITH_OLDEST = TRITONCLIENT=$(OLDEST) PYTHONPATH=$(CURDIR)/.venv-oldest $(BIN)/python
@@ -117,7 +117,7 @@ mlserver kserve: %: .venv-%/.ready
 
 # Needs a Docker daemon, or root and Debian's docker.io to start one.
 docker: setup
-	@$(BIN)/python -m pytest tests/deploy
+	@$(BIN)/python -m pytest tests/docker
 
 # The wheel, installed into a fresh environment in an empty folder.
 wheel: setup

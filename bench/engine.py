@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 from tritonkit.errors import UsageError
-from tritonkit.export import BuildCache
-from tritonkit.export.timing import batch_of
 from tritonkit.machine import cores
-from tritonkit.optimize import plan
-from tritonkit.optimize.make import job_of
-from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.optimize.variants import parse
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.timing import batch_of
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize import plan
+from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.optimize.variants import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -18,13 +18,13 @@ from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
 from tritonkit.client import TLS, Client
+from tritonkit.client.wire.protos import schema
 from tritonkit.errors import ClientError, UsageError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackSettings
 from tritonkit.serve import serve
 from tritonkit.serve.ports import check_free
-from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

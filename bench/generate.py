@@ -19,8 +19,8 @@ from bench.generation_network import CONTINUOUS, MAX_SEQUENCES, MAX_TOKENS, STAT
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from tritonkit.client import AsyncClient, AsyncModel
-from tritonkit.diagnose.metrics import read_metrics
 from tritonkit.errors import ClientError, UsageError
+from tritonkit.perf.diagnose.metrics import read_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

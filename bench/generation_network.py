@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.programs import ROOT
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from bench.report import Ratio, Report
 from tritonkit.errors import BuildError, UsageError
-from tritonkit.export import BuildCache
-from tritonkit.export.onnx_file import session_options
-from tritonkit.export.timing import batch_of
 from tritonkit.extras import need
 from tritonkit.machine import cores
-from tritonkit.optimize import evaluate
-from tritonkit.optimize.gpu import find_gpu
-from tritonkit.optimize.make import job_of
-from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.onnx_file import session_options
+from tritonkit.repository.export.timing import batch_of
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.gpu import find_gpu
+from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.setting import Setting
-    from tritonkit.export.job import Job
-    from tritonkit.export.samples import Batch
-    from tritonkit.spec import Spec
+    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.export.samples import Batch
+    from tritonkit.repository.modelspec import Spec
 
     Contenders = dict[str, Callable[[Batch], object]]
 

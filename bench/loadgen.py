@@ -19,11 +19,11 @@ from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen, served
 from tritonkit.client import Client
-from tritonkit.export import load_hook
-from tritonkit.measure.closed_loop import closed_loop
-from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, OpenReport, draw
-from tritonkit.measure.workloads import IMAGES, PAIRS
-from tritonkit.spec import load
+from tritonkit.perf.load.closed_loop import closed_loop
+from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad, OpenReport, draw
+from tritonkit.perf.load.workloads import IMAGES, PAIRS
+from tritonkit.repository.export import load_hook
+from tritonkit.repository.modelspec import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ import numpy as np
 from bench.report import Ratio, Report
 from bench.setting import Setting, served
 from tritonkit.errors import ClientError
-from tritonkit.export import load_hook
-from tritonkit.measure import LoadPlan, run_load
-from tritonkit.spec import load
+from tritonkit.perf.load import LoadPlan, run_load
+from tritonkit.repository.export import load_hook
+from tritonkit.repository.modelspec import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.measure import Series
+    from tritonkit.perf.load import Series
 
 __all__ = ["run"]
 

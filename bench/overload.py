@@ -20,13 +20,13 @@ import numpy as np
 from bench.h2load import Body, find_h2load, grpc_body, h2load
 from bench.programs import ROOT
 from bench.report import Ratio
+from tritonkit.client.wire.protos import schema
 from tritonkit.errors import ClientError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackSettings
 from tritonkit.operate.stack.state import FOLDER
 from tritonkit.serve.ports import check_free
-from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from bench.setting import Setting

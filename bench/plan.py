@@ -13,11 +13,11 @@ from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
 from tritonkit.errors import UsageError
-from tritonkit.measure.openloop import Generator, Slo
-from tritonkit.plan.measured import OBSERVED
-from tritonkit.simulation import Costs, Observation, calibrated, simulate_fleet
-from tritonkit.tune.costs import measure_costs, observe, saturated_per_s
-from tritonkit.tune.run import Ready, TunePlan, prepared
+from tritonkit.perf.load.openloop import Generator, Slo
+from tritonkit.perf.plan.measured import OBSERVED
+from tritonkit.perf.simulation import Costs, Observation, calibrated, simulate_fleet
+from tritonkit.perf.tune.costs import measure_costs, observe, saturated_per_s
+from tritonkit.perf.tune.run import Ready, TunePlan, prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

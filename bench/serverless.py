@@ -45,7 +45,7 @@ _STARTS = {
 
 def run(setting: Setting) -> Report:
     """Starts and calls of functions of AWS Lambda, INT8 over FP32, through the runtime client, in turns."""
-    from tritonkit.deploy.serverless import bundle, write_bundle
+    from tritonkit.operate.deploy.serverless import bundle, write_bundle
 
     ratios: list[Ratio] = []
     notes: list[str] = []

@@ -12,9 +12,9 @@ from bench.inprocess import feed
 from bench.report import Ratio, Report
 from bench.setting import Setting
 from tritonkit.errors import UsageError
-from tritonkit.export.onnx_file import session_options
 from tritonkit.extras import need
 from tritonkit.machine import cores
+from tritonkit.repository.export.onnx_file import session_options
 
 __all__ = ["run"]
 

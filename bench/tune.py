@@ -9,9 +9,9 @@ from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
 from tritonkit.errors import UsageError
-from tritonkit.measure.openloop import Arrivals, OpenLoad, Slo, find_rate
-from tritonkit.tune import Outcome, Point, Search, Space
-from tritonkit.tune.run import Ready, TunePlan, prepared
+from tritonkit.perf.load.openloop import Arrivals, OpenLoad, Slo, find_rate
+from tritonkit.perf.tune import Outcome, Point, Search, Space
+from tritonkit.perf.tune.run import Ready, TunePlan, prepared
 
 if TYPE_CHECKING:
     from bench.setting import Setting

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from bench.programs import output
 from bench.report import Ratio, Report
 from tritonkit.errors import GateError
-from tritonkit.export import BuildCache
 from tritonkit.machine import cores
-from tritonkit.optimize.results import Result, evaluate
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.results import Result, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ def resnet50_repository(root: Path, serving: dict[str, Any]) -> Path:
 
     import yaml
 
-    from tritonkit.pipeline import build_repository
+    from tritonkit.repository.pipeline import build_repository
 
     shutil.copytree(ROOT / "models" / "resnet50", root / "models" / "resnet50")
     (root / "python_backends").symlink_to(ROOT / "python_backends")

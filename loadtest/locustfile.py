@@ -24,15 +24,15 @@ from running import RUN, reach
 from settings import add_options, read_settings
 
 from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
-from tritonkit.measure import judge, users_at, workloads
-from tritonkit.measure.asking import SEQUENCE, ask
-from tritonkit.spec import find_root
+from tritonkit.perf.load import judge, users_at, workloads
+from tritonkit.perf.load.asking import SEQUENCE, ask
+from tritonkit.repository.modelspec import find_root
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tritonkit.measure.workload import Outputs
+    from tritonkit.perf.load.workload import Outputs
 
 try:  # the project that Locust was started in; by name from elsewhere, the clone that this file is in
     ROOT = find_root()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.inputs import checked_inputs
+from tritonkit.client.wire.tensors import from_raw, to_raw
 from tritonkit.errors import InferenceError, ServerUnavailable, UsageError
-from tritonkit.wire.tensors import from_raw, to_raw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import UsageError
-from tritonkit.measure import SHAPES, Limits, limits_for, read_thresholds
-from tritonkit.measure.asking import SEQUENCE_CALLS
-from tritonkit.spec.document import nearest
-from tritonkit.spec.units import parse_duration
+from tritonkit.perf.load import SHAPES, Limits, limits_for, read_thresholds
+from tritonkit.perf.load.asking import SEQUENCE_CALLS
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.modelspec.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

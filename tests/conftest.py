@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tritonkit.spec import Spec, load
+from tritonkit.repository.modelspec import Spec, load
 
 # Before any test imports torch, as in extras.py: spinning threads starve each other on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -115,7 +115,7 @@ def beside(name: str) -> Callable[[], bool]:
 
 
 def cluster() -> bool:
-    """Whether KUBECONFIG names a cluster that answers, for a run of tests/cluster by itself."""
+    """Whether KUBECONFIG names a cluster that answers, for a run of tests/operate/deploy/cluster by itself."""
     parallel = "PYTEST_XDIST_WORKER" in os.environ or os.environ.get("CI") == "true"
     named = bool(os.environ.get("KUBECONFIG")) and not parallel
     return named and answers("kubectl", "--request-timeout=20s", "get", "--raw", "/readyz")
@@ -138,8 +138,8 @@ PARTS = {
     "cluster": Part(
         "Kubernetes cluster",
         cluster,
-        "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/cluster by itself (docs/tests.md)",
-        folders=("cluster",),
+        "kubectl, and export KUBECONFIG=FILE; then python -m pytest tests/operate/deploy/cluster (docs/tests.md)",
+        folders=("operate/deploy/cluster",),
         demanded=False,
     ),
     "crds": Part(

@@ -14,14 +14,14 @@ from typing import NoReturn
 import pytest
 
 from tests.conftest import WriteModel
-from tests.optimize.test_make import LINEAR, TORCH
+from tests.repository.optimize.test_make import LINEAR, TORCH
 from tests.rooms import no_room
 from tritonkit.disk import is_of_writing, refused_by_system, try_writing, unwritable, write_whole
 from tritonkit.errors import BuildError
-from tritonkit.export import BuildCache
-from tritonkit.export.timing import VariantTiming
-from tritonkit.optimize import evaluate
-from tritonkit.optimize.variants import FORMS, Form
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.timing import VariantTiming
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.variants import FORMS, Form
 
 # A file may not grow past the limit, which is how a full disk looks to a writer: the call fails.
 # Instead of minutes of compiling, torch writes a package of zeros.
@@ -29,9 +29,9 @@ LIMITED = """
 import json, resource, signal, sys
 from pathlib import Path
 import torch, torch._inductor
-from tritonkit.export import BuildCache
-from tritonkit.optimize import evaluate
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.modelspec import load
 
 def pack(program, *, package_path, inductor_configs):
     torch.save(torch.zeros(5000), package_path)

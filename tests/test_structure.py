@@ -15,33 +15,46 @@ from pathlib import Path
 import pytest
 
 import tritonkit
+from tritonkit.moved import MOVED
 
-ROOMS = [
-    "spec",
-    "wire",
-    "export",
-    "optimize",
-    "report",
-    "render",
-    "publish",
-    "pipeline",
-    "inspection",
-    "scaffold",
-    "serve",
-    "client",
-    "openai",
-    "testing",
-    "measure",
-    "simulation",
-    "tune",
-    "plan",
-    "diagnose",
-    "operate",
-    "deploy",
+TOWERS = {
+    "client": ["wire", "", "testing"],
+    "repository": [
+        "modelspec",
+        "export",
+        "optimize",
+        "report",
+        "render",
+        "publish",
+        "pipeline",
+        "inspection",
+        "scaffold",
+    ],
+    "serve": [""],
+    "openai": [""],
+    "perf": ["load", "simulation", "tune", "plan", "diagnose"],
+    "operate": ["", "deploy"],
+}
+"""The towers and their rooms, each from left to right; "" stands for whatever lies in the tower next to its rooms."""
+ROOMS = [(tower, room) for tower, rooms in TOWERS.items() for room in rooms]
+GROUND = [
+    "datatypes",
+    "disk",
+    "errors",
+    "extras",
+    "limits",
+    "machine",
+    "moved",
+    "releases",
+    "resources",
+    "text",
+    "watched",
 ]
-"""From left to right; `pipeline`, `inspection` and `scaffold` are single modules."""
-GROUND = ["errors", "datatypes", "disk", "extras", "limits", "machine", "releases", "resources", "text", "watched"]
-"""What every room may use, and which uses no room."""
+"""Modules that every room may use, and which use no room."""
+FACES = ["cli", "testing", "__init__", "__main__"]
+"""The command line, and modules that only hand names on."""
+PAGES = {"modelspec": "spec", "load": "measure"}
+"""Rooms whose page in docs/ has another name."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent
 
@@ -57,33 +70,49 @@ def imports(file: Path) -> set[str]:
     return names
 
 
-def files_of(room: str) -> list[Path]:
-    """A room's modules: one, or those of its folder."""
-    file = SOURCE / f"{room}.py"
-    return [file] if file.is_file() else list((SOURCE / room).rglob("*.py"))
+def files_of(name: str) -> list[Path]:
+    """The modules of a tower, or one of the ground."""
+    file = SOURCE / f"{name}.py"
+    return [file] if file.is_file() else list((SOURCE / name).rglob("*.py"))
 
 
-def test_every_module_is_in_a_room() -> None:
-    """What lies in the package is a room, the ground under them, or the command line."""
-    found = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert found == {*ROOMS, *GROUND, "cli", "__init__", "__main__"}
+def room_of(name: str) -> tuple[str, str]:
+    """The tower and the room of a module by its dotted name."""
+    _, tower, room, *_ = [*name.split("."), "", ""]
+    return tower, room if room in TOWERS.get(tower, []) else ""
 
 
-def test_rooms_import_only_leftwards() -> None:
-    """No room imports one to its right, none imports the command line, and the ground imports no room."""
-    checked = 0
+def test_every_module_is_in_a_tower() -> None:
+    """The package holds towers, the ground under them, and faces; a room that is listed exists."""
+    modules = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert modules == {*TOWERS, *GROUND, *FACES}
+    for tower, room in ROOMS:
+        assert (SOURCE / tower / room).is_dir() or (SOURCE / tower / f"{room}.py").is_file(), room
+
+
+def test_the_ground_imports_no_room() -> None:
+    """Modules of the ground import one another and nothing else of the package."""
     for file in [file for module in GROUND for file in files_of(module)]:
         taken = {name.split(".")[1] for name in imports(file) if name.startswith("tritonkit.")}
         assert taken <= set(GROUND), file
-    for place, room in enumerate(ROOMS):
-        for file in files_of(room):
+
+
+def test_rooms_import_only_leftwards() -> None:
+    """No room imports one to its right, in its tower or another, and none imports the command line."""
+    checked = 0
+    for tower in TOWERS:
+        for file in files_of(tower):
+            module = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+            if module == f"tritonkit.{tower}" and room_of(module) not in ROOMS:
+                continue  # a tower's own module, which has nothing but its docstring
+            place = ROOMS.index(room_of(module))
             for name in imports(file):
-                parts = name.split(".")
-                if parts[0] == "tritonkit" and len(parts) > 1:
+                if name.startswith("tritonkit."):
                     checked += 1
-                    assert parts[1] != "cli", f"{file} imports {name}"
-                    if parts[1] in ROOMS:
-                        assert ROOMS.index(parts[1]) <= place, f"{file} imports {name}"
+                    imported, room = room_of(name)
+                    assert imported != "cli", f"{file} imports {name}"
+                    if imported in TOWERS:
+                        assert ROOMS.index((imported, room)) <= place, f"{file} imports {name}"
     assert checked > 50
 
 
@@ -95,7 +124,7 @@ def test_heavy_libraries_enter_through_one_door() -> None:
 
 def test_what_the_image_copies_needs_nothing_else() -> None:
     """`serve/core` and the check of a repository run with the standard library alone, outside the package."""
-    copied = [SOURCE / "publish" / name for name in ("integrity.py", "configurations.py")]
+    copied = [SOURCE / "repository" / "publish" / name for name in ("integrity.py", "configurations.py")]
     for file in [*(SOURCE / "serve" / "core").glob("*.py"), *copied, SOURCE / "machine.py"]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -123,7 +152,7 @@ def test_importing_the_package_is_light() -> None:
     loaded = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     package = set(python(f"import tritonkit; {loaded}").split())
     assert not package & (HEAVY | {"numpy", "grpc", "tritonclient", "pydantic", "yaml", "jinja2"})
-    everything = "; ".join(f"import tritonkit.{room}" for room in ROOMS)
+    everything = "; ".join(f"import tritonkit.{'.'.join(filter(None, room))}" for room in ROOMS)
     rooms = set(python(f"{everything}; {loaded}").split())
     assert not rooms & (HEAVY | {"grpc", "tritonclient"})
 
@@ -132,7 +161,7 @@ def test_importing_the_command_line_is_light() -> None:
     """`import tritonkit.cli` loads no room and nothing heavy: each command imports what it uses."""
     loaded = set(python("import sys, tritonkit.cli; print(*sys.modules)").split())
     assert not loaded & (HEAVY | {"numpy", "grpc", "tritonclient", "pydantic", "yaml", "jinja2"})
-    assert not loaded & {f"tritonkit.{room}" for room in ROOMS}
+    assert not loaded & {f"tritonkit.{tower}" for tower in TOWERS}
 
 
 def modules() -> list[str]:
@@ -218,21 +247,42 @@ def test_required_top_level_entries_are_there(project: Path) -> None:
 
 
 def test_documentation_has_a_page_per_room(project: Path) -> None:
-    """Each room that exists has its page."""
-    for room in [room for room in ROOMS if (SOURCE / room).is_dir()]:
-        assert (project / "docs" / f"{room}.md").is_file(), room
+    """Each tower that stands alone and each room that is a folder has its page."""
+    names = {room or tower for tower, room in ROOMS if (SOURCE / tower / room).is_dir()}
+    for name in names:
+        assert (project / "docs" / f"{PAGES.get(name, name)}.md").is_file(), name
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_old_name_still_imports(old: str) -> None:
+    """Packages of version 0.1.0 are the very modules that have new names now, and say so."""
+    with pytest.warns(DeprecationWarning, match=f"tritonkit.{MOVED[old]} since version 0.2"):
+        module = importlib.import_module(f"tritonkit.{old}")
+    assert module is importlib.import_module(f"tritonkit.{MOVED[old]}")
+    sys.modules.pop(f"tritonkit.{old}")
+
+
+def test_a_module_below_an_old_name_is_the_same_one() -> None:
+    """No class exists twice, and a module that never was is not found."""
+    said = python(
+        "import warnings; warnings.simplefilter('ignore'); from tritonkit.measure.openloop.slo import Slo as old;"
+        " from tritonkit.perf.load.openloop.slo import Slo as new; print(old is new)"
+    )
+    assert said == "True"
+    with pytest.raises(ModuleNotFoundError, match="no_such"):
+        importlib.import_module("tritonkit.no_such")
 
 
 OPENED = {
-    r"\.compile_model\(": {"optimize/openvino_core.py", "openvino/openvino_engine.py"},
-    r"ContinuousBatchingPipeline\(": {"optimize/llm/convert.py", "llm/llm_engine.py"},
-    r"\.SessionOptions\(\)": {"export/onnx_file.py", "onnxruntime/onnxruntime_config.py"},
+    r"\.compile_model\(": {"repository/optimize/openvino_core.py", "openvino/openvino_engine.py"},
+    r"ContinuousBatchingPipeline\(": {"repository/optimize/llm/convert.py", "llm/llm_engine.py"},
+    r"\.SessionOptions\(\)": {"repository/export/onnx_file.py", "onnxruntime/onnxruntime_config.py"},
     # Of the further ones the first computes with whole numbers, and the second only loads the file.
     r"\.InferenceSession\(": {
-        "export/onnx_file.py",
+        "repository/export/onnx_file.py",
         "onnxruntime/onnxruntime_network.py",
-        "optimize/variants/int8_cpu.py",
-        "optimize/variants/onnx_fp16.py",
+        "repository/optimize/variants/int8_cpu.py",
+        "repository/optimize/variants/onnx_fp16.py",
     },
 }
 

@@ -9,14 +9,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from tritonkit.measure.openloop import Slo
-from tritonkit.plan import Fleet, curve, read_traffic
-from tritonkit.plan.autoscaled import AutoscaledDay, Lag, Replica, Targets, autoscaled_day
-from tritonkit.plan.autoscaler import Behavior, Direction, Policy
-from tritonkit.plan.traffic import STEP_S
-from tritonkit.report.charts import Line, lines
-from tritonkit.report.page import environment
-from tritonkit.simulation import Batcher, Costs
+from tritonkit.perf.load.openloop import Slo
+from tritonkit.perf.plan import Fleet, curve, read_traffic
+from tritonkit.perf.plan.autoscaled import AutoscaledDay, Lag, Replica, Targets, autoscaled_day
+from tritonkit.perf.plan.autoscaler import Behavior, Direction, Policy
+from tritonkit.perf.plan.traffic import STEP_S
+from tritonkit.perf.simulation import Batcher, Costs
+from tritonkit.repository.report.charts import Line, lines
+from tritonkit.repository.report.page import environment
 
 __all__ = ["days", "main", "texts"]
 
@@ -114,7 +114,7 @@ def _table(found: dict[str, AutoscaledDay]) -> str:
 def _plot(found: dict[str, AutoscaledDay]) -> str:
     chosen = ("CPU 70 %", "pending 8", SHOWN)
     plot = lines([Line(name, _points(found[name])) for name in chosen], width=960, height=320)
-    loader = environment(ROOT / "src/tritonkit/plan/templates")
+    loader = environment(ROOT / "src/tritonkit/perf/plan/templates")
     template = loader.from_string(
         '{% import "charts.svg.j2" as svg %}'
         '{{ svg.lines(plot, "day", "Replicas", "Replicas that answer over the day.", "hour", "replicas") }}'

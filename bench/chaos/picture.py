@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from bench.programs import ROOT
-from tritonkit.report.charts import Line, Plot, lines
-from tritonkit.report.page import environment
+from tritonkit.repository.report.charts import Line, Plot, lines
+from tritonkit.repository.report.page import environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def drawn(right: Sequence[int], other: Sequence[int], faults: Sequence[Fault]) -
     plot = lines(given, width=1200, height=440)
     if plot is None:
         return '<svg xmlns="http://www.w3.org/2000/svg"/>\n'
-    template = environment(ROOT / "src/tritonkit/plan/templates").from_string(
+    template = environment(ROOT / "src/tritonkit/perf/plan/templates").from_string(
         '{% import "charts.svg.j2" as svg %}'
         '{{ svg.lines(plot, "chaos", "Answers", "Calls that ended, with faults.", "seconds", "calls/s") }}'
     )

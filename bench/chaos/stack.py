@@ -23,7 +23,7 @@ from tritonkit.errors import ServerStartError, UsageError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import read_state
-from tritonkit.publish import copy_models
+from tritonkit.repository.publish import copy_models
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
 from tritonkit.serve.ports import check_free

@@ -1,13 +1,15 @@
 """tritonkit: from a model spec to a served prediction on NVIDIA Triton.
 
-Importing this package reads nothing, sets nothing up and imports no heavy library: each public
-name is loaded when it is first used.
+Importing this package reads nothing and imports no heavy library: each public name is loaded when it is first used.
+Packages are also found by the names that they had in version 0.1.0 (`tritonkit.moved`).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tritonkit.moved import find_moved_packages
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncClient, Client, Reply
@@ -23,6 +25,7 @@ _HOMES = {
     "Reply": "tritonkit.client",
     "TritonkitError": "tritonkit.errors",
 }
+find_moved_packages()
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.optimize.checkpoints import write_checkpoint
+from tests.repository.optimize.checkpoints import write_checkpoint
 
 NOBODY = "127.0.0.1:1"
 

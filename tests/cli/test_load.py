@@ -10,8 +10,8 @@ import typer
 
 from tests.cli.running import failed, tritonkit_here
 from tritonkit.cli.load_open import _end
-from tritonkit.measure.openloop import OpenReport, Slo, parse_slo
-from tritonkit.measure.openloop.results import times_of
+from tritonkit.perf.load.openloop import OpenReport, Slo, parse_slo
+from tritonkit.perf.load.openloop.results import times_of
 
 
 @pytest.mark.parametrize(

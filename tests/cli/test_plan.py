@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import failed, tritonkit_here
-from tests.plan.test_run import MEASURED
+from tests.perf.plan.test_run import MEASURED
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
-from tests.optimize.test_make import RELU, onnx_file
-from tritonkit.export import BuildCache
-from tritonkit.optimize import evaluate
+from tests.repository.optimize.test_make import RELU, onnx_file
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.publish.damaging import flip
-from tests.publish.test_publish import rendered
-from tritonkit.publish.publish import publish
+from tests.repository.publish.damaging import flip
+from tests.repository.publish.test_publish import rendered
+from tritonkit.repository.publish.publish import publish
 
 
 @pytest.fixture

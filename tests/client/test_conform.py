@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonkit.client.conform import conform, fits
+from tritonkit.client.wire.signature import TensorSpec
+from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.signature import TensorSpec
-from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 
 HERE = "model m, input x"
 

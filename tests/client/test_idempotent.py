@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.wire.http2.conftest import Peer, play
+from tests.client.wire.http2.conftest import Peer, play
 from tritonkit.client import Adaptive, AsyncClient, Client, Hedge
+from tritonkit.client.testing.fake import FakeServer
+from tritonkit.client.wire.http2 import frames
+from tritonkit.client.wire.messages import schema
 from tritonkit.errors import (
     ClientError,
     InferenceError,
@@ -23,9 +26,6 @@ from tritonkit.errors import (
     Unsupported,
 )
 from tritonkit.testing import AsyncMemoryTransport, FakeModel, MemoryTransport
-from tritonkit.testing.fake import FakeServer
-from tritonkit.wire.http2 import frames
-from tritonkit.wire.messages import schema
 
 __all__ = ["play"]  # a fixture
 
@@ -410,7 +410,7 @@ def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(caplog: pytest
 @pytest.mark.parametrize(("text", "found"), [("true", True), ("True", True), ("false", False), ("yes", False)])
 def test_what_a_configuration_declares(text: str, found: bool) -> None:
     """The one word counts, and not for a model that keeps state."""
-    from tritonkit.wire.signature import IDEMPOTENT, signature_from
+    from tritonkit.client.wire.signature import IDEMPOTENT, signature_from
 
     config = schema().ModelConfigResponse().config
     config.parameters[IDEMPOTENT].string_value = text

@@ -9,8 +9,8 @@ import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tritonkit.client.inputs import checked_inputs, checked_outputs, items_in, merged_inputs
+from tritonkit.client.wire.signature import ModelSignature, signature_from
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.signature import ModelSignature, signature_from
 
 
 def signature(**config: Any) -> ModelSignature:

@@ -136,7 +136,7 @@ def test_the_cache_tells_parameters_apart_and_ids_not() -> None:
 def test_keys_of_parameters_are_the_same_in_every_process() -> None:
     """A protobuf map has no order: the key is of a sorted one, whatever the order of the call."""
     from tritonkit.client.request import InferRequest, ModelState
-    from tritonkit.wire.signature import ModelSignature, TensorSpec
+    from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 
     spec = {"x": TensorSpec("x", "FP32", (1,))}
     state = ModelState(ModelSignature("m", ("1",), 0, spec, spec))

@@ -8,7 +8,7 @@ import pytest
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 from tritonkit.client.request import ModelState
-from tritonkit.wire.signature import signature_from
+from tritonkit.client.wire.signature import signature_from
 
 
 def known(**config: Any) -> ModelState:

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 import tritonclient
 
-from tritonkit.wire.messages import schema
-from tritonkit.wire.transport import Method
+from tritonkit.client.wire.messages import schema
+from tritonkit.client.wire.transport import Method
 
 
 def test_the_version_is_the_one_asked_for() -> None:
@@ -34,6 +34,6 @@ def test_every_call_has_its_messages() -> None:
 
 def test_it_warns_of_nothing_when_it_is_loaded() -> None:
     """The generated classes go with the installed protobuf, without a warning."""
-    program = "from tritonkit.wire.messages import schema; schema()"
+    program = "from tritonkit.client.wire.messages import schema; schema()"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tritonkit.client import Client
 from tritonkit.client.conform import conform
+from tritonkit.client.wire.signature import TensorSpec
+from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
 from tritonkit.errors import InvalidInput
 from tritonkit.testing import FakeModel, MemoryTransport
-from tritonkit.wire.signature import TensorSpec
-from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 
 HERE = "model m, input x"
 NUMBERS = (*FIXED, "BF16")

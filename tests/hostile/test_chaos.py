@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 
 
 @pytest.mark.needs("envoy")

@@ -16,8 +16,8 @@ import pytest
 from tests.client.conftest import serve
 from tests.conftest import PROJECT
 from tests.waiting import PATIENCE_S
-from tritonkit.export import load_hook
-from tritonkit.spec import load
+from tritonkit.repository.export import load_hook
+from tritonkit.repository.modelspec import load
 from tritonkit.testing import FakeModel
 
 __all__ = ["serve"]

@@ -10,8 +10,8 @@ import pytest
 
 from loadtest import rest
 from tritonkit.client import ModelSignature, TensorSpec
+from tritonkit.client.wire.tensors import to_raw
 from tritonkit.errors import InvalidInput, ServerUnavailable, UsageError
-from tritonkit.wire.tensors import to_raw
 
 SIGNATURE = ModelSignature(
     name="digits",

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from tests.models.conftest import folder_module
-from tritonkit.spec import load, load_all
+from tritonkit.repository.modelspec import load, load_all
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 from tritonkit.openai.answers import Answer
 from tritonkit.openai.bodies import ChatBody, CompletionBody
 from tritonkit.openai.catalog import tasks_of
@@ -19,7 +20,6 @@ from tritonkit.openai.events import Events, attended, event
 from tritonkit.openai.generation import choices
 from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem
-from tritonkit.wire.signature import ModelSignature, TensorSpec
 
 PIECES = [
     Piece(1, "b", (5,), (-0.5,)),

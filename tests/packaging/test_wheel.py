@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.optimize.test_make import RELU, onnx_file
 from tests.packaging.conftest import Environment, make_environment, without_compilers
+from tests.repository.optimize.test_make import RELU, onnx_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

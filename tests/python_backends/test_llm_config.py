@@ -15,8 +15,8 @@ from llm_engine import pipeline_maker
 from openvino import Tensor
 
 from tests.python_backends.llm_network import CONTEXT, EOS, VOCABULARY, write_model
-from tritonkit.diagnose.configuration import DEFAULTS
-from tritonkit.render.language import cached_tokens
+from tritonkit.perf.diagnose.configuration import DEFAULTS
+from tritonkit.repository.render.language import cached_tokens
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from onnxruntime_config import (
     tensor_specs,
 )
 
-from tritonkit.optimize.runtimes import onnxruntime_cpu
+from tritonkit.repository.optimize.runtimes import onnxruntime_cpu
 
 Level = ort.GraphOptimizationLevel
 

@@ -21,9 +21,9 @@ from openvino_engine import Forms
 
 from tests.python_backends.llm_network import write_model
 from tests.python_backends.test_openvino_config import BATCHED, affine, parameters
-from tritonkit.export.onnx_file import session_options as options_of_the_build
-from tritonkit.optimize.llm import convert
-from tritonkit.optimize.openvino_core import PRECISION, compile_for_cpu
+from tritonkit.repository.export.onnx_file import session_options as options_of_the_build
+from tritonkit.repository.optimize.llm import convert
+from tritonkit.repository.optimize.openvino_core import PRECISION, compile_for_cpu
 
 HALF = "bf16"
 INSTRUCTION_SETS = {"avx2": "AVX2", "avx512vl": "AVX512_CORE", "avx512_bf16": "AVX512_CORE_BF16"}

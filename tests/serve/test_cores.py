@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tritonkit.machine import cores_within
-from tritonkit.publish.configurations import config_for
+from tritonkit.repository.publish.configurations import config_for
 
 
 @pytest.mark.parametrize(

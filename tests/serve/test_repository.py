@@ -120,7 +120,7 @@ def test_what_nvidias_backends_cannot_pad_is_named(tmp_path: Path, project: Path
     """A model rendered for tritonkit's backends; one that was not is left alone."""
     write_repository(tmp_path, {"plain": ModelText()})
     check_unpadded(read_models(tmp_path))
-    golden = project / "tests" / "render" / "golden" / "padded_lengths.pbtxt"
+    golden = project / "tests" / "repository" / "render" / "golden" / "padded_lengths.pbtxt"
     (tmp_path / "padded_lengths").mkdir()
     (tmp_path / "padded_lengths" / "config.pbtxt").write_text(golden.read_text())
     with pytest.raises(ServerStartError, match=r"model padded_lengths.*cannot pad") as refused:

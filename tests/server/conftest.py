@@ -13,7 +13,7 @@ from tritonclient.grpc import InferenceServerClient
 from tests.native.guarded import library
 from tests.server.models import ModelText, write_repository
 from tests.server.sanitizers import SANITIZE
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
 WriteServerModels = Callable[..., Path]

@@ -24,9 +24,9 @@ from tests.server.models import ModelText, ensemble, write_repository
 from tests.server.test_llm import gauge
 from tests.waiting import eventually
 from tritonkit.client import Client, Limit
-from tritonkit.diagnose import TARGET_MS, CallLog
-from tritonkit.diagnose.machine import server_processes
 from tritonkit.machine import cores
+from tritonkit.perf.diagnose import TARGET_MS, CallLog
+from tritonkit.perf.diagnose.machine import server_processes
 from tritonkit.serve import Endpoint, serve
 
 __all__ = ["CASES", "Bench", "Case", "Situation"]

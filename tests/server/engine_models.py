@@ -7,7 +7,7 @@ engines behind these need a GPU.
 from __future__ import annotations
 
 from tests.server.models import ModelText
-from tritonkit.spec.engines import ENGINES, EngineName
+from tritonkit.repository.modelspec.engines import ENGINES, EngineName
 
 __all__ = ["TENSORRT_LLM", "VLLM"]
 

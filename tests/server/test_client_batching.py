@@ -11,16 +11,16 @@ import pytest
 from tests.conftest import PROJECT
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
-from tritonkit.measure.openloop import Generator, parse_slo
-from tritonkit.measure.openloop.grouped import group, grouped_trial
+from tritonkit.perf.load.openloop import Generator, parse_slo
+from tritonkit.perf.load.openloop.grouped import group, grouped_trial
+from tritonkit.perf.tune import best_client_batching
 from tritonkit.serve import Endpoint
-from tritonkit.tune import best_client_batching
 
 ANYTHING = parse_slo(["p50=30s"])
 WORKLOADS = """
 from pathlib import Path
-from tritonkit.measure.workload import Request, Workload, expect_label
-from tritonkit.measure.workloads import digits
+from tritonkit.perf.load.workload import Request, Workload, expect_label
+from tritonkit.perf.load.workloads import digits
 
 def one_wrong(root, client):
     requests = list(digits(Path({project!r}), client).requests)

@@ -22,9 +22,9 @@ from tests.server.diagnose_cases import CASES, Bench, Case, Situation, model, sl
 from tests.server.diagnose_language import Speaker, language_model, speakers
 from tests.server.models import ModelText
 from tests.waiting import eventually
-from tritonkit.diagnose import HEALTHY, Watcher, diagnose, evidence_of
-from tritonkit.diagnose.evidence import Evidence
-from tritonkit.pipeline import build_repository
+from tritonkit.perf.diagnose import HEALTHY, Watcher, diagnose, evidence_of
+from tritonkit.perf.diagnose.evidence import Evidence
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint
 
 pytestmark = pytest.mark.slow

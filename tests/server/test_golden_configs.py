@@ -24,9 +24,9 @@ from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
 from tests.parts import SERVER
-from tests.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
-from tritonkit.export.artifact import Signature
-from tritonkit.render import ModelPlan
+from tests.repository.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
+from tritonkit.repository.export.artifact import Signature
+from tritonkit.repository.render import ModelPlan
 
 # What Triton says to the configurations that this machine cannot serve: no GPU, and in the embedded
 # server ONNX Runtime without accelerators.

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2
 
+from tests.client.wire.interop.tap import Tap, tapped
+from tests.client.wire.kinds import HTTP2, Connect, connecting
 from tests.server.models import ModelText, write_repository
 from tests.waiting import PATIENCE_S
-from tests.wire.interop.tap import Tap, tapped
-from tests.wire.kinds import HTTP2, Connect, connecting
+from tritonkit.client.wire.http2.keepalive import QUICK_AFTER_S
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ModelNotFound
 from tritonkit.serve import Endpoint, serve
-from tritonkit.wire.http2.keepalive import QUICK_AFTER_S
 
 pytestmark = pytest.mark.needs("triton")
 
@@ -154,9 +154,9 @@ def test_a_silent_server_is_asked_and_answers(
     connect: Connect, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that takes long is kept alive by a PING, and ends well."""
-    monkeypatch.setattr("tritonkit.wire.http2.keepalive.PING_AFTER_S", 0.1)
-    monkeypatch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.05)
-    monkeypatch.setattr("tritonkit.wire.http2.task_connection._WATCH_S", 0.05)
+    monkeypatch.setattr("tritonkit.client.wire.http2.keepalive.PING_AFTER_S", 0.1)
+    monkeypatch.setattr("tritonkit.client.wire.http2.socket_io.SLICE_S", 0.05)
+    monkeypatch.setattr("tritonkit.client.wire.http2.task_connection._WATCH_S", 0.05)
     with tapped(endpoint.grpc) as tap:
         transport = connect(tap.address)
         assert call(transport, b"wait") == b"wait"
@@ -166,10 +166,10 @@ def test_a_silent_server_is_asked_and_answers(
 
 def asked(connect: Connect, endpoint: Endpoint, patch: pytest.MonkeyPatch, after_s: tuple[float, ...]) -> Tap:
     """What a server said that was asked so often in each of four calls that another could take over."""
-    patch.setattr("tritonkit.wire.http2.keepalive.QUICK_AFTER_S", after_s)
-    patch.setattr("tritonkit.wire.http2.keepalive.QUICK_TIMEOUT_S", PATIENCE_S)
-    patch.setattr("tritonkit.wire.http2.socket_io.SLICE_S", 0.02)
-    patch.setattr("tritonkit.wire.http2.task_connection.SLICE_S", 0.02)
+    patch.setattr("tritonkit.client.wire.http2.keepalive.QUICK_AFTER_S", after_s)
+    patch.setattr("tritonkit.client.wire.http2.keepalive.QUICK_TIMEOUT_S", PATIENCE_S)
+    patch.setattr("tritonkit.client.wire.http2.socket_io.SLICE_S", 0.02)
+    patch.setattr("tritonkit.client.wire.http2.task_connection.SLICE_S", 0.02)
     with tapped(endpoint.grpc) as tap:
         transport = connect(tap.address)
         for _ in range(4):

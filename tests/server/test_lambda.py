@@ -14,7 +14,7 @@ import pytest
 from bench.runtime_api import Function, function
 from tests.server.test_models import hook
 from tritonkit.client import Client
-from tritonkit.deploy.serverless import bundle, write_bundle
+from tritonkit.operate.deploy.serverless import bundle, write_bundle
 
 
 @pytest.fixture

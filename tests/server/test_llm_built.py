@@ -10,11 +10,11 @@ import torch
 from tokenizers import Tokenizer
 
 from tests.cli.running import failed, tritonkit_here
-from tests.optimize.checkpoints import write_checkpoint
+from tests.repository.optimize.checkpoints import write_checkpoint
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
-from tritonkit.export.checkpoint import read_checkpoint
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.export.checkpoint import read_checkpoint
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 from tritonkit.text import printable
 

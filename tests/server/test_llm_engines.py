@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import tritonkit_here
-from tests.optimize.checkpoints import write_checkpoint
-from tritonkit.pipeline import build_repository
+from tests.repository.optimize.checkpoints import write_checkpoint
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
 THEIRS = """

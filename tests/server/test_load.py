@@ -14,7 +14,7 @@ from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tests.loadtest.conftest import free_port, locust
 from tests.waiting import PATIENCE_S
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 
 LOOSE = """
 models:

@@ -17,15 +17,15 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.optimize.checkpoints import write_checkpoint
+from tests.repository.optimize.checkpoints import write_checkpoint
 from tests.server.test_llm import write_served
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound, UsageError
-from tritonkit.measure.generation import ClosedLoad, TextGenerator, Traffic, parse_lengths, read_token_trace
-from tritonkit.measure.generation.target import look_at
-from tritonkit.measure.openloop import OpenLoad, Slo, find_rate, parse_slo
-from tritonkit.pipeline import build_repository
+from tritonkit.perf.load.generation import ClosedLoad, TextGenerator, Traffic, parse_lengths, read_token_trace
+from tritonkit.perf.load.generation.target import look_at
+from tritonkit.perf.load.openloop import OpenLoad, Slo, find_rate, parse_slo
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
 CONTEXT = 512

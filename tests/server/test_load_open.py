@@ -19,7 +19,7 @@ from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ModelNotFound
-from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad, Slo, find_rate, parse_slo
+from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad, Slo, find_rate, parse_slo
 from tritonkit.serve import Endpoint, serve
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tritonkit.client import Client
-from tritonkit.export import load_hook
-from tritonkit.spec import PackageFile, load, resolve_file
+from tritonkit.repository.export import load_hook
+from tritonkit.repository.modelspec import PackageFile, load, resolve_file
 
 
 @pytest.fixture

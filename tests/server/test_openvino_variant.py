@@ -12,8 +12,8 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
-from tritonkit.export.onnx_file import open_session
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.export.onnx_file import open_session
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 
 SPEC = """

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from tritonkit.diagnose import prove_own_python
 from tritonkit.errors import BuildError
-from tritonkit.export.samples import Batch
-from tritonkit.pipeline import Repository, build_repository, check_repository
-from tritonkit.publish.publish import Rendered
-from tritonkit.render.own_python import Verdicts
+from tritonkit.perf.diagnose import prove_own_python
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.pipeline import Repository, build_repository, check_repository
+from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.render.own_python import Verdicts
 
 STEP = """import numpy as np
 import triton_python_backend_utils as pb_utils

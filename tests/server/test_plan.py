@@ -9,11 +9,11 @@ import numpy as np
 
 from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
-from tritonkit.measure.openloop import Slo
-from tritonkit.plan import read_measured
-from tritonkit.simulation import calibrated, misfit
-from tritonkit.tune.costs import measure_costs, observe, saturated_per_s
-from tritonkit.tune.run import TunePlan, prepared
+from tritonkit.perf.load.openloop import Slo
+from tritonkit.perf.plan import read_measured
+from tritonkit.perf.simulation import calibrated, misfit
+from tritonkit.perf.tune.costs import measure_costs, observe, saturated_per_s
+from tritonkit.perf.tune.run import TunePlan, prepared
 
 
 def test_a_model_is_measured_kept_and_planned_with(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_long_call_is_made_again_when_its_machine_loses_its_power(
     machines: dict[str, Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where no PING may be sent any more: the system itself asks for the machine."""
-    monkeypatch.setattr("tritonkit.wire.http2.connect._IDLE_S", 1)
+    monkeypatch.setattr("tritonkit.client.wire.http2.connect._IDLE_S", 1)
     with Client(list(machines), timeout_s=20.0, idempotent=True) as client:
         reply, gone = ended(machines, client, 4.0, 1.8)
     assert reply.attempts == 2

@@ -14,8 +14,8 @@ from tests.conftest import PROJECT
 from tests.server.conftest import WriteServerModels
 from tests.server.models import ECHO, VECTOR, ModelText, ensemble
 from tritonkit.client import Client
-from tritonkit.measure import RequestProfile, profile_requests
-from tritonkit.pipeline import build_repository
+from tritonkit.perf.load import RequestProfile, profile_requests
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 
 SLOW, FAST = 0.1, 0.01  # seconds

@@ -24,8 +24,8 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from tests.export.test_external_data import external
 from tests.parts import SERVER
+from tests.repository.export.test_external_data import external
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,12 @@ import pytest
 import tritonclient.grpc as grpc
 
 from tests.conftest import PROJECT
-from tests.export.random_graphs import Rows, items, random_network, runner
+from tests.repository.export.random_graphs import Rows, items, random_network, runner
 from tritonkit.errors import BuildError
-from tritonkit.export.shaken import shaken
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.export.shaken import shaken
+from tritonkit.repository.modelspec.model import Quality
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
-from tritonkit.spec.model import Quality
 
 COUNT = int(os.environ.get("TRITONKIT_FUZZ_SERVED", "8"))
 TO_A_SERVER = 100

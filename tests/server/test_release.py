@@ -34,7 +34,7 @@ from tritonkit.errors import (
 )
 from tritonkit.operate.release import Status, Terms, parse_rules, release, rollback
 from tritonkit.operate.stack.control import StackSession
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
 

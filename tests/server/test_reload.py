@@ -15,7 +15,7 @@ from tests.server.steady import steady
 from tritonkit.client import Client
 from tritonkit.client.reload import reload_models
 from tritonkit.errors import InferenceError, ModelNotFound
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 from tritonkit.testing import FakeModel, MemoryTransport
 

@@ -27,7 +27,7 @@ from tests.server.models import VECTOR, ModelText, await_begun, ensemble, noting
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerDied, ServerStartError, UsageError
-from tritonkit.publish import replace_models
+from tritonkit.repository.publish import replace_models
 from tritonkit.serve import Endpoint, ServeEvent, Server, serve
 from tritonkit.serve.core.supervisor import SHARED_MEMORY, children, state
 

@@ -21,10 +21,10 @@ from tests.waiting import PATIENCE_S
 from tritonkit.client import AsyncClient, Client
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.shm.system import FOLDER
+from tritonkit.client.wire.http2 import Http2Transport
+from tritonkit.client.wire.messages import message, parse
 from tritonkit.errors import DeadlineExceeded, InferenceError, ServerUnavailable
 from tritonkit.serve import Endpoint, serve
-from tritonkit.wire.http2 import Http2Transport
-from tritonkit.wire.messages import message, parse
 
 WIDE = """max_batch_size: 4
 input { name: "x" data_type: TYPE_FP32 dims: [1000] }

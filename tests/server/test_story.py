@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tritonkit.client import Client
-from tritonkit.export import load_hook
-from tritonkit.pipeline import Repository, build_repository
+from tritonkit.repository.export import load_hook
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.pipeline import Repository, build_repository
 from tritonkit.serve import serve
-from tritonkit.spec import load
 
 PROMPTS = ("Return the", "If the", "Create a new")
 NEW = 40

@@ -18,7 +18,7 @@ from tests.server.models import ECHO, ModelText, write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
-from tritonkit.measure.openloop import Arrivals, Generator, OpenLoad
+from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad
 from tritonkit.serve import Endpoint, serve
 
 COUNT = ModelText(
@@ -353,7 +353,7 @@ def test_load_of_every_kind_of_model(server: Endpoint, tmp_path: Path) -> None:
             assert series["mean_bytes"] == 3 * 4
 
 
-OWN_CHECKS = """from tritonkit.measure import Request, Workload
+OWN_CHECKS = """from tritonkit.perf.load import Request, Workload
 
 seen = {}
 

@@ -18,10 +18,10 @@ from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
-from tritonkit.measure.openloop import parse_slo
-from tritonkit.spec import load
-from tritonkit.tune import Embedded, Listener
-from tritonkit.tune.run import TunePlan, prepared, tune
+from tritonkit.perf.load.openloop import parse_slo
+from tritonkit.perf.tune import Embedded, Listener
+from tritonkit.perf.tune.run import TunePlan, prepared, tune
+from tritonkit.repository.modelspec import load
 
 
 @pytest.fixture

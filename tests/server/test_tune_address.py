@@ -24,11 +24,11 @@ from tests.server.models import ModelText
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerError
-from tritonkit.measure.openloop import parse_slo
-from tritonkit.pipeline import build_repository
+from tritonkit.perf.load.openloop import parse_slo
+from tritonkit.perf.tune import Evaluation, Listener, remote
+from tritonkit.perf.tune.run import TunePlan, prepared, tune
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, Server, serve
-from tritonkit.tune import Evaluation, Listener, remote
-from tritonkit.tune.run import TunePlan, prepared, tune
 
 FREE = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
 MODELS = ("digits", "digits_decode_image", "digits_network", "digits_top_k")

@@ -1,5 +1,5 @@
 """Fixtures of the variants' tests."""
 
-from tests.optimize.variants.cpus import each_cpu
+from tests.repository.optimize.variants.cpus import each_cpu
 
 __all__ = ["each_cpu"]

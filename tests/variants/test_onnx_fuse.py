@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 
 from tests.conftest import WriteModel
-from tests.optimize.variants.onnx_nets import random, run
-from tritonkit.export import BuildCache
-from tritonkit.optimize.make import job_of
-from tritonkit.optimize.variants.onnx_fuse import fuse, make
-from tritonkit.optimize.variants.onnx_graph import tidy
+from tests.repository.optimize.variants.onnx_nets import random, run
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.variants.onnx_fuse import fuse, make
+from tritonkit.repository.optimize.variants.onnx_graph import tidy
 
 SPEC = """
 name: net

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.export import BuildCache
-from tritonkit.export.gate import judge
-from tritonkit.export.job import Job
-from tritonkit.optimize.make import build, job_of, plan
-from tritonkit.optimize.variants.int8_cpu import BITS_VARIABLE
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.gate import judge
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.make import build, job_of, plan
+from tritonkit.repository.optimize.variants.int8_cpu import BITS_VARIABLE
 
 # Each is tried layer by layer, on cores that may be shared.
 pytestmark = pytest.mark.timeout(1800)

@@ -12,14 +12,14 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
-from tritonkit.export.artifact import Artifact
-from tritonkit.export.cache import BuildCache
-from tritonkit.export.job import Job
-from tritonkit.optimize.make import build, job_of, plan
-from tritonkit.optimize.runtimes.openvino_cpu import open_runner
-from tritonkit.optimize.variants import openvino_int8
-from tritonkit.optimize.variants.openvino_ir import make_bf16, make_fp32, make_int8
-from tritonkit.optimize.variants.openvino_layers import has_attention, layers_in_float, split_constants
+from tritonkit.repository.export.artifact import Artifact
+from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.make import build, job_of, plan
+from tritonkit.repository.optimize.runtimes.openvino_cpu import open_runner
+from tritonkit.repository.optimize.variants import openvino_int8
+from tritonkit.repository.optimize.variants.openvino_ir import make_bf16, make_fp32, make_int8
+from tritonkit.repository.optimize.variants.openvino_layers import has_attention, layers_in_float, split_constants
 
 SPEC = """
 name: net

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tritonkit.optimize.variants.openvino_int8 import without_padding
+from tritonkit.repository.optimize.variants.openvino_int8 import without_padding
 
 MASK = np.array([[1, 1, 0], [1, 0, 0]], np.int64)
 IDS = np.array([[5, 6, 0], [7, 0, 0]], np.int64)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.report.figures import CROWD, MACHINE, crowd
-from tritonkit.report import render
+from tests.repository.report.figures import CROWD, MACHINE, crowd
+from tritonkit.repository.report import render
 
 Show = Callable[..., Any]
 

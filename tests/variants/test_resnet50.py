@@ -14,11 +14,11 @@ from torch import nn
 
 from tests.conftest import WriteModel
 from tests.models.conftest import MODELS, folder_module
-from tritonkit.export.onnx_file import open_session, run_session
-from tritonkit.export.torch_module import load_trained, make_module
-from tritonkit.export.torch_onnx import export_onnx
-from tritonkit.export.weights import WeightCache
-from tritonkit.spec import load
+from tritonkit.repository.export.onnx_file import open_session, run_session
+from tritonkit.repository.export.torch_module import load_trained, make_module
+from tritonkit.repository.export.torch_onnx import export_onnx
+from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.modelspec import load
 
 FOLDER = MODELS / "resnet50"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tritonkit.export import BuildCache
-from tritonkit.optimize import evaluate
-from tritonkit.optimize.gpu import find_gpu
-from tritonkit.spec import load
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.gpu import find_gpu
 
 pytestmark = pytest.mark.skipif(
     find_gpu() is not None, reason="beside a GPU plans are built by tensorrt: see bench gpu"

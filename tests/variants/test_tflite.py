@@ -10,11 +10,11 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.errors import RenderError
-from tritonkit.export import BuildCache
-from tritonkit.optimize import Result, evaluate
-from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.render import plan_models
-from tritonkit.spec import Spec
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize import Result, evaluate
+from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.render import plan_models
 
 pytestmark = pytest.mark.skipif(find_spec("litert_torch") is None, reason="the extra `tflite` is not installed")
 

@@ -12,10 +12,10 @@ from tests.conftest import WriteModel
 from tests.parts import SERVER
 from tritonkit.client import Client
 from tritonkit.errors import ServerStartError
-from tritonkit.export import BuildCache
-from tritonkit.optimize import evaluate
-from tritonkit.optimize.runtimes import RUNTIMES
-from tritonkit.pipeline import build_repository
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
 
 HAS_TORCH = any(SERVER.glob("lib/python3.*/site-packages/torch"))

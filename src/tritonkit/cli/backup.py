@@ -108,7 +108,7 @@ def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:
 
 
 def _said(url: str, done: Backup) -> str:
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     index = done.index
     signed = "signed" if index.signature else "not signed"
@@ -120,7 +120,7 @@ def _said(url: str, done: Backup) -> str:
 
 def _list(url: str, key: EncryptionKey | None, as_json: bool) -> None:
     from tritonkit.operate.store import list_backups, open_store
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     store = open_store(url)
     found = list_backups(store, key)

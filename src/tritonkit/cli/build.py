@@ -21,10 +21,10 @@ from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing
-    from tritonkit.export.samples import Batch
-    from tritonkit.pipeline import Repository
-    from tritonkit.publish.publish import Rendered
-    from tritonkit.render.own_python import Verdicts
+    from tritonkit.repository.export.samples import Batch
+    from tritonkit.repository.pipeline import Repository
+    from tritonkit.repository.publish.publish import Rendered
+    from tritonkit.repository.render.own_python import Verdicts
 
 __all__ = ["TargetChoice", "command", "print_build"]
 
@@ -77,7 +77,7 @@ def command(
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
     from tritonkit.cli.progress import Announcing
-    from tritonkit.pipeline import build_repository, check_repository
+    from tritonkit.repository.pipeline import build_repository, check_repository
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", step_timeout, least=1))
@@ -115,7 +115,7 @@ def command(
 
 def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]) -> Verdicts:
     """A build without Python of the user's own loads nothing of a server."""
-    from tritonkit.diagnose import prove_own_python
+    from tritonkit.perf.diagnose import prove_own_python
 
     return prove_own_python(root, models, names, given)
 
@@ -189,9 +189,9 @@ def _left(shown: Announcing, root: Path) -> str:
 
 def _print_commands(root: Path, repository: Repository) -> None:
     """How NVIDIA's own tool would build the plans."""
-    from tritonkit.inspection import declared_signature
-    from tritonkit.optimize.variants.tensorrt_plan import trtexec_command
-    from tritonkit.spec import load
+    from tritonkit.repository.inspection import declared_signature
+    from tritonkit.repository.modelspec import load
+    from tritonkit.repository.optimize.variants.tensorrt_plan import trtexec_command
 
     for result in repository.results:
         form = result.variant.rpartition("+")[2]
@@ -206,9 +206,9 @@ def _print_commands(root: Path, repository: Repository) -> None:
 
 def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]:
     """Python of models' folders that the build itself would run, where something is to be made."""
-    from tritonkit.optimize.variants import PLAIN
-    from tritonkit.spec import load
-    from tritonkit.spec.contents import build_python
+    from tritonkit.repository.modelspec import load
+    from tritonkit.repository.modelspec.contents import build_python
+    from tritonkit.repository.optimize.variants import PLAIN
 
     made = [result for result in repository.results if not result.cached]
     found = {

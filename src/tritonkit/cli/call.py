@@ -73,7 +73,7 @@ def command(
     """
     from tritonkit.cli.call_stream import print_stream
     from tritonkit.client import Client
-    from tritonkit.measure.given import read_given, split_given
+    from tritonkit.perf.load.given import read_given, split_given
 
     given = split_given(inputs)
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)

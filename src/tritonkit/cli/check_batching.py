@@ -16,7 +16,7 @@ from tritonkit.errors import InvalidInput, TritonkitError, UsageError
 
 if TYPE_CHECKING:
     from tritonkit.client import ModelSignature
-    from tritonkit.diagnose import BatchingCheck
+    from tritonkit.perf.diagnose import BatchingCheck
 
 __all__ = ["command"]
 
@@ -60,7 +60,7 @@ def command(
     Example: tritonkit check-batching digits_network --input image=@items.npy
     """
     from tritonkit.client import Client
-    from tritonkit.diagnose import check_batching
+    from tritonkit.perf.diagnose import check_batching
 
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
     options["timeout_s"] = timeout_s
@@ -78,7 +78,7 @@ def command(
 
 def _given(texts: list[str], signature: ModelSignature) -> dict[str, Any]:
     """Items by input: a name given several times has an item each time."""
-    from tritonkit.measure.given import read_given, split_given
+    from tritonkit.perf.load.given import read_given, split_given
 
     several: dict[str, list[Any]] = {}
     for text in texts:
@@ -98,9 +98,9 @@ def _samples(project: Path, model: str) -> dict[str, Any]:
     """
     import numpy as np
 
-    from tritonkit.export import BuildCache
-    from tritonkit.optimize.make import job_of
-    from tritonkit.spec import load_all
+    from tritonkit.repository.export import BuildCache
+    from tritonkit.repository.modelspec import load_all
+    from tritonkit.repository.optimize.make import job_of
 
     reason = f"no project here knows a network {model}"
     with contextlib.suppress(TritonkitError):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tritonkit.operate.observe import Shown, View
-    from tritonkit.report.charts import Line
+    from tritonkit.repository.report.charts import Line
 
 __all__ = ["course", "drawing", "show"]
 

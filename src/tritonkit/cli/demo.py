@@ -11,7 +11,7 @@ from tritonkit.cli.started import started
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
-    from tritonkit.spec import Spec
+    from tritonkit.repository.modelspec import Spec
 
 __all__ = ["command"]
 
@@ -35,8 +35,8 @@ def command(root: Root = None) -> None:
     """
     from tritonkit.cli.progress import Announcing
     from tritonkit.client import Client
-    from tritonkit.pipeline import build_repository
-    from tritonkit.spec import load_all
+    from tritonkit.repository.modelspec import load_all
+    from tritonkit.repository.pipeline import build_repository
 
     project = project_folder(root)
     repository = build_repository(project, MODELS, progress=Announcing())
@@ -53,7 +53,7 @@ def command(root: Root = None) -> None:
 
 def show_digits(client: Client, spec: Spec) -> None:
     """Twelve images of the held-out fifth, one request each."""
-    from tritonkit.export import load_hook
+    from tritonkit.repository.export import load_hook
 
     images: list[tuple[bytes, str]] = load_hook(spec, "data:held_out_images", "demo")(IMAGES)
     model = client.model("digits")

@@ -74,10 +74,10 @@ def deploy(
         deploy_lambda.deploy_lambda(root, out, model, variant, require or [], check, force, as_json)
         return
     deploy_lambda.refuse({"--model": model, "--variant": variant, "--require": require}, "lambda")
-    from tritonkit.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
-    from tritonkit.deploy.measured import read_profile
-    from tritonkit.deploy.pinned import tagged
-    from tritonkit.deploy.values import with_namespace, write_values
+    from tritonkit.operate.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
+    from tritonkit.operate.deploy.measured import read_profile
+    from tritonkit.operate.deploy.pinned import tagged
+    from tritonkit.operate.deploy.values import with_namespace, write_values
 
     project = project_or_here(root)
     folder = out or project / "deploy" / target.value

@@ -18,7 +18,7 @@ def command(namespace: Namespace = "tritonkit", context: Context = None, as_json
 
     Example: tritonkit deploy diagnose --namespace tritonkit
     """
-    from tritonkit.deploy.cluster import causes_of, connect, logs_of, look
+    from tritonkit.operate.deploy.cluster import causes_of, connect, logs_of, look
 
     cluster = connect(context, namespace)
     seen = look(cluster)

@@ -38,7 +38,7 @@ def command(
 
     Example: tritonkit deploy fetch --from s3://bucket/models --to /models
     """
-    from tritonkit.deploy.fetch import fetch
+    from tritonkit.operate.deploy.fetch import fetch
 
     with byte_bar("fetching") as shown:
         done = fetch(url, to.resolve(), as_of=as_of, cache=cache, cache_bytes=cache_mib * _MIB, progress=shown)

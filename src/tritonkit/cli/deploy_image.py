@@ -13,7 +13,7 @@ from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import byte_bar, note, print_json, print_line
 
 if TYPE_CHECKING:
-    from tritonkit.deploy.image import ModelImage
+    from tritonkit.operate.deploy.image import ModelImage
 
 __all__ = ["command"]
 
@@ -47,7 +47,7 @@ def command(
     Example: tritonkit deploy image --tag tritonkit/models:1
     """
     from tritonkit.cli.started import recovered
-    from tritonkit.deploy.image import build_image
+    from tritonkit.operate.deploy.image import build_image
 
     folder = (repository or project_or_here(root) / "model_repository").resolve()
     with byte_bar("verifying") as shown:
@@ -69,7 +69,7 @@ def command(
 
 
 def _print(made: ModelImage, server: str) -> None:
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     print_line(f"{made.tag}: {made.id[:12]}")
     note(f"{made.files} files of {len(made.models)} models ({format_bytes(made.size_bytes)})")

@@ -12,7 +12,7 @@ from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.deploy.serverless import Bundle
+    from tritonkit.operate.deploy.serverless import Bundle
 
 __all__ = ["deploy_lambda", "refuse"]
 
@@ -29,8 +29,8 @@ def deploy_lambda(
 ) -> None:
     """Write the folder of a function, or with `check` compare it."""
     from tritonkit.cli.progress import Announcing
-    from tritonkit.deploy.serverless import bundle, compare_bundle, only_model, write_bundle
-    from tritonkit.deploy.serverless.packages import parse_requirement
+    from tritonkit.operate.deploy.serverless import bundle, compare_bundle, only_model, write_bundle
+    from tritonkit.operate.deploy.serverless.packages import parse_requirement
 
     more = [parse_requirement(text) for text in require]
     project = project_folder(root)
@@ -56,7 +56,7 @@ def refuse(options: Mapping[str, object], target: str) -> None:
 
 
 def _print(folder: Path, made: Bundle, written: Sequence[Path], as_json: bool) -> None:
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     if as_json:
         print_json(

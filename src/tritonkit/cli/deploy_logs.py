@@ -14,7 +14,7 @@ from tritonkit.cli.output import note, print_line
 from tritonkit.errors import ClientError
 
 if TYPE_CHECKING:
-    from tritonkit.deploy.cluster import Cluster
+    from tritonkit.operate.deploy.cluster import Cluster
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(
 
     Example: tritonkit deploy logs --since 10m --model digits
     """
-    from tritonkit.deploy.cluster import connect, pods_of
+    from tritonkit.operate.deploy.cluster import connect, pods_of
 
     options: dict[str, Any] = {"previous": previous}
     if since is not None:

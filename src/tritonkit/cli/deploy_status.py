@@ -12,7 +12,7 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import ClientError
 
 if TYPE_CHECKING:
-    from tritonkit.deploy.cluster import Cluster, Seen
+    from tritonkit.operate.deploy.cluster import Cluster, Seen
 
 __all__ = ["Context", "Namespace", "command"]
 
@@ -28,7 +28,7 @@ def command(namespace: Namespace = "tritonkit", context: Context = None, as_json
 
     Example: tritonkit deploy status --namespace tritonkit
     """
-    from tritonkit.deploy.cluster import autoscaler_rows, budget_rows, connect, look, pod_rows, rollout_rows
+    from tritonkit.operate.deploy.cluster import autoscaler_rows, budget_rows, connect, look, pod_rows, rollout_rows
 
     cluster = connect(context, namespace)
     seen = look(cluster)
@@ -52,8 +52,8 @@ def command(namespace: Namespace = "tritonkit", context: Context = None, as_json
 
 def _served(cluster: Cluster, seen: Seen) -> dict[str, list[str]]:
     """By pod; a pod that does not answer is a note, and so is a missing right, once."""
-    from tritonkit.deploy.cluster import served_by
-    from tritonkit.deploy.cluster.client import Forbidden
+    from tritonkit.operate.deploy.cluster import served_by
+    from tritonkit.operate.deploy.cluster.client import Forbidden
 
     found: dict[str, list[str]] = {}
     for pod in seen.pods:

@@ -17,7 +17,7 @@ from tritonkit.cli.started import called
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.diagnose import Diagnosis, Evidence, Watcher
+    from tritonkit.perf.diagnose import Diagnosis, Evidence, Watcher
 
 __all__ = ["command", "figures", "language_figures"]
 
@@ -99,7 +99,7 @@ def command(
         if address is None and name is not None and load is None:
             load = _moderate(name, addresses[0], inputs)
         with _loaded(project, name, addresses, load):
-            from tritonkit.diagnose import Watcher
+            from tritonkit.perf.diagnose import Watcher
 
             window_s = _WINDOW_S if watch or duration_s is None else duration_s
             with Watcher(
@@ -110,7 +110,7 @@ def command(
 
 def _refuse_language_model(project: Path, name: str) -> None:
     """How long its prompts and answers are is what a load is made of, and this command knows nothing of that."""
-    from tritonkit.spec import load_all
+    from tritonkit.repository.modelspec import load_all
 
     try:
         (spec,) = load_all(project, (name,))
@@ -134,7 +134,7 @@ def _look(
     watch: bool,
     as_json: bool,
 ) -> None:
-    from tritonkit.diagnose import diagnose, evidence_of
+    from tritonkit.perf.diagnose import diagnose, evidence_of
 
     if watch:
         from tritonkit.cli.diagnose_watch import show
@@ -245,7 +245,7 @@ def _servers(
 
     folder = (repository or project / "model_repository").resolve()
     if address is None:
-        from tritonkit.spec import load_all
+        from tritonkit.repository.modelspec import load_all
 
         load_all(project, (name or "",))  # a name that is not there is said before a server is started
     with called(project, folder, (name or "",), address) as (grpc, _):
@@ -279,9 +279,9 @@ def _is_address(text: str) -> bool:
 def _inputs(project: Path, name: str, addresses: Sequence[str]) -> Mapping[str, Any] | None:
     """One item for requests of our own: the project's example, else zeros; None where neither can be had."""
     from tritonkit.client import Client
-    from tritonkit.diagnose import plain_inputs
-    from tritonkit.measure.network import example_inputs
-    from tritonkit.spec import load_all
+    from tritonkit.perf.diagnose import plain_inputs
+    from tritonkit.perf.load.network import example_inputs
+    from tritonkit.repository.modelspec import load_all
 
     failed: ClientError | None = None
     for address in addresses:
@@ -320,7 +320,7 @@ def _loaded(project: Path, name: str | None, addresses: Sequence[str], rate_per_
     if name is None or rate_per_s is None:
         yield
         return
-    from tritonkit.measure.openloop import Generator, OpenLoad
+    from tritonkit.perf.load.openloop import Generator, OpenLoad
 
     ended = threading.Event()
     with Generator(project, (name,), addresses) as generator:

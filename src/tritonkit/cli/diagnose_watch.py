@@ -15,7 +15,7 @@ from tritonkit.text import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tritonkit.diagnose import Diagnosis, Evidence, Observation, Watcher
+    from tritonkit.perf.diagnose import Diagnosis, Evidence, Observation, Watcher
 
 __all__ = ["percentiles", "show"]
 
@@ -46,7 +46,7 @@ def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bo
 def _looks(
     observer: Watcher, seconds: float | None, target_ms: float
 ) -> Iterator[tuple[Observation, Evidence, Diagnosis]]:
-    from tritonkit.diagnose import diagnose, evidence_of
+    from tritonkit.perf.diagnose import diagnose, evidence_of
 
     end = math.inf if seconds is None else time.monotonic() + seconds
     while time.monotonic() < end:

@@ -9,7 +9,7 @@ from tritonkit.cli.output import print_line
 from tritonkit.errors import RenderError
 
 if TYPE_CHECKING:
-    from tritonkit.deploy import Changes
+    from tritonkit.operate.deploy import Changes
 
 __all__ = ["refuse_drift"]
 

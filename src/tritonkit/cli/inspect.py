@@ -9,8 +9,8 @@ from tritonkit.cli.options import AsJson, Root, models_argument, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.inspection import Inspection
-    from tritonkit.spec import Spec
+    from tritonkit.repository.inspection import Inspection
+    from tritonkit.repository.modelspec import Spec
 
 __all__ = ["command"]
 
@@ -31,8 +31,8 @@ def command(
 
     Example: tritonkit inspect digits
     """
-    from tritonkit.inspection import inspect_model
     from tritonkit.machine import cores
+    from tritonkit.repository.inspection import inspect_model
 
     project = project_folder(root)
     found = [inspect_model(spec, "cpu", cores()) for spec in _specs(project, names or [])]
@@ -47,7 +47,7 @@ def command(
 
 def _specs(project: Path, names: list[str]) -> list[Spec]:
     """Of models/ by name, of anywhere else by path."""
-    from tritonkit.spec import load, load_all, load_readable
+    from tritonkit.repository.modelspec import load, load_all, load_readable
 
     if not names:
         specs, failed = load_readable(project, every=True)
@@ -60,7 +60,7 @@ def _specs(project: Path, names: list[str]) -> list[Spec]:
 
 
 def _print(found: Inspection) -> None:
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     source = ", ".join(f"{key}: {value}" for key, value in found.network.items())
     print_line(f"{found.spec.name}: {found.spec.folder}, {source}, served as {found.variant}")

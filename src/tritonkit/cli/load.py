@@ -20,7 +20,7 @@ from tritonkit.resources import own_or_shipped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.measure import Outcome, Report
+    from tritonkit.perf.load import Outcome, Report
 
 __all__ = ["command"]
 
@@ -280,7 +280,7 @@ def command(
 
 def _open_loop(project: Path, address: str | None, options: OpenOptions) -> None:
     """Check what can be checked before a server is started, then send."""
-    from tritonkit.measure.openloop import Slo, moments_of, parse_slo
+    from tritonkit.perf.load.openloop import Slo, moments_of, parse_slo
 
     if options.find and not options.slo:
         raise UsageError("--find-rate", found="no --slo", wanted="a target, such as --slo p99=20ms")
@@ -313,9 +313,9 @@ def _closed_loop(
     given: tuple[str, ...],
     sequence_calls: int | None,
 ) -> None:
-    from tritonkit.measure import LoadPlan, run_load
-    from tritonkit.measure.asking import SEQUENCE_CALLS
-    from tritonkit.measure.load import THRESHOLDS
+    from tritonkit.perf.load import LoadPlan, run_load
+    from tritonkit.perf.load.asking import SEQUENCE_CALLS
+    from tritonkit.perf.load.load import THRESHOLDS
 
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     folder = project / "model_repository"
@@ -355,7 +355,7 @@ def _check(
     project: Path, names: list[str], file: Path, tier: str | None, address: str | None, given: Sequence[str]
 ) -> bool:
     """Refuse wrong names before a server is started for them; whether one has no spec."""
-    from tritonkit.measure import limits_for, read_thresholds
+    from tritonkit.perf.load import limits_for, read_thresholds
 
     outside = check_names(project, names, address, given)
     known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]

@@ -16,9 +16,9 @@ from tritonkit.errors import ModelNotFound, UsageError
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
-    from tritonkit.measure.generation import GenerationReport, TextGenerator, Trace, Traffic
-    from tritonkit.measure.openloop import OpenLoad, RateSearch, Slo, Trial
-    from tritonkit.measure.openloop.arrivals import Kind
+    from tritonkit.perf.load.generation import GenerationReport, TextGenerator, Trace, Traffic
+    from tritonkit.perf.load.openloop import OpenLoad, RateSearch, Slo, Trial
+    from tritonkit.perf.load.openloop.arrivals import Kind
 
 __all__ = ["GenerationOptions", "has_language_model", "load_language_model"]
 
@@ -83,8 +83,8 @@ def has_language_model(project: Path, names: Sequence[str], address: str | None)
 
 def _is_language_model(project: Path, name: str, address: str | None) -> bool:
     from tritonkit.client import Client
-    from tritonkit.measure.generation import is_language_model
-    from tritonkit.spec import load
+    from tritonkit.perf.load.generation import is_language_model
+    from tritonkit.repository.modelspec import load
 
     folder = project / "models" / name
     if (folder / "model.yaml").is_file():
@@ -114,9 +114,9 @@ def _read(project: Path, options: GenerationOptions) -> _Asked:
         UsageError: it says nothing that can be.
         SpecError: the thresholds file.
     """
-    from tritonkit.measure.generation import Traffic, parse_lengths, read_token_trace
-    from tritonkit.measure.openloop import moments_of
-    from tritonkit.measure.openloop.arrivals import KINDS
+    from tritonkit.perf.load.generation import Traffic, parse_lengths, read_token_trace
+    from tritonkit.perf.load.openloop import moments_of
+    from tritonkit.perf.load.openloop.arrivals import KINDS
 
     slo, min_rate = _target(project, options)
     trace = read_token_trace(options.trace) if options.trace else None
@@ -181,9 +181,9 @@ def _cv(options: GenerationOptions) -> float:
 
 def _target(project: Path, options: GenerationOptions) -> tuple[Slo, float | None]:
     """What is wanted: by --slo, or else by the thresholds file; and right answers a second by that."""
-    from tritonkit.measure import limits_for, read_thresholds
-    from tritonkit.measure.load import THRESHOLDS
-    from tritonkit.measure.openloop import parse_slo
+    from tritonkit.perf.load import limits_for, read_thresholds
+    from tritonkit.perf.load.load import THRESHOLDS
+    from tritonkit.perf.load.openloop import parse_slo
 
     if options.slo:
         return parse_slo(options.slo, language=True), None
@@ -195,8 +195,8 @@ def _target(project: Path, options: GenerationOptions) -> tuple[Slo, float | Non
 
 
 def _open_load(options: GenerationOptions, slo: Slo, trace: Trace | None) -> OpenLoad:
-    from tritonkit.measure.openloop import Arrivals, OpenLoad, read_trace
-    from tritonkit.measure.openloop.arrivals import KINDS
+    from tritonkit.perf.load.openloop import Arrivals, OpenLoad, read_trace
+    from tritonkit.perf.load.openloop.arrivals import KINDS
 
     arrivals, moments = options.arrivals, None
     duration_s = options.duration_s
@@ -220,7 +220,7 @@ def _open_load(options: GenerationOptions, slo: Slo, trace: Trace | None) -> Ope
 
 def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) -> None:
     """Run the load or the search, print what it showed, write the reports."""
-    from tritonkit.measure.generation import TextGenerator
+    from tritonkit.perf.load.generation import TextGenerator
 
     search: RateSearch[GenerationReport] | None = None
     report: GenerationReport | None
@@ -246,7 +246,7 @@ def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) ->
 
 
 def _loaded(generator: TextGenerator, asked: _Asked, options: GenerationOptions) -> GenerationReport:
-    from tritonkit.measure.generation import ClosedLoad
+    from tritonkit.perf.load.generation import ClosedLoad
 
     if asked.open is not None:
         moments = asked.open.trace is not None
@@ -259,7 +259,7 @@ def _loaded(generator: TextGenerator, asked: _Asked, options: GenerationOptions)
 
 
 def _find(generator: TextGenerator, slo: Slo, options: GenerationOptions) -> RateSearch[GenerationReport]:
-    from tritonkit.measure.openloop import Arrivals, find_rate
+    from tritonkit.perf.load.openloop import Arrivals, find_rate
 
     kind = cast("Kind", options.arrivals or "poisson")
 

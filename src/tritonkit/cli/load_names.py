@@ -12,7 +12,7 @@ __all__ = ["check_names", "whole_inputs"]
 
 def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
     """Every --input, its files named from the root, as the processes that read them work elsewhere."""
-    from tritonkit.measure.given import split_given
+    from tritonkit.perf.load.given import split_given
 
     if inputs and len({*names}) > 1:
         raise UsageError("--input", found="several models", wanted="one model, which the inputs are for")
@@ -29,7 +29,7 @@ def check_names(project: Path, names: Sequence[str], address: str | None, given:
     Raises:
         UsageError: no such model, neither here nor at a server that is named.
     """
-    from tritonkit.spec import load_all
+    from tritonkit.repository.modelspec import load_all
 
     folder = project / "model_repository"
     own = [name for name in names if (project / "models" / name / "model.yaml").is_file()]

@@ -18,8 +18,8 @@ from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 
 if TYPE_CHECKING:
-    from tritonkit.measure.openloop import Generator, OpenLoad, OpenReport, RateSearch, Slo, Times, Trial
-    from tritonkit.measure.openloop.arrivals import Kind, Moments
+    from tritonkit.perf.load.openloop import Generator, OpenLoad, OpenReport, RateSearch, Slo, Times, Trial
+    from tritonkit.perf.load.openloop.arrivals import Kind, Moments
 
 __all__ = [
     "INTERRUPTED_CODE",
@@ -62,8 +62,8 @@ class OpenOptions:
 def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
     """Run the load or the search, print what it showed, write the reports; `typer.Exit` with 1 where a target
     is missed or the run is not valid, with 130 after an interrupt."""
-    from tritonkit.measure.asking import SEQUENCE_CALLS
-    from tritonkit.measure.openloop import Generator, Slo, parse_slo
+    from tritonkit.perf.load.asking import SEQUENCE_CALLS
+    from tritonkit.perf.load.openloop import Generator, Slo, parse_slo
 
     slo = parse_slo(options.slo) if options.slo else Slo({})
     load = open_load(options, slo)
@@ -97,7 +97,7 @@ def _keep(
     project: Path, addresses: Sequence[str], options: OpenOptions, slo: Slo, search: RateSearch[OpenReport]
 ) -> None:
     """Note the rate of a model on this machine, for a plan to be compared with."""
-    from tritonkit.measure.rates import keep_rate
+    from tritonkit.perf.load.rates import keep_rate
 
     whole = bool(search.rate_per_s) and not search.ended
     if whole and len(options.models) == 1 and is_local(addresses):
@@ -110,8 +110,8 @@ def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
     Raises:
         UsageError: a trace file that cannot be read, or an option that does not go with it.
     """
-    from tritonkit.measure.openloop import Arrivals, OpenLoad, read_trace
-    from tritonkit.measure.openloop.arrivals import KINDS
+    from tritonkit.perf.load.openloop import Arrivals, OpenLoad, read_trace
+    from tritonkit.perf.load.openloop.arrivals import KINDS
 
     trace, kind, duration_s = None, options.arrivals, options.duration_s
     if kind not in KINDS:
@@ -140,7 +140,7 @@ def stretched(trace: Moments, rate_per_s: float | None, duration_s: float | None
 
 
 def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[OpenReport]:
-    from tritonkit.measure.openloop import find_rate
+    from tritonkit.perf.load.openloop import find_rate
 
     load = open_load(options, slo)
     note(f"looking for the highest rate that holds {slo} ...")
@@ -165,7 +165,7 @@ def _say(trial: Trial) -> None:
 
 def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: Slo) -> None:
     """Say what was missed, and the exit code."""
-    from tritonkit.measure.openloop import INTERRUPTED
+    from tritonkit.perf.load.openloop import INTERRUPTED
 
     if search:
         if search.ended == INTERRUPTED:
@@ -200,8 +200,8 @@ def tell_invalid(invalid: Sequence[str], holds: bool) -> bool:
 
 
 def _print(report: OpenReport) -> None:
-    from tritonkit.measure.openloop.page import answers_line
-    from tritonkit.measure.openloop.units import named_times
+    from tritonkit.perf.load.openloop.page import answers_line
+    from tritonkit.perf.load.openloop.units import named_times
 
     rows = []
     for series in report.series:
@@ -239,8 +239,8 @@ def _write(
     addresses: Sequence[str],
 ) -> None:
     """report.html, report.json, seconds.csv and counters.csv."""
-    from tritonkit.measure.openloop import counters_csv, page, seconds_csv
-    from tritonkit.report import this_machine
+    from tritonkit.perf.load.openloop import counters_csv, page, seconds_csv
+    from tritonkit.repository.report import this_machine
 
     if report is None:
         return

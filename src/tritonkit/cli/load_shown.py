@@ -17,15 +17,15 @@ from tritonkit.cli.output import note, print_line, print_table
 from tritonkit.machine import cores
 
 if TYPE_CHECKING:
-    from tritonkit.measure.generation import GenerationReport
-    from tritonkit.measure.openloop import RateSearch, Slo
+    from tritonkit.perf.load.generation import GenerationReport
+    from tritonkit.perf.load.openloop import RateSearch, Slo
 
 __all__ = ["end_generation", "print_generation", "write_generation"]
 
 
 def end_generation(report: GenerationReport | None, search: RateSearch[GenerationReport] | None, slo: Slo) -> None:
     """Say what was missed, and the exit code."""
-    from tritonkit.measure.openloop import INTERRUPTED
+    from tritonkit.perf.load.openloop import INTERRUPTED
 
     is_valid = True
     ended = search.ended if search else report.ended if report else ""
@@ -48,7 +48,7 @@ def end_generation(report: GenerationReport | None, search: RateSearch[Generatio
 
 def print_generation(report: GenerationReport) -> None:
     """The figures on standard output, and what failed on standard error."""
-    from tritonkit.measure.generation.page import lengths_line
+    from tritonkit.perf.load.generation.page import lengths_line
 
     there = {name: times for name, times in report.times().items() if times}
     if there:
@@ -82,8 +82,8 @@ def write_generation(
     addresses: Sequence[str],
 ) -> None:
     """report.html, report.json and seconds.csv."""
-    from tritonkit.measure.generation.page import generation_csv, generation_page
-    from tritonkit.report import this_machine
+    from tritonkit.perf.load.generation.page import generation_csv, generation_page
+    from tritonkit.repository.report import this_machine
 
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     write_reports(

@@ -94,7 +94,7 @@ def _text(repository: Path) -> str:
 
 def _cores(repository: Path) -> int | None:
     """The cores that the repository's configuration was rendered for, where one says so."""
-    from tritonkit.publish.existing import recorded_cores
+    from tritonkit.repository.publish.existing import recorded_cores
 
     specs = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
     return next((cores for cores in (recorded_cores(repository, s) for s in specs) if cores), None)

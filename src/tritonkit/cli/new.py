@@ -51,8 +51,8 @@ def command(
 
     Example: tritonkit new resnet --torch network:build --input pixels=FP32:3,224,224
     """
-    from tritonkit.scaffold import new_from_checkpoint, new_from_onnx, new_from_torch
-    from tritonkit.spec import load
+    from tritonkit.repository.modelspec import load
+    from tritonkit.repository.scaffold import new_from_checkpoint, new_from_onnx, new_from_torch
 
     project = project_or_here(root)
     _check({"--onnx": onnx, "--torch": torch, "--llm": llm}, {"--input": inputs, "--weights": weights})
@@ -88,6 +88,6 @@ def schema() -> None:
 
     Example: tritonkit schema > model.schema.json
     """
-    from tritonkit.spec import schema_text
+    from tritonkit.repository.modelspec import schema_text
 
     print(schema_text(), end="")

@@ -78,7 +78,7 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
     Raises:
         UsageError: it is none, or shorter than `least` seconds, or nothing.
     """
-    from tritonkit.spec.units import parse_duration
+    from tritonkit.repository.modelspec.units import parse_duration
 
     try:
         # Minutes are `min` in a spec; on command lines people write `m`, and `h`.
@@ -111,7 +111,7 @@ _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 
 def project_folder(root: Path | None) -> Path:
     """What `--root` names, or the project that the working folder is in."""
-    from tritonkit.spec import find_root
+    from tritonkit.repository.modelspec import find_root
 
     return (root or find_root()).resolve()
 
@@ -174,7 +174,7 @@ def _own_key(address: str) -> Path | None:
 
 
 def _compose_key() -> Path | None:
-    from tritonkit.spec import find_root  # loaded late: it takes longer than a call
+    from tritonkit.repository.modelspec import find_root  # loaded late: it takes longer than a call
 
     with contextlib.suppress(SpecError, UsageError):
         file = find_root() / _COMPOSE_KEY

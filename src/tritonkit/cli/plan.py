@@ -17,7 +17,7 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.plan import FunctionPlan, FunctionPrice, Measured, Plan, Price, Traffic
+    from tritonkit.perf.plan import FunctionPlan, FunctionPrice, Measured, Plan, Price, Traffic
 
 __all__ = ["command"]
 
@@ -105,9 +105,9 @@ def command(
 
     Example: tritonkit plan sentences --rate 500 --slo p99=150ms --price 0.526/h
     """
-    from tritonkit.measure.openloop import Arrivals, parse_slo
-    from tritonkit.measure.rates import kept_rates
-    from tritonkit.plan import Demand, make_plan, parse_price
+    from tritonkit.perf.load.openloop import Arrivals, parse_slo
+    from tritonkit.perf.load.rates import kept_rates
+    from tritonkit.perf.plan import Demand, make_plan, parse_price
 
     if not 0 < rate <= _MOST_RATE:
         raise UsageError("--rate", found=f"{rate:g}", wanted=f"above 0, at most {_MOST_RATE:g}")
@@ -142,7 +142,7 @@ def _function(
     gb_s: float | None, million: float | None, memory: int | None, call: str | None, price: str | None
 ) -> FunctionPrice | None:
     """The prices of a function, all or none of them."""
-    from tritonkit.plan.functions import MEMORY_MIB, FunctionPrice
+    from tritonkit.perf.plan.functions import MEMORY_MIB, FunctionPrice
 
     if gb_s is None and million is None:
         given = {"--lambda-memory": memory, "--lambda-call": call}
@@ -161,8 +161,8 @@ def _function(
 
 
 def _traffic(text: str, rate: float) -> Traffic:
-    from tritonkit.measure.shapes import SHAPES
-    from tritonkit.plan import of_shape, read_traffic
+    from tritonkit.perf.load.shapes import SHAPES
+    from tritonkit.perf.plan import of_shape, read_traffic
 
     if text in SHAPES:
         return of_shape(text, rate)
@@ -172,9 +172,9 @@ def _traffic(text: str, rate: float) -> Traffic:
 
 
 def _measured(name: str | None, file: Path | None, variants: list[str], slo: object, root: Path | None) -> Measured:
-    from tritonkit.measure.openloop import Slo
-    from tritonkit.plan import measure, read_measured
-    from tritonkit.tune.run import TunePlan
+    from tritonkit.perf.load.openloop import Slo
+    from tritonkit.perf.plan import measure, read_measured
+    from tritonkit.perf.tune.run import TunePlan
 
     if file is not None:
         found = read_measured(file)
@@ -189,7 +189,7 @@ def _measured(name: str | None, file: Path | None, variants: list[str], slo: obj
 
 
 def _print(plan: Plan) -> None:
-    from tritonkit.plan.price import count_text
+    from tritonkit.perf.plan.price import count_text
 
     demand, price = plan.demand, plan.demand.price
     percent, ms = demand.slo.tightest
@@ -249,7 +249,7 @@ def _print(plan: Plan) -> None:
 
 def _print_range(plan: Plan) -> None:
     """Lines about other estimates of a replica's rate, and the replicas they make; empty where all agree."""
-    from tritonkit.plan.price import count_text
+    from tritonkit.perf.plan.price import count_text
 
     if plan.simulated_per_s:
         print_line(
@@ -280,7 +280,7 @@ def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:
 def _write(folder: Path, plan: Plan) -> None:
     import json
 
-    from tritonkit.plan.page import page
+    from tritonkit.perf.plan.page import page
 
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     command = shlex.join(["tritonkit", *sys.argv[1:]])

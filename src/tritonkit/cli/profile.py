@@ -12,8 +12,8 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 
 if TYPE_CHECKING:
-    from tritonkit.measure import RequestProfile
-    from tritonkit.measure.network import NetworkProfile
+    from tritonkit.perf.load import RequestProfile
+    from tritonkit.perf.load.network import NetworkProfile
 
 __all__ = ["command"]
 
@@ -41,9 +41,9 @@ def command(
     Example: tritonkit profile digits --requests 500
     """
     from tritonkit.client import Client
-    from tritonkit.measure import profile_requests
-    from tritonkit.measure.network import example_inputs, profile_network
-    from tritonkit.spec import load_all
+    from tritonkit.perf.load import profile_requests
+    from tritonkit.perf.load.network import example_inputs, profile_network
+    from tritonkit.repository.modelspec import load_all
 
     project = project_folder(root)
     folder = (repository or project / "model_repository").resolve()

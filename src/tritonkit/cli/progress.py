@@ -12,13 +12,13 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tritonkit.cli.output import note
-from tritonkit.optimize.progress import Progress
+from tritonkit.repository.optimize.progress import Progress
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
-    from tritonkit.optimize import Result
-    from tritonkit.optimize.make import BuildPlan
-    from tritonkit.spec import Spec
+    from tritonkit.repository.modelspec import Spec
+    from tritonkit.repository.optimize import Result
+    from tritonkit.repository.optimize.make import BuildPlan
 
 __all__ = ["Announcing", "Showing", "bars", "progress"]
 
@@ -39,7 +39,7 @@ class Announcing(Progress):
 
     def runs(self, plan: BuildPlan) -> None:
         """Name the Python before any of it has run: a line for each model, one more if a variant adds some."""
-        from tritonkit.spec.contents import build_python
+        from tritonkit.repository.modelspec.contents import build_python
 
         spec = plan.spec
         files = build_python(spec, optimized=plan.variant.name != PLAIN)
@@ -49,7 +49,7 @@ class Announcing(Progress):
 
     def trying(self, spec: Spec) -> None:
         """Name the Python that a server is about to run."""
-        from tritonkit.spec.contents import own_python
+        from tritonkit.repository.modelspec.contents import own_python
 
         files = ", ".join(own_python(spec)) or "steps of the project"
         note(f"{spec.name}: a server tries its own Python in batches: {files} ...")

@@ -44,7 +44,7 @@ def command(
 
 def said(url: str, done: Pruned, what: str = "were removed") -> str:
     """In one line."""
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     return (
         f"{url}: {len(done.backups)} backups and {done.files} files ({format_bytes(done.size_bytes)}) {what},"

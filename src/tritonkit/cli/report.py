@@ -31,7 +31,7 @@ def command(
 
     Example: tritonkit report digits --out digits.html
     """
-    from tritonkit.report import collect, render, this_machine
+    from tritonkit.repository.report import collect, render, this_machine
 
     # Resolved now: a model's Python may change the working folder.
     file = out.resolve()

@@ -18,7 +18,7 @@ __all__ = ["called", "recovered", "started"]
 
 def recovered(repository: Path) -> Path:
     """The repository, once what a killed publish left in it is finished or undone."""
-    from tritonkit.publish import recover
+    from tritonkit.repository.publish import recover
 
     if recover(repository):
         note(f"{repository}: finished a publish that had been interrupted")

@@ -27,11 +27,11 @@ from tritonkit.machine import cores
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
-    from tritonkit.measure.openloop.find_rate import Trial
-    from tritonkit.spec import Spec
-    from tritonkit.tune import Evaluation, Objective, Outcome, Point
-    from tritonkit.tune.objective import ObjectiveName
-    from tritonkit.tune.run import TunePlan
+    from tritonkit.perf.load.openloop.find_rate import Trial
+    from tritonkit.perf.tune import Evaluation, Objective, Outcome, Point
+    from tritonkit.perf.tune.objective import ObjectiveName
+    from tritonkit.perf.tune.run import TunePlan
+    from tritonkit.repository.modelspec import Spec
 
 __all__ = ["command"]
 
@@ -98,10 +98,10 @@ def command(
 
     Example: tritonkit tune sentences --slo p99=50ms --variants spec
     """
-    from tritonkit.measure.openloop import INTERRUPTED, parse_slo
-    from tritonkit.measure.rates import keep_rate
-    from tritonkit.tune import changed_text, difference
-    from tritonkit.tune.run import TunePlan, tune
+    from tritonkit.perf.load.openloop import INTERRUPTED, parse_slo
+    from tritonkit.perf.load.rates import keep_rate
+    from tritonkit.perf.tune import changed_text, difference
+    from tritonkit.perf.tune.run import TunePlan, tune
 
     if apply:
         need_package("ruamel.yaml", "tritonkit[tune]")
@@ -165,7 +165,7 @@ def command(
 
 
 def _objective(name: str, rate: float | None) -> Objective:
-    from tritonkit.tune import Objective
+    from tritonkit.perf.tune import Objective
 
     return Objective(cast("ObjectiveName", name), rate)
 
@@ -193,8 +193,8 @@ def _print(outcome: Outcome, diff: str) -> None:
 def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan) -> None:
     import json
 
-    from tritonkit.report import this_machine
-    from tritonkit.tune.page import page
+    from tritonkit.perf.tune.page import page
+    from tritonkit.repository.report import this_machine
 
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     command = shlex.join(["tritonkit", *sys.argv[1:]])
@@ -214,7 +214,7 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
 @contextlib.contextmanager
 def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
     """What tells of the search: a table that changes on a terminal, lines elsewhere."""
-    from tritonkit.tune import Listener
+    from tritonkit.perf.tune import Listener
 
     class Lines(Listener):
         """A line for each thing that happens."""

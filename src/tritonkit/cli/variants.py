@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tritonkit.cli.output import note, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.export import Measured
-    from tritonkit.optimize import Result
+    from tritonkit.repository.export import Measured
+    from tritonkit.repository.optimize import Result
 
 __all__ = ["COLUMNS", "build_row", "print_variants"]
 
@@ -30,7 +30,7 @@ _VARIANT_COLUMNS = [
 
 def build_row(result: Result) -> list[str]:
     """What a network is, and how good beside its reference."""
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     artifact = result.artifact
     if artifact is None:
@@ -48,7 +48,7 @@ def build_row(result: Result) -> list[str]:
 
 def print_variants(results: Sequence[Result], served: Mapping[str, str] | None = None) -> None:
     """One table for each model; below it, why a variant was refused or could not be made."""
-    from tritonkit.optimize.variants import PLAINS
+    from tritonkit.repository.optimize.variants import PLAINS
 
     for model in dict.fromkeys(result.model for result in results):
         mine = [result for result in results if result.model == model]
@@ -62,7 +62,7 @@ def print_variants(results: Sequence[Result], served: Mapping[str, str] | None =
 
 
 def _row(result: Result, base: Result | None, served: bool) -> list[str]:
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
 
     artifact, timing = result.artifact, result.timing
     if artifact is None:

@@ -12,7 +12,7 @@ from tritonkit.cli.output import byte_bar, note, print_json
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.publish.integrity import Finding
+    from tritonkit.repository.publish.integrity import Finding
 
 __all__ = ["command"]
 
@@ -35,9 +35,9 @@ def command(
 
     Example: tritonkit verify digits_network
     """
-    from tritonkit.publish.damage import damage
-    from tritonkit.publish.integrity import Totals, foreign, verify
-    from tritonkit.spec.units import format_bytes
+    from tritonkit.repository.modelspec.units import format_bytes
+    from tritonkit.repository.publish.damage import damage
+    from tritonkit.repository.publish.integrity import Totals, foreign, verify
 
     folder = (repository or project_folder(root) / "model_repository").resolve()
     models = tuple(names or ())
@@ -83,7 +83,7 @@ def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[F
 
 
 def _want_models(folder: Path, names: tuple[str, ...]) -> None:
-    from tritonkit.spec.document import nearest
+    from tritonkit.repository.modelspec.document import nearest
 
     known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not any((folder / name / "config.pbtxt").is_file() for name in known):

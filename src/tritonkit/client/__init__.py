@@ -7,8 +7,8 @@
         reply["label"]
 
 `AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps (`steps`, `core`,
-`inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts; the room `wire` has the
-messages and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
+`inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts; `wire` has the messages
+and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.status import BatchStatistics, ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.sync import Client, Model
-from tritonkit.wire.http2.secure import TLS, Secret
-from tritonkit.wire.signature import ModelSignature, TensorSpec
-from tritonkit.wire.transport import AsyncTransport, Transport
+from tritonkit.client.wire.http2.secure import TLS, Secret
+from tritonkit.client.wire.signature import ModelSignature, TensorSpec
+from tritonkit.client.wire.transport import AsyncTransport, Transport
 
 __all__ = [
     "TLS",
@@ -70,4 +70,4 @@ def __getattr__(name: str) -> Any:
     if name not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(f"import {name} from tritonkit.testing, not from tritonkit.client", DeprecationWarning, stacklevel=2)
-    return getattr(import_module("tritonkit.testing"), name)
+    return getattr(import_module("tritonkit.client.testing"), name)

@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo, info_from, statistics_from, statuses_from
+from tritonkit.client.wire.messages import message, parse, schema
+from tritonkit.client.wire.transport import Method, checked_timeout
 from tritonkit.errors import (
     DeadlineExceeded,
     InferenceError,
@@ -17,8 +19,6 @@ from tritonkit.errors import (
     Unsupported,
     UsageError,
 )
-from tritonkit.wire.messages import message, parse, schema
-from tritonkit.wire.transport import Method, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from tritonkit.client.request import ModelKey, model_key
 from tritonkit.client.shell import ModelShell
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import run_async
-from tritonkit.wire.signature import ModelSignature
+from tritonkit.client.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tritonkit.client.options import ManyOptions, Options
     from tritonkit.client.reply import Reply
     from tritonkit.client.streams import AsyncSequence, AsyncStream
+    from tritonkit.client.wire.parameters import Parameter
+    from tritonkit.client.wire.transport import AsyncTransport
     from tritonkit.errors import ClientError
-    from tritonkit.wire.parameters import Parameter
-    from tritonkit.wire.transport import AsyncTransport
 
 __all__ = ["AsyncClient", "AsyncModel"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

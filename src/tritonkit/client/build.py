@@ -12,10 +12,10 @@ from tritonkit.client.observers.events import Observers
 from tritonkit.client.policy import Breaker, Policy, Retry
 from tritonkit.client.policy.resolver import parse_name
 from tritonkit.client.shm import RegionPool, SharedMemory
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
-from tritonkit.wire.limits import AnswerLimit
-from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
     from tritonkit.client.options import Options
@@ -85,7 +85,7 @@ def _connector(
     kind: str, addresses: Sequence[str], options: Options, limit: AnswerLimit
 ) -> Callable[[str, str | None], Any]:
     """Makes the transport of one server."""
-    from tritonkit.wire.http2.secure import TLS, auth_headers
+    from tritonkit.client.wire.http2.secure import TLS, auth_headers
 
     wire = _wire(kind, options)
     _check_names(addresses, options)
@@ -113,7 +113,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
         return
     names = [name for name in map(parse_name, addresses) if name is not None]
     if names:
-        from tritonkit.wire.http2.channel import exposed, is_loopback
+        from tritonkit.client.wire.http2.channel import exposed, is_loopback
 
         for name in names:
             if not is_loopback(name.host):
@@ -124,12 +124,12 @@ def _wire(kind: str, options: Options) -> Callable[..., Any]:
     """What makes the transport of one address."""
     wire = options.get("wire", "http2")
     if wire == "http2":
-        from tritonkit.wire.http2 import AsyncHttp2Transport, Http2Transport
+        from tritonkit.client.wire.http2 import AsyncHttp2Transport, Http2Transport
 
         return Http2Transport if kind == "Client" else AsyncHttp2Transport
     if wire == "grpcio":
         need_package("grpc", "tritonkit[grpcio]")
-        from tritonkit.wire.grpcio import AsyncGrpcioTransport, GrpcioTransport
+        from tritonkit.client.wire.grpcio import AsyncGrpcioTransport, GrpcioTransport
 
         return GrpcioTransport if kind == "Client" else AsyncGrpcioTransport
     raise UsageError(kind, found=f"wire={wire!r}", wanted='"http2" or "grpcio"')

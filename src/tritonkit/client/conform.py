@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonkit.client.values import bytes_array, number_array
+from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.wire.signature import TensorSpec
+    from tritonkit.client.wire.signature import TensorSpec
 
 __all__ = ["conform", "fits"]
 

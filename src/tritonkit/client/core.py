@@ -14,6 +14,9 @@ from tritonkit.client.log import logger
 from tritonkit.client.observers.events import CallEvent, Observers
 from tritonkit.client.reply import Reply, Timing, joined_reply
 from tritonkit.client.request import InferRequest, ModelKey, ModelState
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.signature import ModelSignature, signature_from
+from tritonkit.client.wire.transport import checked_timeout
 from tritonkit.errors import (
     ClientError,
     InferenceError,
@@ -23,9 +26,6 @@ from tritonkit.errors import (
     Unsupported,
     UsageError,
 )
-from tritonkit.wire.limits import AnswerLimit
-from tritonkit.wire.signature import ModelSignature, signature_from
-from tritonkit.wire.transport import checked_timeout
 
 if TYPE_CHECKING:
     from tritonkit.client.batching import Adaptive, Joining

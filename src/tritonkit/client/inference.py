@@ -10,8 +10,8 @@ from tritonkit.client.batching.independence import CHECKED_ITEMS, differ
 from tritonkit.client.cache.entry import Entry
 from tritonkit.client.reply import Reply, cached_reply, item_reply, server_reply
 from tritonkit.client.shm import output_sizes
+from tritonkit.client.wire.answer import decode
 from tritonkit.errors import ClientError, InferenceError, InvalidInput, Overloaded
-from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tritonkit.client.request import InferRequest
     from tritonkit.client.shm import CallRegions, RegionPool
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.transport import Body
+    from tritonkit.client.wire.transport import Body
 
 __all__ = ["Inference"]
 

@@ -10,16 +10,16 @@ import numpy as np
 from tritonkit.client.arrays import type_name
 from tritonkit.client.conform import conform, fits
 from tritonkit.client.values import bytes_array
+from tritonkit.client.wire.signature import TensorSpec
+from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InvalidInput
-from tritonkit.wire.signature import TensorSpec
-from tritonkit.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = [
     "MESSAGE_LIMIT",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonkit.client.inputs import checked_outputs
+from tritonkit.client.wire.parameters import Parameter
 from tritonkit.errors import InvalidInput, Unsupported
-from tritonkit.wire.parameters import Parameter
 
 if TYPE_CHECKING:
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["checked_classes", "checked_parameters", "checked_request_id"]
 

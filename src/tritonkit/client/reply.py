@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tritonkit.client.cache.entry import Entry
     from tritonkit.client.policy import Sent
     from tritonkit.client.request import InferRequest
-    from tritonkit.wire.answer import Answer
-    from tritonkit.wire.parameters import Parameter
+    from tritonkit.client.wire.answer import Answer
+    from tritonkit.client.wire.parameters import Parameter
 
 __all__ = ["Origin", "Reply", "Timing", "cached_reply", "item_reply", "joined_reply", "server_reply"]
 

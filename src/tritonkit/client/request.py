@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tritonkit.client.batching import BatcherPool, Joining
 from tritonkit.client.inputs import Inputs, assumed_specs, checked_outputs
 from tritonkit.client.parameters import checked_classes, checked_parameters, checked_request_id
+from tritonkit.client.wire.request import Prepared
 from tritonkit.errors import UsageError
-from tritonkit.wire.request import Prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tritonkit.wire.parameters import Parameter
-    from tritonkit.wire.request import Region
-    from tritonkit.wire.signature import ModelSignature
-    from tritonkit.wire.transport import Body, Headers
+    from tritonkit.client.wire.parameters import Parameter
+    from tritonkit.client.wire.request import Region
+    from tritonkit.client.wire.signature import ModelSignature
+    from tritonkit.client.wire.transport import Body, Headers
 
 __all__ = ["InferRequest", "ModelKey", "ModelState", "model_key"]
 

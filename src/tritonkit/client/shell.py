@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tritonkit.client.core import Core
     from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.parameters import Parameter
+    from tritonkit.client.wire.parameters import Parameter
 
 __all__ = ["ModelShell"]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tritonkit.wire.transport import Body, Elsewhere, Headers, Method, Pending
+from tritonkit.client.wire.transport import Body, Elsewhere, Headers, Method, Pending
 
 __all__ = ["Invoke", "Send", "Sleep", "Step", "Steps", "run_async", "run_blocking"]
 

@@ -12,7 +12,7 @@ from tritonkit.client.request import ModelKey, model_key
 from tritonkit.client.shell import ModelShell
 from tritonkit.client.status import ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.steps import run_blocking
-from tritonkit.wire.signature import ModelSignature
+from tritonkit.client.wire.signature import ModelSignature
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tritonkit.client.steps import Steps
     from tritonkit.client.streams import Sequence as ModelSequence
     from tritonkit.client.streams import Stream
+    from tritonkit.client.wire.parameters import Parameter
+    from tritonkit.client.wire.transport import Transport
     from tritonkit.errors import ClientError
-    from tritonkit.wire.parameters import Parameter
-    from tritonkit.wire.transport import Transport
 
 __all__ = ["Client", "Model"]
 

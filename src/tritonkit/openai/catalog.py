@@ -13,7 +13,7 @@ from tritonkit.openai.templates import Chats
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncClient, AsyncModel
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["Catalog", "tasks_of"]
 

@@ -16,7 +16,7 @@ from tritonkit.openai.problems import Problem, invalid
 
 if TYPE_CHECKING:
     from tritonkit.client import Reply
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["OWN", "Dialect", "Read", "dialect_of"]
 

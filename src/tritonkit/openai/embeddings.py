@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tritonkit.client import AsyncModel
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["embed", "encoded"]
 

@@ -15,8 +15,8 @@ from tritonkit.openai.problems import Problem, invalid
 
 if TYPE_CHECKING:
     from tritonkit.client import AsyncModel
+    from tritonkit.client.wire.signature import ModelSignature
     from tritonkit.openai.templates import Chat
-    from tritonkit.wire.signature import ModelSignature
 
 __all__ = ["choices", "generate"]
 

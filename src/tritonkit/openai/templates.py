@@ -18,8 +18,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from tritonkit.errors import BuildError, SpecError, UsageError
-from tritonkit.export.plain_files import plain_file
 from tritonkit.openai.problems import invalid
+from tritonkit.repository.export.plain_files import plain_file
 from tritonkit.resources import shipped_modules
 
 __all__ = ["Chat", "Chats", "find_checkpoints", "read_chat", "read_chats"]
@@ -115,7 +115,7 @@ def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
 
 def find_checkpoints(root: Path) -> dict[str, Path]:
     """The folders of checkpoints in a project, by model; what cannot be read as a spec is left out."""
-    from tritonkit.spec import load
+    from tritonkit.repository.modelspec import load
 
     found = {}
     for file in sorted((root / "models").glob("*/model.yaml")):

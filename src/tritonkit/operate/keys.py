@@ -23,9 +23,9 @@ from typing import Any
 
 from tritonkit.disk import sync, unwritable
 from tritonkit.errors import TritonkitError, UsageError
-from tritonkit.publish.integrity import open_file
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.publish.integrity import open_file
 from tritonkit.serve.core.keys import write_private
-from tritonkit.spec.document import nearest
 
 __all__ = ["EVERY", "FILE", "PREFIX", "ApiKey", "add_key", "hash_of", "read_keys", "revoke_key"]
 

@@ -26,7 +26,7 @@ def called_by(folder: Path, config: Any, versions: Sequence[int], known: Collect
         return ()
     if CALLS in config.parameters:
         return tuple(str(config.parameters[CALLS].string_value).split())
-    from tritonkit.spec.calls import written_calls
+    from tritonkit.repository.modelspec.calls import written_calls
 
     names: set[str] = set()
     for version in versions:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritonkit.publish.integrity import MANIFEST, read_manifest
+from tritonkit.repository.publish.integrity import MANIFEST, read_manifest
 from tritonkit.serve.core.rest import CONTAINER_MIB
 from tritonkit.serve.shm import MIB, largest_file, largest_message, plan
 

@@ -6,12 +6,12 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.wire.protos import schema
 from tritonkit.errors import ServerStartError, UsageError
-from tritonkit.publish.configurations import named_config
-from tritonkit.publish.integrity import CONFIG, IrregularFileError, open_file
+from tritonkit.repository.publish.configurations import named_config
+from tritonkit.repository.publish.integrity import CONFIG, IrregularFileError, open_file
 from tritonkit.serve.calls import CALLS, called_by
 from tritonkit.serve.core.native_backends import PAD
-from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -237,6 +237,6 @@ def _versions(folder: Path, config: Any) -> tuple[int, ...]:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    from tritonkit.spec.document import nearest
+    from tritonkit.repository.modelspec.document import nearest
 
     return nearest(name, known)

@@ -6,13 +6,13 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.wire.answer import stream_response
+from tritonkit.client.wire.http2 import Http2Transport, Secret
+from tritonkit.client.wire.http2.status import in_stream
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.messages import message, parse
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.serve.core.keys import HEADER
-from tritonkit.wire.answer import stream_response
-from tritonkit.wire.http2 import Http2Transport, Secret
-from tritonkit.wire.http2.status import in_stream
-from tritonkit.wire.limits import AnswerLimit
-from tritonkit.wire.messages import message, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

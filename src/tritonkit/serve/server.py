@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import cast
 
 from tritonkit.errors import ServerDied, ServerStartError, TritonkitError, UsageError
-from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Verifier
+from tritonkit.repository.publish.damage import damage
+from tritonkit.repository.publish.integrity import Verifier
 from tritonkit.serve.core.backoff import Backoff
 from tritonkit.serve.core.drain import finish_ensembles, refuse_calls, spare_calls
 from tritonkit.serve.core.stub_watch import TICK_S, StubWatch

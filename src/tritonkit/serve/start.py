@@ -12,7 +12,7 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import ServerStartError
 from tritonkit.limits import low_memory, too_low
 from tritonkit.machine import cores, cores_within, free_memory
-from tritonkit.publish.configurations import config_for
+from tritonkit.repository.publish.configurations import config_for
 from tritonkit.serve import shm
 from tritonkit.serve.command import CONFIG_FLAG, arguments, prepare_backends, python_run, usable_backends, without_own
 from tritonkit.serve.core.flags import HTTP_SOCKET, METRICS_SOCKET

@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client.wire.protos import schema
 from tritonkit.datatypes import BY_CONFIG
 from tritonkit.serve.shm import dtype_name, tensor_bytes
-from tritonkit.wire.protos import schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tritonkit.client.cache import Entry
 from tritonkit.client.cache.entry import KEY_BYTES, decode, encode
-from tritonkit.wire.messages import schema
-from tritonkit.wire.tensors import FIXED
+from tritonkit.client.wire.messages import schema
+from tritonkit.client.wire.tensors import FIXED
 
 KEY = b"u" + bytes(range(KEY_BYTES - 1))
 WORDS = np.array([[b"seven", b""], [b"\x00\xff", "é".encode()]], dtype=object)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tritonkit.client.cache.entry import KEY_BYTES, is_pinned, key_of
 from tritonkit.client.request import InferRequest, ModelState
-from tritonkit.wire.signature import ModelSignature, TensorSpec
+from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 
 
 def key(

@@ -15,7 +15,7 @@ from tritonkit.client.policy import Policy
 from tritonkit.client.request import InferRequest, ModelState
 from tritonkit.client.shm import RegionPool, SharedMemory
 from tritonkit.client.steps import Steps, run_blocking
-from tritonkit.wire.signature import ModelSignature, TensorSpec
+from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 
 Predict: TypeAlias = Callable[..., np.ndarray[Any, Any]]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tritonkit.client.shm.system import FOLDER
+from tritonkit.client.wire.messages import schema
 from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound
-from tritonkit.wire.messages import schema
 
 
 class FakeTriton:

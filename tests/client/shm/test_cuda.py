@@ -13,8 +13,8 @@ import pytest
 from tests.client.shm.fake import vector
 from tritonkit.client.shm import RegionPool, SharedMemory
 from tritonkit.client.shm.cuda import cuda_maker
+from tritonkit.client.wire.messages import schema
 from tritonkit.errors import UsageError
-from tritonkit.wire.messages import schema
 
 
 class FakeRuntime:

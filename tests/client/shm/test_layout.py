@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tritonkit.client.shm import SharedMemory, output_sizes
 from tritonkit.client.shm.layout import lay_out, size_class, sizes_of
+from tritonkit.client.wire.signature import ModelSignature, TensorSpec
+from tritonkit.client.wire.tensors import to_raw
 from tritonkit.errors import UsageError
-from tritonkit.wire.signature import ModelSignature, TensorSpec
-from tritonkit.wire.tensors import to_raw
 
 
 @given(st.lists(st.integers(0, 5000), max_size=6), st.lists(st.integers(0, 5000), max_size=6))

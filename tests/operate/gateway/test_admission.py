@@ -11,9 +11,9 @@ import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import eventually
+from tritonkit.client.wire.protos import schema
 from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.operate.keys import revoke_key
-from tritonkit.wire.protos import schema
 
 pytestmark = pytest.mark.needs("envoy")
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import eventually
-from tritonkit.wire.protos import schema
+from tritonkit.client.wire.protos import schema
 
 pytestmark = pytest.mark.needs("envoy")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.conftest import run
+from tests.docker.conftest import run
 from tests.operate.observe.alert_cases import CASES, Case
 from tests.parts import program
 from tritonkit.operate.observe import ALERTS, Pace, rules_text

@@ -16,7 +16,7 @@ from tritonkit.cli.dash_terminal import course, drawing
 from tritonkit.operate.observe import PANELS, SECTIONS, Need, Shown, page
 from tritonkit.operate.observe.page import figure, scaled
 from tritonkit.operate.observe.panel import BYTES, MS
-from tritonkit.report.charts import Line
+from tritonkit.repository.report.charts import Line
 
 
 def test_every_panel_is_drawn_or_says_why_not() -> None:

@@ -6,7 +6,7 @@ import math
 
 from tritonkit.operate.observe import SECTIONS, Chosen, Need, Panel, Shown, View
 from tritonkit.operate.observe.source import Firing
-from tritonkit.report.charts import Line
+from tritonkit.repository.report.charts import Line
 
 __all__ = ["AT_S", "view"]
 

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import fsspec
 import pytest
 
-from tests.publish.test_publish import rendered
+from tests.repository.publish.test_publish import rendered
 from tritonkit.operate.store import Store, open_store
 from tritonkit.operate.store.keys import EncryptionKey, new_encryption_key, read_encryption_key
-from tritonkit.publish.publish import publish
+from tritonkit.repository.publish.publish import publish
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.operate.store.trees import tree
-from tests.publish.damaging import flip
-from tests.publish.test_publish import rendered
+from tests.repository.publish.damaging import flip
+from tests.repository.publish.test_publish import rendered
 from tritonkit.errors import ServerError, StoreError, UsageError
 from tritonkit.operate.store import Store, back_up, list_backups, open_store, sign
 from tritonkit.operate.store.keys import EncryptionKey, new_signing_key, read_signing_key
-from tritonkit.publish.publish import publish
+from tritonkit.repository.publish.publish import publish
 
 
 def test_all_files_are_in_the_store(repository: Path, store: Store) -> None:

@@ -13,7 +13,7 @@ from tests.cli.running import failed
 from tests.cli.running import tritonkit as tritonkit_process
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.operate.store.trees import tree
-from tests.publish.damaging import flip
+from tests.repository.publish.damaging import flip
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import UsageError
-from tritonkit.export import sha256_file
 from tritonkit.operate.store.contents import is_file_of_a_model, read_contents
+from tritonkit.repository.export import sha256_file
 
 
 def test_all_that_a_server_may_read(repository: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.operate.store.trees import tree
-from tests.publish.damaging import flip
+from tests.repository.publish.damaging import flip
 from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import Store, back_up
 from tritonkit.operate.store.in_memory import restored_in_memory

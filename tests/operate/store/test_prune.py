@@ -12,13 +12,13 @@ import pytest
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.operate.store.trees import tree
-from tests.publish.test_publish import rendered
+from tests.repository.publish.test_publish import rendered
 from tests.waiting import eventually
 from tritonkit.errors import StoreBusy, StoreError, UsageError
 from tritonkit.operate.store import Store, back_up, list_backups, prune, restore
 from tritonkit.operate.store.keys import EncryptionKey, new_encryption_key, read_encryption_key
 from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
-from tritonkit.publish.publish import publish
+from tritonkit.repository.publish.publish import publish
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from tests.operate.store.test_index import written
 from tests.operate.store.trees import tree
-from tests.publish.damaging import flip
-from tests.publish.test_publish import rendered
+from tests.repository.publish.damaging import flip
+from tests.repository.publish.test_publish import rendered
 from tritonkit.errors import PublishError, StoreError, UsageError
 from tritonkit.operate.store import Store, back_up, list_backups, open_store, restore, sign
 from tritonkit.operate.store.index import remove_index, write_index
@@ -25,8 +25,8 @@ from tritonkit.operate.store.keys import (
     read_public_key,
     read_signing_key,
 )
-from tritonkit.publish import verify
-from tritonkit.publish.publish import publish
+from tritonkit.repository.publish import verify
+from tritonkit.repository.publish.publish import publish
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

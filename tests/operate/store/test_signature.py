@@ -13,14 +13,14 @@ import pytest
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.publish.damaging import flip
-from tests.publish.test_publish import HEADER
+from tests.repository.publish.damaging import flip
+from tests.repository.publish.test_publish import HEADER
 from tritonkit.errors import PublishError, ServerError, UsageError
 from tritonkit.operate.store import check, sign
 from tritonkit.operate.store.contents import read_contents
 from tritonkit.operate.store.keys import new_signing_key, read_public_key, read_signing_key
 from tritonkit.operate.store.signature import FILE, parse, read
-from tritonkit.publish import Finding
+from tritonkit.repository.publish import Finding
 
 
 @pytest.fixture

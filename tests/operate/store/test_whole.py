@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import failed, tritonkit
-from tests.publish.damaging import flip
+from tests.repository.publish.damaging import flip
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.operate.stack import Stack, StackEvent, StackSettings
 from tritonkit.operate.store.keys import new_signing_key, read_public_key, read_signing_key

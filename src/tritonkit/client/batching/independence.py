@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
     Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 

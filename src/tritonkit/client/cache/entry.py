@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tritonkit.client.wire.answer import decode as read_answer
+from tritonkit.client.wire.messages import schema
+from tritonkit.client.wire.tensors import FIXED, to_raw
 from tritonkit.errors import InferenceError
-from tritonkit.wire.answer import decode as read_answer
-from tritonkit.wire.messages import schema
-from tritonkit.wire.tensors import FIXED, to_raw
 
 __all__ = ["KEY_BYTES", "Entry", "decode", "encode", "frozen", "is_pinned", "key_of", "size_of"]
 

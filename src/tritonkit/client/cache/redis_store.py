@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tritonkit.client.cache.entry import Entry, decode, encode
+from tritonkit.client.wire.names import look_up
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
-from tritonkit.wire.names import look_up
 
 if TYPE_CHECKING:
     from tritonkit.client.cache.settings import Cache

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tritonkit.client.reply import Origin, Reply
-    from tritonkit.wire.transport import Headers
+    from tritonkit.client.wire.transport import Headers
 
 __all__ = ["CallEvent", "Observer", "Observers", "Token"]
 

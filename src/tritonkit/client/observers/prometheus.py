@@ -10,7 +10,7 @@ from tritonkit.extras import need_package
 
 if TYPE_CHECKING:
     from tritonkit.client.observers.events import CallEvent
-    from tritonkit.wire.transport import Headers
+    from tritonkit.client.wire.transport import Headers
 
 __all__ = ["PrometheusMetrics"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 from tritonkit.client.policy.hedge import HedgedSend, LatencyTracker
 from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.steps import Send, Sleep, Steps
+from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import (
     CircuitOpen,
     ClientError,
@@ -20,7 +21,6 @@ from tritonkit.errors import (
     ServerStopping,
     ServerUnavailable,
 )
-from tritonkit.wire.transport import Body, Headers, Method
 
 if TYPE_CHECKING:
     from tritonkit.client.policy.policy import Policy

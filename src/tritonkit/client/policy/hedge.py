@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from tritonkit.client.policy.settings import Hedge
 from tritonkit.client.steps import Send
+from tritonkit.client.wire.transport import Pending
 from tritonkit.errors import Overloaded, ServerUnavailable
-from tritonkit.wire.transport import Pending
 
 __all__ = ["HedgedSend", "LatencyTracker"]
 

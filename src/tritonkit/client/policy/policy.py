@@ -19,8 +19,8 @@ from tritonkit.client.policy.replica import Attempt, Replica
 from tritonkit.client.policy.resolver import REFRESH_S, Resolver, parse_name
 from tritonkit.client.policy.settings import Breaker, Hedge, Limit, Retry
 from tritonkit.client.steps import Invoke, Steps
+from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import UsageError
-from tritonkit.wire.transport import Body, Headers, Method
 
 __all__ = ["Policy"]
 

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from tritonkit.client.waiting import Event
+from tritonkit.client.wire.http2.channel import Address, parse_address
+from tritonkit.client.wire.names import Place, look_up
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
-from tritonkit.wire.http2.channel import Address, parse_address
-from tritonkit.wire.names import Place, look_up
 
 __all__ = ["REFRESH_S", "Resolver", "parse_name"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tritonkit.client.shm.layout import ITEM_SIZES, Layout, Tensor
+from tritonkit.client.wire.request import Region
+from tritonkit.client.wire.tensors import FIXED, from_raw, to_raw
 from tritonkit.errors import InferenceError, InvalidInput, ModelNotFound
-from tritonkit.wire.request import Region
-from tritonkit.wire.tensors import FIXED, from_raw, to_raw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

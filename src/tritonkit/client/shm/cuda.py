@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.wire.messages import message
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
-from tritonkit.wire.messages import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable

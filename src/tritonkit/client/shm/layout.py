@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tritonkit.wire.tensors import FIXED
+from tritonkit.client.wire.tensors import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from tritonkit.wire.signature import ModelSignature
+    from tritonkit.client.wire.signature import ModelSignature
 
 __all__ = ["ITEM_SIZES", "Layout", "Tensor", "lay_out", "output_sizes", "size_class", "sizes_of"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tritonkit.client.log import logger
 from tritonkit.client.shm.owner import Owner, is_orphan
 from tritonkit.client.steps import Send, Sleep, Steps
+from tritonkit.client.wire.messages import message, parse
 from tritonkit.errors import ClientError, InferenceError, Overloaded
-from tritonkit.wire.messages import message, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

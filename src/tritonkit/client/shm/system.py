@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonkit.client.wire.messages import message
 from tritonkit.errors import UsageError
-from tritonkit.wire.messages import message
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from tritonkit.client.log import logger
 from tritonkit.client.reply import Reply, server_reply
 from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async, run_blocking
+from tritonkit.client.wire.answer import decode
 from tritonkit.errors import CircuitOpen, ClientError, InvalidInput, Overloaded, ServerUnavailable, UsageError
-from tritonkit.wire.answer import decode
 
 if TYPE_CHECKING:
     from collections import abc
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tritonkit.client.policy import Attempt, Sent
     from tritonkit.client.request import ModelKey
     from tritonkit.client.steps import Steps
-    from tritonkit.wire.parameters import Parameter
+    from tritonkit.client.wire.parameters import Parameter
 
 __all__ = ["AsyncSequence", "Sequence"]
 

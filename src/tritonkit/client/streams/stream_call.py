@@ -11,9 +11,9 @@ from tritonkit.client.observers.events import CallEvent
 from tritonkit.client.policy import Sent
 from tritonkit.client.reply import Reply, Timing, server_reply
 from tritonkit.client.steps import Invoke
+from tritonkit.client.wire.answer import stream_response
+from tritonkit.client.wire.http2.status import in_stream
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ServerUnavailable, UsageError
-from tritonkit.wire.answer import stream_response
-from tritonkit.wire.http2.status import in_stream
 
 if TYPE_CHECKING:
     from tritonkit.client.core import Core

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from tritonkit.errors import SpecError
-from tritonkit.spec.base import InnerPath, Strict
-from tritonkit.spec.document import read_document
+from tritonkit.repository.modelspec.base import InnerPath, Strict
+from tritonkit.repository.modelspec.document import read_document
 
 __all__ = ["FILE", "GatewayLimits", "GatewaySpec", "Jwt", "SharedLimits", "Tls", "read_gateway"]
 

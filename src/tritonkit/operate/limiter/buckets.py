@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tritonkit.client.cache.redis_store import RedisBackoff
+from tritonkit.client.wire.http2 import Secret
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.gateway.spec import SharedLimits
 from tritonkit.operate.limiter.rates import Rate
 from tritonkit.operate.store.keys import read_private
-from tritonkit.wire.http2 import Secret
 
 __all__ = ["REQUIREMENT", "Buckets", "RedisLostError"]
 

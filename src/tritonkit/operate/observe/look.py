@@ -13,7 +13,7 @@ from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
 from tritonkit.operate.observe.panel import Need, Panel
 from tritonkit.operate.observe.panels import SECTIONS
 from tritonkit.operate.observe.source import Firing, Prometheus, Series
-from tritonkit.report.charts import Line
+from tritonkit.repository.report.charts import Line
 
 __all__ = ["MOST_LINES", "Chosen", "Shown", "View", "look"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import tritonkit
 from tritonkit.operate.observe.look import MOST_LINES, Shown, View
 from tritonkit.operate.observe.panel import BYTES, Unit
-from tritonkit.report.charts import Line, Lines, lines
-from tritonkit.report.page import environment
+from tritonkit.repository.report.charts import Line, Lines, lines
+from tritonkit.repository.report.page import environment
 
 __all__ = ["Drawn", "drawn", "figure", "page", "scaled"]
 

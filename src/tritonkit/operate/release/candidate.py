@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonkit.diagnose import prove_own_python
 from tritonkit.errors import UsageError
-from tritonkit.export import Artifact
 from tritonkit.machine import cores
 from tritonkit.operate.release.numbers import newest, remember, used
-from tritonkit.optimize.progress import Progress
-from tritonkit.pipeline import build_repository
-from tritonkit.publish import copy_models
-from tritonkit.publish.existing import made_from, recorded_cores
-from tritonkit.publish.integrity import MANIFEST, versions
-from tritonkit.spec import Spec, load
+from tritonkit.perf.diagnose import prove_own_python
+from tritonkit.repository.export import Artifact
+from tritonkit.repository.modelspec import Spec, load
+from tritonkit.repository.optimize.progress import Progress
+from tritonkit.repository.pipeline import build_repository
+from tritonkit.repository.publish import copy_models
+from tritonkit.repository.publish.existing import made_from, recorded_cores
+from tritonkit.repository.publish.integrity import MANIFEST, versions
 
 __all__ = ["Candidate", "build_candidate"]
 

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import GateError, InferenceError
-from tritonkit.export import BuildCache
-from tritonkit.export.gate import judge, refuse
-from tritonkit.export.quality import measure
-from tritonkit.export.samples import Batch
-from tritonkit.measure.asking import CALL, Kind, ask, kind_of
-from tritonkit.measure.workload import Request
-from tritonkit.measure.workloads import prepare
 from tritonkit.operate.release.candidate import Candidate
-from tritonkit.optimize.make import job_of
-from tritonkit.spec import load
+from tritonkit.perf.load.asking import CALL, Kind, ask, kind_of
+from tritonkit.perf.load.workload import Request
+from tritonkit.perf.load.workloads import prepare
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.gate import judge, refuse
+from tritonkit.repository.export.quality import measure
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.make import job_of
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
-    from tritonkit.export.artifact import Measured
+    from tritonkit.repository.export.artifact import Measured
 
 __all__ = ["Checked", "check_candidate"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
-from tritonkit.publish import copy_models
-from tritonkit.publish.existing import made_from
+from tritonkit.repository.publish import copy_models
+from tritonkit.repository.publish.existing import made_from
 
 __all__ = ["FOLDER", "Former", "forget", "keep", "latest", "prune"]
 

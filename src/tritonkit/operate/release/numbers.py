@@ -13,8 +13,8 @@ from pathlib import Path
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
 from tritonkit.operate.release.history import FOLDER
-from tritonkit.publish.existing import made_from
-from tritonkit.publish.integrity import versions
+from tritonkit.repository.publish.existing import made_from
+from tritonkit.repository.publish.integrity import versions
 
 __all__ = ["newest", "remember", "used"]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from tritonkit.errors import UsageError
-from tritonkit.spec.units import parse_duration
+from tritonkit.repository.modelspec.units import parse_duration
 
 __all__ = ["DEFAULT", "Rule", "choose_rules", "parse_percent", "parse_rules", "parse_steps"]
 

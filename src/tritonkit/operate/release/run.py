@@ -22,10 +22,10 @@ from tritonkit.operate.release.shadow import ShadowCounts
 from tritonkit.operate.release.steps import Status, Step, Steps, Tell, Terms
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.operate.stack.state import FOLDER, read_state
-from tritonkit.optimize.progress import Progress
-from tritonkit.pipeline import default_out
-from tritonkit.publish import replace_models
-from tritonkit.spec import load
+from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.progress import Progress
+from tritonkit.repository.pipeline import default_out
+from tritonkit.repository.publish import replace_models
 
 __all__ = ["Outcome", "release", "rollback"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tritonkit.client.wire.answer import decode
 from tritonkit.errors import InferenceError, ServerStartError
-from tritonkit.wire.answer import decode
 
 __all__ = ["Shadow", "ShadowCounts", "difference"]
 

@@ -15,8 +15,8 @@ from tritonkit.operate.gateway import Split
 from tritonkit.operate.stack.replicas import RunningReplica
 from tritonkit.operate.stack.routing import Routing
 from tritonkit.operate.stack.values import Part, StackSettings
-from tritonkit.publish import copy_models, replace_models
-from tritonkit.publish.existing import made_from
+from tritonkit.repository.publish import copy_models, replace_models
+from tritonkit.repository.publish.existing import made_from
 
 __all__ = ["Releasing"]
 

@@ -28,7 +28,7 @@ from tritonkit.operate.stack.state import FOLDER, StateFile, clear_state, read_s
 from tritonkit.operate.stack.values import Part, StackSettings
 from tritonkit.operate.store.keys import read_public_key
 from tritonkit.operate.store.whole import require_whole
-from tritonkit.publish import copy_models
+from tritonkit.repository.publish import copy_models
 from tritonkit.serve.install import find_server
 from tritonkit.serve.ports import check_free, reachable
 

@@ -14,8 +14,8 @@ from tritonkit.operate.store.index import Index, ids, read_index, require_readab
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
 from tritonkit.operate.store.remote import Store
-from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Progress, is_compiled, verify
+from tritonkit.repository.publish.damage import damage
+from tritonkit.repository.publish.integrity import Progress, is_compiled, verify
 
 __all__ = ["Backup", "Listed", "back_up", "list_backups"]
 

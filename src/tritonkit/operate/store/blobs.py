@@ -15,7 +15,7 @@ from tritonkit.operate.store.contents import Entry
 from tritonkit.operate.store.encryption import decrypt, encrypt, encrypted_bytes, hidden_name
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
-from tritonkit.publish.integrity import open_file
+from tritonkit.repository.publish.integrity import open_file
 
 __all__ = ["fetch", "is_there", "path_of", "put", "stored"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from tritonkit.operate.store.contents import Entry
-from tritonkit.publish.integrity import open_file
+from tritonkit.repository.publish.integrity import open_file
 
 __all__ = ["Cache", "open_cache"]
 

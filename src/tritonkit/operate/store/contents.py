@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tritonkit.errors import UsageError
-from tritonkit.publish.integrity import Progress, open_file, read_manifest, versions
-from tritonkit.publish.staging import MODEL_NAME
+from tritonkit.repository.publish.integrity import Progress, open_file, read_manifest, versions
+from tritonkit.repository.publish.staging import MODEL_NAME
 
 __all__ = ["SHA256", "Contents", "Entry", "is_file_of_a_model", "read_contents"]
 

@@ -17,8 +17,8 @@ from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.memory import free_bytes, require_memory
 from tritonkit.operate.store.remote import Store
 from tritonkit.operate.store.restore import choose, restore
-from tritonkit.publish.integrity import Progress
-from tritonkit.spec.units import format_bytes
+from tritonkit.repository.modelspec.units import format_bytes
+from tritonkit.repository.publish.integrity import Progress
 
 __all__ = ["MEMORY", "restored_in_memory"]
 

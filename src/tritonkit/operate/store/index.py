@@ -19,8 +19,8 @@ from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of
 from tritonkit.operate.store.encryption import decrypt, encrypt
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
-from tritonkit.publish.staging import MODEL_NAME
-from tritonkit.spec.document import nearest
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.publish.staging import MODEL_NAME
 
 __all__ = ["Index", "find", "ids", "is_ahead", "read_index", "remove_index", "require_readable", "write_index"]
 

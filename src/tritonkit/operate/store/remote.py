@@ -19,7 +19,7 @@ from tritonkit.disk import sync
 from tritonkit.errors import StoreError, TritonkitError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.store.keys import REQUIREMENT
-from tritonkit.publish.integrity import IrregularFileError, open_file
+from tritonkit.repository.publish.integrity import IrregularFileError, open_file
 from tritonkit.text import first_line
 
 __all__ = ["Store", "open_store"]

@@ -15,10 +15,10 @@ from tritonkit.operate.store.contents import Contents, Entry, read_contents
 from tritonkit.operate.store.index import Index, find, ids, read_index
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
-from tritonkit.publish.integrity import Progress, compiled, foreign
-from tritonkit.publish.publish import require_space, staged
-from tritonkit.publish.staging import Staging
-from tritonkit.spec.document import nearest
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.publish.integrity import Progress, compiled, foreign
+from tritonkit.repository.publish.publish import require_space, staged
+from tritonkit.repository.publish.staging import Staging
 
 __all__ = ["Copy", "Restored", "choose", "restore"]
 

@@ -17,9 +17,9 @@ from tritonkit.errors import PublishError, UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model, read_contents
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
-from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Finding, Progress, compiled, open_file, verify
-from tritonkit.publish.staging import MODEL_NAME
+from tritonkit.repository.publish.damage import damage
+from tritonkit.repository.publish.integrity import Finding, Progress, compiled, open_file, verify
+from tritonkit.repository.publish.staging import MODEL_NAME
 
 __all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tritonkit.operate.store import signature
 from tritonkit.operate.store.contents import read_contents
-from tritonkit.publish.damage import damage
-from tritonkit.publish.integrity import Finding, Progress, compiled, is_compiled, verify
+from tritonkit.repository.publish.damage import damage
+from tritonkit.repository.publish.integrity import Finding, Progress, compiled, is_compiled, verify
 from tritonkit.serve.repository import read_models
 
 __all__ = ["require_whole", "unsigned"]

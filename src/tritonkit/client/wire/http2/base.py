@@ -1,0 +1,199 @@
+"""What the transports of threads and of tasks have in common."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Final, Generic, TypeVar
+
+from tritonkit.client.wire.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.client.wire.http2.channel import ChannelConfig
+from tritonkit.client.wire.http2.connection import Connection
+from tritonkit.client.wire.http2.frame_writer import body_size
+from tritonkit.client.wire.http2.headers import SecretHeaders
+from tritonkit.client.wire.http2.secure import TLS, Secret
+from tritonkit.client.wire.http2.shared_connection import SharedConnection
+from tritonkit.client.wire.http2.status import (
+    CANCELLED,
+    STREAM,
+    answer_of,
+    error_of,
+    not_in_time,
+    place,
+    too_large,
+    unreachable,
+)
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.transport import Body, Headers
+from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
+
+__all__ = ["ATTEMPTS", "HURRY_S", "REACHED_S", "BaseStream", "BaseTransport", "again", "until"]
+
+ATTEMPTS: Final = (False, False, True)
+"""A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
+
+REACHED_S: Final = 0.5
+"""A server's system has so long to take a connection where another server could have the call: half of what the
+system waits before it asks again."""
+HURRY_S: Final = 1.0
+"""Then it has so long in all, for TLS and HTTP/2 too."""
+
+C = TypeVar("C", bound=SharedConnection)
+
+
+class BaseTransport(Generic[C]):
+    """One connection to one server, opened at the first call.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the host that is meant, where the address is only one of its IP addresses.
+        connect_timeout_s: seconds to wait for a connection; a call may allow less.
+        limit: how large answers may be; the client's own is shared by all its transports.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
+            not this one.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        connect_timeout_s: float = 5.0,
+        limit: AnswerLimit | None = None,
+        allow_plaintext_credentials: bool = False,
+    ) -> None:
+        self._config = ChannelConfig(address, headers, tls, admin_key, server_name, allow_plaintext_credentials)
+        self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
+        self._closed = False
+        self._connection: C | None = None
+        self._old: list[C] = []
+        """Connections that take no new calls and have some."""
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Where a transport's own attributes are made: all take the same arguments."""
+
+    @property
+    def address(self) -> str:
+        """The `host:port` that is called."""
+        return self._config.name
+
+    # -- connections
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise self._config.closed()
+        if os.getpid() != self._config.pid:
+            raise self._config.forked()
+
+    def _new_core(self) -> Connection:
+        return Connection(self._config.fields(), self._limit)
+
+    def _connections(self) -> list[C]:
+        return self._old if self._connection is None else [*self._old, self._connection]
+
+    def _install(self, connection: C) -> None:
+        """Give new calls a connection that was made; those before it end with their calls.
+
+        Raises:
+            ServerUnavailable: the server did not greet it in HTTP/2.
+        """
+        core = connection.core
+        if not core.greeted.ready or core.draining:
+            found = f"no HTTP/2 connection: {core.draining or 'no answer in time'}"
+            raise unreachable(self.address, found, unprocessed=True)
+        past = self._connections()
+        self._old = [old for old in past if old.core.calls]
+        self._connection = connection
+        for old in past:
+            old.retire()
+
+    def renew(self) -> None:
+        """See `Transport.renew`."""
+        if self._connection is not None and not self._connection.core.draining:
+            self._connection.core.draining = "the server is about to end"
+
+    def _not_soon(self) -> ServerUnavailable:
+        return unreachable(self.address, f"no connection within {REACHED_S} s", unprocessed=True)
+
+    def _not_connected(self, timeout_s: float) -> DeadlineExceeded:
+        return not_in_time(self.address, timeout_s, "no connection")
+
+    # -- calls
+
+    def _checked_size(self, method: str, body: Body | None, headers: Headers) -> int:
+        """The message's bytes; an error if it or the headers may not travel."""
+        if headers:
+            self._config.check(headers)
+        return 0 if body is None else _size(self.address, method, body)
+
+    def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
+        what = "no answer" if body is not None else "no stream"
+        return not_in_time(place(self.address, method, body), timeout_s, what)
+
+    def _answer(self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float) -> memoryview:
+        """The answer of a call that was waited for, or its error."""
+        if (answer := answer_of(call)) is not None:
+            return answer
+        if not in_time:
+            raise self._not_started(method, body, timeout_s)
+        raise error_of(call, self._config, method, body, timeout_s)
+
+
+class BaseStream(Generic[C]):
+    """Messages both ways over one call that has begun; `config` is for messages."""
+
+    def __init__(self, config: ChannelConfig, connection: C, call: Call) -> None:
+        self._config, self._connection, self._call = config, connection, call
+
+    def _checked_size(self, body: Body) -> int:
+        """The message's bytes; an error if it is too large or the stream is over."""
+        size = _size(self._config.name, STREAM, body)
+        if self._call.ended or self._call.problem:
+            raise self._error()
+        return size
+
+    def _check_end(self) -> None:
+        """To be called where no message is left: raises unless the stream ended well."""
+        self._connection.finished(self._call)
+        if self._call.status != 0 or self._call.problem:
+            raise self._error()
+
+    def _cancel(self) -> None:
+        if not self._call.ended:
+            self._call.problem = CANCELLED
+            self._connection.cancel(self._call)
+
+    def _error(self) -> ClientError:
+        """Why nothing more can be sent or read."""
+        return error_of(self._call, self._config, STREAM, None, None)
+
+    def _late(self, what: str, timeout_s: float | None) -> DeadlineExceeded:
+        return not_in_time(self._config.name, timeout_s or 0.0, what)
+
+
+def until(timeout_s: float | None) -> float:
+    """The `time.monotonic()` moment when so many seconds are over; None: never."""
+    return math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _size(address: str, method: str, body: Body) -> int:
+    size = body_size(body)
+    if size > LONGEST_MESSAGE:
+        raise too_large(place(address, method, body), size)
+    return size
+
+
+def again(failed: ServerUnavailable) -> ServerUnavailable:
+    """The error of an attempt to connect, for one more caller that waited for it."""
+    return ServerUnavailable(failed.where, found=failed.found, todo=failed.todo, unprocessed=True)

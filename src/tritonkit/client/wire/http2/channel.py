@@ -1,0 +1,173 @@
+"""Who is called: the address, what is sent with every call, and whether that is encrypted."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tritonkit.client.wire.http2.headers import RequestHeaders, SecretHeaders
+from tritonkit.client.wire.http2.secure import TLS, Secret
+from tritonkit.errors import UsageError
+
+__all__ = ["Address", "ChannelConfig", "exposed", "is_credential", "is_loopback", "parse_address"]
+
+_KEY_HEADER = "triton-grpc-protocol-admin-key"
+"""Triton puts the first three words before the name given in `--grpc-restricted-protocol`."""
+
+_RESTRICTED = frozenset(
+    {
+        "RepositoryIndex",
+        "RepositoryModelLoad",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryUnregister",
+    }
+)
+"""Calls that tritonkit's container answers only with the key; no other call carries it."""
+
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"})
+_RESTRICTED_HEADER = "triton-grpc-protocol-"
+
+_OURS = frozenset({"te", "content-type", "user-agent", "grpc-timeout", "grpc-encoding", "host"})
+
+
+class Address(NamedTuple):
+    """Where a server is."""
+
+    host: str
+    port: int
+    tls: bool
+    """Whether the scheme asks for it."""
+
+    @property
+    def target(self) -> str:
+        """`host:port`, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(address: str) -> Address:
+    """Host and port out of `host:port`, `grpc://host:port` or, with TLS, `grpcs://host:port`.
+
+    Raises:
+        UsageError: another scheme, or no port.
+    """
+    scheme, found, rest = address.rpartition("://")
+    if found and scheme not in ("grpc", "grpcs"):
+        raise UsageError(
+            f"address {address}",
+            found=f"the scheme {scheme}://",
+            wanted="host:port, grpc://host:port or grpcs://host:port",
+            todo="use Triton's gRPC port, 8001 unless set; its HTTP port (8000) is not spoken here",
+        )
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]@]+)):(\d{1,5})", rest.rstrip("/"), re.ASCII)
+    if match is None or not 0 < int(match[3]) < 65536:
+        raise UsageError(
+            f"address {address}",
+            found="no host and port",
+            wanted="host:port or grpc://host:port, such as 127.0.0.1:8001 or [::1]:8001",
+        )
+    return Address(match[1] or match[2], int(match[3]), scheme == "grpcs")
+
+
+class ChannelConfig:
+    """What a transport knows of whom it calls; see `BaseTransport` for the arguments."""
+
+    def __init__(
+        self,
+        address: str,
+        headers: SecretHeaders = (),
+        tls: TLS | None = None,
+        admin_key: str | Secret | None = None,
+        server_name: str | None = None,
+        allow_plaintext_credentials: bool = False,
+    ) -> None:
+        self.address = parse_address(address)
+        self.name = self.address.target
+        self.tls = TLS() if tls is None and self.address.tls else tls
+        safe = self.tls is not None or allow_plaintext_credentials
+        self._exposed = not safe and not is_loopback(self.address.host)
+        of_tls = None if self.tls is None else self.tls.server_name
+        self.server_name = of_tls or server_name or self.address.host
+        self.has_key = bool(admin_key)
+        self.pid = os.getpid()
+        self._headers = tuple(_checked(headers))
+        self._authority = Address(self.server_name, self.address.port, False).target
+        key = admin_key if isinstance(admin_key, Secret) or not admin_key else Secret(admin_key)
+        self._key = ((_KEY_HEADER, key),) if key else ()
+        self.check((*self._headers, *self._key))
+
+    def fields(self) -> RequestHeaders:
+        """What makes the header fields of a new connection."""
+        return RequestHeaders(self._authority, self.tls is not None, self._headers, self._key, _RESTRICTED)
+
+    def metadata(self, method: str) -> tuple[tuple[str, str], ...]:
+        """What every call of this name carries, secrets in plain."""
+        headers = (*self._headers, *(self._key if method in _RESTRICTED else ()))
+        return tuple((name, value.reveal() if isinstance(value, Secret) else value) for name, value in headers)
+
+    def check(self, headers: SecretHeaders) -> None:
+        """`UsageError` if these would show a key or token to whoever is on the way."""
+        if not self._exposed:
+            return
+        for name, value in headers:
+            if isinstance(value, Secret) or is_credential(name):
+                raise exposed(self.name, f"the header {name}")
+
+    def closed(self) -> UsageError:
+        """The error of a call after `close`."""
+        return UsageError(
+            f"client of {self.name}", found="it was closed", todo="make a new Client, or call inside its `with` block"
+        )
+
+    def forked(self) -> UsageError:
+        """The error of a call in a fork of the process that made the client."""
+        return UsageError(
+            f"client of {self.name}",
+            found=f"made in process {self.pid} and used in a fork of it, {os.getpid()}",
+            wanted="one Client per process: two processes cannot share a connection",
+            todo='make the Client after forking, or start workers with the "spawn" method',
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether what is sent to this host stays on this machine: by its text, no name is looked up."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def is_credential(name: str) -> bool:
+    """Whether a header of this name tells who calls: a key, a token, a session."""
+    return name in _CREDENTIALS or name.startswith(_RESTRICTED_HEADER)
+
+
+def exposed(where: str, what: str) -> UsageError:
+    """The error of a key or token that would travel in plain text."""
+    return UsageError(
+        f"client of {where}",
+        found=f"{what} would be sent without TLS to a host that is not this one",
+        wanted="TLS, or a server at 127.0.0.1, [::1] or localhost",
+        todo="call grpcs://..., or on a network that nobody else reads give"
+        " allow_plaintext_credentials=True (--allow-plaintext-credentials)",
+    )
+
+
+def _checked(headers: Iterable[tuple[str, str | Secret]]) -> Iterable[tuple[str, str | Secret]]:
+    for name, value in headers:
+        if not re.fullmatch(r"[a-z0-9_.-]+", name) or name in _OURS:
+            raise UsageError(
+                "headers",
+                found=f"the name {name!r}",
+                wanted="lower-case letters, digits, - _ and ., and none of gRPC's own names",
+            )
+        if not isinstance(value, Secret) and not (value.isascii() and value.isprintable()):
+            raise UsageError(f"header {name}", found="characters that no header can carry", wanted="printable ASCII")
+        yield name, value

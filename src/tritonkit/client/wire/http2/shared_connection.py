@@ -1,0 +1,116 @@
+"""What connections shared by threads and by tasks have in common."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Final
+
+from tritonkit.client.wire.http2.call import Call, Waiter
+from tritonkit.client.wire.http2.connection import Connection
+from tritonkit.client.wire.http2.keepalive import Keepalive
+from tritonkit.client.wire.http2.socket_io import tcp_state
+from tritonkit.client.wire.transport import Body, Elsewhere, Headers
+
+__all__ = ["ENDED", "PUSHED", "SILENT", "SharedConnection"]
+
+PUSHED: Final = 2**20
+"""Bytes that a call sends in one go, for others to have their turn."""
+ENDED: Final = "the server closed the connection"
+SILENT: Final = "the connection was lost: the server went silent"
+SLICE_S: Final = 0.1
+"""How often a silent peer is looked after while calls are under way that another server can take over."""
+ASKED_S: Final = 0.05
+"""The same once it was asked."""
+UNANSWERED: Final = 2
+"""What the system has sent so often again is for a peer that is gone: so that is known also where there may be
+no PING any more."""
+_FRESH_S: Final = 0.01
+"""A connection idle for less is not looked at before its next use."""
+_LONG_IDLE_S: Final = 1.0
+"""After so long idle the time for keepalive starts with the next call."""
+
+
+class SharedConnection(ABC):
+    """A connection that several callers use; `core` reads and writes its frames."""
+
+    def __init__(self, core: Connection) -> None:
+        self.core = core
+        self._used = time.monotonic()
+        self._keepalive = Keepalive(self._used)
+        self._quick = False
+        """Whether there ever was a call that another server can take over."""
+
+    @abstractmethod
+    def cancel(self, call: Call) -> None:
+        """Give the call up, unless it has ended: see `Connection.cancel`."""
+
+    @abstractmethod
+    def close(self, why: str) -> None:
+        """Close the connection; calls under way end, with the reason."""
+
+    @abstractmethod
+    def _socket_of(self) -> Any:
+        """The system's socket."""
+
+    def finished(self, call: Call) -> None:
+        """To be called after each call: cancels it if its answer was refused amid it, or has not come."""
+        if call.ended:
+            self._used = time.monotonic()
+            self.retire()
+        else:
+            self.cancel(call)
+
+    def retire(self) -> None:
+        """Close the connection if it takes no calls and has none."""
+        if self.core.draining and not self.core.calls:
+            self.close(self.core.draining)
+
+    def _is_stale(self) -> bool:
+        """Whether it was idle for so long that it should be looked at before its next use."""
+        return not self.core.draining and time.monotonic() - self._used > _FRESH_S
+
+    def _look_after(self, now: float, until: float) -> tuple[list[Waiter], list[Call]]:
+        """The peer is silent: ask it for a sign of life; who is to be woken, and calls that may go elsewhere.
+
+        Args:
+            now: the moment.
+            until: when nothing had come yet for sure: what came since may not have been read.
+        """
+        core, keepalive = self.core, self._keepalive
+        calls = core.movable() if self._quick else []
+        if keepalive.ping_due(now, core.heads, bool(calls)):
+            keepalive.acknowledged(now, tcp_state(self._socket_of()).acknowledged)
+            core.ping()
+            return [], []
+        if not keepalive.asked and (not calls or keepalive.spoke(now)):
+            return [], []
+        state = tcp_state(self._socket_of())
+        keepalive.acknowledged(now, state.acknowledged)
+        lost = keepalive.silent(until, state.round_trip_s) or state.unanswered >= UNANSWERED
+        return (core.drain(SILENT), calls) if calls and lost else ([], [])
+
+    def _open(
+        self,
+        method: str,
+        body: Body | None,
+        size: int,
+        deadline: float,
+        headers: Headers,
+        queued: bool,
+        elsewhere: Elsewhere | None,
+    ) -> Call:
+        """See `Connection.open`; `deadline` is a `time.monotonic()` moment."""
+        core, now = self.core, time.monotonic()
+        idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0
+        timeout_s = None if body is None else max(deadline - now, 0.001)
+        call = core.open(method, body, size, timeout_s, headers, queued)
+        self._used = now
+        if elsewhere is not None:
+            call.elsewhere = elsewhere
+            self._quick = True
+        if idle_s:
+            self._keepalive.began = now
+        if idle_s > _LONG_IDLE_S:
+            self._keepalive.heard(now)
+        return call

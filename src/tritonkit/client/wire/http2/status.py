@@ -1,0 +1,359 @@
+"""What the end of a call means: gRPC's statuses, HTTP's and HTTP/2's errors as errors of ours."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tritonkit.client.wire.http2.call import COMPRESSED, LONGEST_MESSAGE, Call
+from tritonkit.client.wire.http2.channel import ChannelConfig
+from tritonkit.client.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM, error_name
+from tritonkit.client.wire.transport import Body
+from tritonkit.errors import (
+    ClientError,
+    DeadlineExceeded,
+    InferenceError,
+    InvalidInput,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+    ServerStopping,
+    ServerUnavailable,
+    Unsupported,
+)
+
+__all__ = [
+    "CANCELLED",
+    "CLOSED",
+    "STREAM",
+    "answer_of",
+    "error_of",
+    "in_stream",
+    "not_in_time",
+    "place",
+    "too_large",
+    "unreachable",
+]
+
+CLOSED: Final = "the client was closed while the call was under way"
+CANCELLED: Final = "the call was cancelled"
+STREAM: Final = "ModelStreamInfer"
+
+_STATUSES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""gRPC's, each at its number."""
+
+_MORE_TIME = "allow more time with timeout_s, or send less at once"
+_SEND_LESS = "send less at a time, or raise the model's queue limits"
+
+_ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
+    "DEADLINE_EXCEEDED": (DeadlineExceeded, "", _MORE_TIME),
+    "NOT_FOUND": (
+        ModelNotFound,
+        "",
+        "see what is served, and why a model is not: `tritonkit models` or client.models()",
+    ),
+    "UNAVAILABLE": (Overloaded, "room in the model's queue: the server is up and turned this request away", _SEND_LESS),
+    "RESOURCE_EXHAUSTED": (Overloaded, "room at the server", _SEND_LESS),
+    "UNIMPLEMENTED": (
+        Unsupported,
+        "a server with that call: Triton has all, others of the Open Inference Protocol some",
+        "check that this is the gRPC port of such a server",
+    ),
+    "UNAUTHENTICATED": (InferenceError, "", "give the API key or token that the server asks for"),
+    "PERMISSION_DENIED": (InferenceError, "", "use a key or token that may make this call"),
+}
+"""The statuses a caller reacts to; every other one is the server's answer to this request."""
+
+_HTTP: Final = {
+    400: "INTERNAL",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "UNIMPLEMENTED",
+    429: "RESOURCE_EXHAUSTED",
+}
+"""What an answer that is not gRPC's means, by gRPC's own table."""
+
+_UNPROCESSED: Final = re.compile(
+    r"\[request id: [^\]]*\] (Exceeds maximum queue size|Server is stopping, .*)"
+    r"|Request timeout expired|Request for unknown model: .*|Server not ready"
+    r"|Server is stopping, scheduler for model has stopped accepting new inference requests"
+)
+"""What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
+refused may have run, it puts other words before these, and a model's own words lack the request's id. Proxies use the
+same statuses for lost servers."""
+
+_OF_INFERENCE: Final = frozenset({"ModelInfer", "ModelStreamInfer"})
+"""Calls in which a model may speak: it chooses status and words."""
+
+_NOT_BY_A_MODEL: Final = {
+    "NOT_FOUND": re.compile(r"(.*shared memory region.*)?"),
+    "UNAVAILABLE": re.compile(
+        r"(in ensemble '[^']*', )*(\[request id: [^\]]*\] (Exceeds maximum queue size|.*sequence has been expired)"
+        r"|(\[request id: [^\]]*\] )?(Request timeout expired|Server not ready"
+        r"|Server exiting|Server is stopping, .*|.* is not at ready state))"
+        r"|(upstream (connect error|request timeout|max stream|reset)|no healthy upstream|overflow$"
+        r"|failed to connect to all|connections to all backends|Socket closed"
+        r"|Connection reset by peer$|Connection refused$|Broken pipe$"
+        r"|(Transport|Endpoint|Channel) clos|GOAWAY|keepalive|DNS |name resol|unexpected HTTP|Received http2 header"
+        r"|Service Unavailable$|too many requests).*|"
+    ),
+    "UNIMPLEMENTED": re.compile(
+        r"(?i:.*\b(method|rpc)\b.*(not found|unimplemented|not implemented|unsupported|doesn't support).*"
+        r"|unknown (service|method) .*|service .* (not found|unimplemented).*|(method )?not implemented!?|unimplemented"
+        r"|.*without compression.*)?"
+    ),
+}
+"""Words of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
+
+_NO_VERSION: Final = re.compile(r"(.*[, ])?Request for unknown model: '[^']*' has no available versions")
+"""What Triton says of a model that it knows and has not: it is being loaded or unloaded, as at the server's end."""
+
+_STOPPING: Final = re.compile(
+    r"(.*[, ])?(Server not ready|Server is stopping, scheduler for model has stopped accepting new inference requests)"
+)
+
+_CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server side"})
+"""What gRPC's library says where a server that ends has cancelled a call itself; a model's own words are others."""
+
+_NO_SUCH_MODEL: Final = re.compile(r"(?i)\b(unknown model|model\b.*\b(not found|not exist))")
+"""Phrases by which Triton and other servers of its protocol report an unknown model."""
+
+_RESTRICTED: Final = "This protocol is restricted"
+"""Prefix of Triton's message for a call that needs a key."""
+
+_NO_REPLICA: Final = "no healthy upstream"
+"""What Envoy says where it knows no server to send a call to."""
+
+_LOST_BEHIND: Final = re.compile(r"upstream (connect error|reset)(?!.*overflow).*")
+"""Envoy's words for a call whose server was lost. With `overflow` Envoy itself has no room for it."""
+
+_DECOUPLED: Final = "doesn't support models with decoupled transaction policy"
+"""What Triton says of a call with one answer to a model that streams."""
+
+_PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
+"""What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
+still have theirs."""
+
+_OVERDUE: Final = re.compile(r"(UNAVAILABLE: )?the request's timeout has expired")
+"""Words of the language models' backend for a request that outlived its caller's `timeout_s`. They race with the
+caller's own clock, and mean the same."""
+
+_CALLS: Final = re.compile(r"Failed for execute the inference request\. Model '([^']+)' is not ready")
+"""Message that a Python model gets if it calls a model that is not loaded."""
+
+_NAMED: Final = frozenset({"ModelConfig", "ModelInfer", "ModelMetadata", "ModelReady", "ModelStatistics"})
+"""Calls whose first field is a model's name."""
+
+
+def place(address: str, method: str, body: Body | None) -> str:
+    """Where a call went, for messages: the model, if the request names one first, and the address."""
+    start = bytes(body[0][:258]) if body and method in _NAMED else b""
+    # Field 1, a text: one byte of length is enough for a name to be shown.
+    if len(start) < 2 or start[0] != 0x0A or not 0 < start[1] < 0x80:
+        return address
+    name = start[2 : 2 + start[1]].decode("utf-8", "replace")
+    return f"model {name} at {address}"
+
+
+def not_in_time(where: str, timeout_s: float, what: str = "no answer") -> DeadlineExceeded:
+    """The error of a call whose time is up here."""
+    return DeadlineExceeded(where, found=f"DEADLINE_EXCEEDED: {what} within {timeout_s:.3g} s", todo=_MORE_TIME)
+
+
+def unreachable(where: str, found: str, todo: str = "", unprocessed: bool = False) -> ServerUnavailable:
+    """The error of a connection that cannot be made or was lost."""
+    return ServerUnavailable(
+        where,
+        found=f"UNAVAILABLE: {found}",
+        todo=todo or "check that Triton runs there and that this is its gRPC port (8001 unless set)",
+        unprocessed=unprocessed,
+    )
+
+
+def too_large(where: str, size: int) -> InvalidInput:
+    """The error of a request that protobuf cannot carry."""
+    return InvalidInput(
+        where,
+        found=f"a message of {size} bytes",
+        wanted=f"at most {LONGEST_MESSAGE} bytes, protobuf's limit",
+        todo="send less at once, or use shared memory",
+        unprocessed=True,
+    )
+
+
+def answer_of(call: Call) -> memoryview | None:
+    """The one answer of a unary call that has ended well; None if it has not."""
+    return call.answer if call.status == 0 and not call.problem else None
+
+
+def error_of(call: Call, target: ChannelConfig, method: str, body: Body | None, timeout_s: float | None) -> ClientError:
+    """The error of a call that has ended without its answer; `timeout_s` is None if it had no end."""
+    where = place(target.name, method, body)
+    for said in (CLOSED, CANCELLED):
+        if said in (call.lost, call.problem):
+            return InferenceError(where, found=said)
+    if call.oversize:
+        return InferenceError(
+            where,
+            found=f"an answer of {call.oversize} bytes",
+            wanted=f"at most {call.max_bytes} bytes",
+            todo="if this server may answer so much: Client(..., max_response_bytes=...)",
+        )
+    if call.problem:
+        todo = "turn compression of answers off at the server" if call.problem == COMPRESSED else ""
+        return InferenceError(where, found=f"the answer cannot be read: {call.problem}", todo=todo)
+    if call.status == 0:
+        empty = "the answer cannot be read: no message in an answer of one"
+        return InferenceError(where, found="the stream has ended" if method == STREAM else empty)
+    if call.status == 4 and timeout_s is not None:
+        return not_in_time(where, timeout_s)
+    if call.status is not None:
+        return _answered(call.status, call.message, where, target.has_key, method)
+    if call.lost:
+        return unreachable(where, call.lost, unprocessed=call.refused)
+    if call.http is not None and call.http != 200:
+        return _not_grpc(call.http, where)
+    if call.reset is not None:
+        return _reset(call.reset, where)
+    return InferenceError(where, found="the answer ended without a status")
+
+
+def _answered(status: int, message: str, where: str, key_sent: bool, method: str) -> ClientError:
+    from urllib.parse import unquote
+
+    details = unquote(message)
+    name = _STATUSES[status] if status < len(_STATUSES) else f"status {status}"
+    # Triton refuses a call without its key with the status of a server that has no room.
+    if not details.startswith(_RESTRICTED):
+        own = method in _OF_INFERENCE and _is_a_model_s(name, details, where)
+        error = _model_s(name, details, where) if own else _error(name, details, where)
+        error.code = name
+        return error
+    return InferenceError(
+        where,
+        found=f"{name}: {details}" + (", and was sent another" if key_sent else ""),
+        wanted="the server's admin key",
+        todo="give the server's own: --key-file (of tritonkit serve: .tritonkit/run/*/admin-key in its"
+        " project; of docker compose: deploy/docker/keys/admin-key), or admin_key= in Python",
+    )
+
+
+def _is_a_model_s(name: str, details: str, where: str) -> bool:
+    """Whether a model chose the status and the words, as far as can be seen from them."""
+    known = _NOT_BY_A_MODEL.get(name)
+    if known is None or known.fullmatch(details) is not None:
+        return False
+    # Servers name the model that was called; one that a model calls itself is that model's matter.
+    called = where.removeprefix("model ").partition(" at ")[0]
+    if _NO_SUCH_MODEL.search(details) is None:
+        return True
+    named = re.search(rf"(?<!\w){re.escape(called)}(?!\w)", details) is not None
+    return not (named or called == where or details.startswith("in ensemble "))
+
+
+def _model_s(name: str, details: str, where: str) -> ClientError:
+    """A model's own error, unchanged. It ran: nothing says that the call may be made again.
+
+    One that is unavailable is `Overloaded` to callers, who wait and ask again where that is harmless.
+    """
+    kind = Overloaded if name == "UNAVAILABLE" else InferenceError
+    return kind(where, found=f"{name}: {details}")
+
+
+def _not_grpc(http: int, where: str) -> ClientError:
+    said = f"the HTTP status {http}, and no gRPC"
+    if http in (502, 503, 504):  # of a proxy whose server is not there
+        return unreachable(where, said, "check the server behind that proxy")
+    return _error(_HTTP.get(http, "UNKNOWN"), said, where)
+
+
+def _reset(code: int, where: str) -> ClientError:
+    said = f"the server reset the call ({error_name(code)})"
+    if code == REFUSED_STREAM:
+        return unreachable(where, f"{said} before looking at it", "try again", True)
+    if code == CANCEL:  # none of ours: those are not asked for their end
+        return _stopping(f"CANCELLED: {said}", where)
+    known = {ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED"}
+    return _error(known.get(code, "INTERNAL"), said, where)
+
+
+def _stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
+    return ServerStopping(
+        where,
+        found=found,
+        wanted="a server that goes on",
+        todo="call again: another server, or this one once it is back, will answer",
+        unprocessed=unprocessed,
+    )
+
+
+def in_stream(details: str, where: str) -> ClientError:
+    """The error that a message of a stream holds. It has no status, so its words are read alone."""
+    if _PROCESS_DEAD.fullmatch(details):
+        return _process_dead(where, details)
+    if _OVERDUE.fullmatch(details):
+        return DeadlineExceeded(where, found=details, todo=_MORE_TIME)
+    return InferenceError(where, found=details)
+
+
+def _process_dead(where: str, found: str) -> ServerUnavailable:
+    return ServerUnavailable(
+        where,
+        found=found,
+        wanted="a Python process of the model",
+        todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
+    )
+
+
+def _error(name: str, details: str, where: str) -> ClientError:
+    """Our error for a gRPC status."""
+    if name == "UNAVAILABLE" and details == _NO_REPLICA:
+        return unreachable(where, details, "see which replicas that gateway has, and why none is well", True)
+    if name == "INTERNAL" and _PROCESS_DEAD.fullmatch(details):
+        return _process_dead(where, f"{name}: {details}")
+    if name == "UNIMPLEMENTED" and _DECOUPLED in details:
+        return Unsupported(
+            where,
+            found=f"{name}: {details}",
+            wanted="a stream, for it gives any number of answers",
+            todo="client.model(...).stream(...), or tritonkit call --stream",
+        )
+    if name == "CANCELLED" and details in _CANCELLED_THERE:
+        return _stopping(f"{name}: the server has cancelled the call itself", where)
+    if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
+        return _stopping(f"{name}: {details}", where, bool(_UNPROCESSED.fullmatch(details)))
+    kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
+    if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
+        kind = ModelNotReady
+    if name == "UNAVAILABLE" and _LOST_BEHIND.fullmatch(details):
+        wanted = "a server behind that proxy that stays"
+        todo = "call again, if the call may run twice; see which of the servers there has ended, and why"
+    unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(_UNPROCESSED.fullmatch(details))
+    # How gRPC servers refuse a message above their own limit: sending it again cannot help.
+    if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
+        kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
+        unprocessed = "Received message" in details
+    if called := _CALLS.search(details):
+        todo = (
+            f"name {called[1]} in `calls` of the model whose Python calls it (network.calls in its model.yaml), so that"
+            f" it is loaded with it; or serve {called[1]} too"
+        )
+    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed)

@@ -1,7 +1,0 @@
-"""From a `Spec` to a checked ONNX `Artifact`: trained or loaded, exported, compared with the reference."""
-
-from tritonkit.export.artifact import Artifact, Measured, Signature, TensorInfo, sha256_file
-from tritonkit.export.cache import BuildCache
-from tritonkit.export.hooks import load_hook
-
-__all__ = ["Artifact", "BuildCache", "Measured", "Signature", "TensorInfo", "load_hook", "sha256_file"]

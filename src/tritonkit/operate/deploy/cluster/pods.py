@@ -1,0 +1,396 @@
+"""Pure: why one pod is not ready. The first rule that fires names the cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tritonkit.operate.deploy.cluster.look import Object, Seen
+from tritonkit.operate.deploy.cluster.state import condition
+
+__all__ = ["POD_RULES", "Cause", "Subject"]
+
+_LAST = 8
+_SHM = re.compile(r"/dev/shm: .*\bMiB, and the repository.*")  # noqa: S108 (a log's words)
+_LOAD = re.compile(r"failed to load '?([\w.-]+)'? version (\d+): ([^\"]*)")
+_NOT_READY = re.compile(r"error: not ready: model ([\w.-]+): (.*)")
+_DAMAGED = re.compile(
+    r".*(?:not as it was published|half built|manifest|sha256|checksum|truncated|damaged|missing from the store).*",
+    re.IGNORECASE,
+)
+_STORE = re.compile(
+    r".*(?:connection refused|timed out|(?:could not|cannot) connect|no such host|name or service not known"
+    r"|name resolution|the store (?:cannot be used|does not answer)|access is refused|no such bucket|access denied"
+    r"|credentials|unreachable|(?:http|status|code|error)\W{0,3}50[0234]\b).*",
+    re.IGNORECASE,
+)
+_STUB = re.compile(r".*\bstubs?\b.*", re.IGNORECASE)
+_CHANGED = re.compile(r"error: .*(?:not as it was published|half built).*")
+"""What entry.py says of a repository that the init container found whole, or did not copy."""
+_REBUILD = "tritonkit build, and make the models' image (or copy) again"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something is not as it should be.
+
+    Args:
+        cause: its name. where: pod and container, or Deployment. found, wanted, todo: sentences.
+        details: the last lines of a log, where they are the evidence. pods: those it holds up.
+        owner: the ReplicaSet or Deployment, by which pods are joined.
+    """
+
+    cause: str
+    where: str
+    found: str
+    wanted: str
+    todo: str
+    details: str = ""
+    pods: tuple[str, ...] = ()
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pod and all that was seen."""
+
+    pod: Object
+    seen: Seen
+
+    @property
+    def name(self) -> str:
+        """The pod's."""
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def ready(self) -> bool:
+        """Whether Kubernetes sends it traffic."""
+        return bool(condition(self.pod, "Ready").get("status") == "True")
+
+    def containers(self) -> Iterator[Object]:
+        """The statuses, init containers first."""
+        status = self.pod["status"]
+        yield from status.get("initContainerStatuses", [])
+        yield from status.get("containerStatuses", [])
+
+    def spec(self, container: str) -> Object:
+        """A container's specification."""
+        spec = self.pod["spec"]
+        every = spec.get("initContainers", []) + spec["containers"]
+        return dict(next(each for each in every if each["name"] == container))
+
+    def log(self, container: str) -> str:
+        """The lines that were read of a container, or ""."""
+        return self.seen.logs.get((self.name, container), "")
+
+    def events(self, *reasons: str) -> list[str]:
+        """Messages of the pod's events with one of the reasons, newest last."""
+        ours = [
+            each
+            for each in self.seen.events
+            if each.get("involvedObject", {}).get("name") == self.name and each.get("reason") in reasons
+        ]
+        ours.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
+        return [str(each.get("message", "")) for each in ours]
+
+    def cause(self, cause: str, container: str, found: str, wanted: str, todo: str, details: str = "") -> Cause:
+        """A cause at this pod, or at a container of it."""
+        owners = self.pod["metadata"].get("ownerReferences", [])
+        where = f"pod/{self.name}" + (f" container {container}" if container else "")
+        owner = owners[0]["name"] if owners else self.name
+        return Cause(cause, where, found, wanted, todo, details, (self.name,), owner)
+
+
+def _evicted(it: Subject) -> Cause | None:
+    status = it.pod["status"]
+    if status.get("reason") != "Evicted":
+        return None
+    return it.cause(
+        "evicted",
+        "",
+        str(status.get("message", "the node took it away")),
+        "a node with enough ephemeral storage and memory",
+        "kubectl describe node says what it lacks; models and /tmp are the pod's volumes, whose sizes are rendered",
+    )
+
+
+def _node(it: Subject) -> Cause | None:
+    for node in it.seen.nodes:
+        ready = condition(node, "Ready")
+        if node["metadata"]["name"] == it.pod["spec"].get("nodeName") and ready.get("status") != "True":
+            return it.cause(
+                "node not ready",
+                "",
+                f"node {node['metadata']['name']}: {ready.get('message') or ready.get('reason')}",
+                "a node whose kubelet answers",
+                "mend or remove the node; Kubernetes starts the pod elsewhere after 5 minutes by default",
+            )
+    return None
+
+
+def _unschedulable(it: Subject) -> Cause | None:
+    scheduled = condition(it.pod, "PodScheduled")
+    if scheduled.get("status") != "False":
+        return None
+    text = str(scheduled.get("message", ""))
+    short = [what.rstrip(".,") for what in re.findall(r"Insufficient (\S+)", text)]
+    if "persistentvolumeclaim" in text.lower():
+        failed = [
+            str(e.get("message"))
+            for e in it.seen.events
+            if e.get("involvedObject", {}).get("kind") == "PersistentVolumeClaim" and e.get("type") == "Warning"
+        ]
+        return it.cause(
+            "volume claim not bound",
+            "",
+            "; ".join([text, *failed[-1:]]),
+            "a bound PersistentVolumeClaim",
+            "kubectl get pvc,storageclass; make the claim, or name another in values.yaml",
+        )
+    if short:
+        what = sorted(set(short))
+        gpu = any("gpu" in each for each in what)
+        todo = (
+            "add a GPU node and its device plugin, or use the overlay cpu"
+            if gpu
+            else "add nodes, or lower `cpu` or `replicas` in values.yaml; an update wants room for one pod more"
+        )
+        asked = [
+            f"{each['name']} asks for {value} of {key}"
+            for each in it.pod["spec"]["containers"]
+            for key, value in each.get("resources", {}).get("requests", {}).items()
+            if key in what
+        ]
+        return it.cause(f"no node with enough {', '.join(what)}", "", text, "; ".join(asked), todo)
+    return it.cause(
+        "no node fits",
+        "",
+        text or "the scheduler has not said why",
+        "a node that meets selector, affinity, taints and spread",
+        "kubectl describe nodes; a nodeSelector or tolerations belong into an overlay of your own",
+    )
+
+
+def _volume(it: Subject) -> Cause | None:
+    failed = it.events("FailedMount", "FailedAttachVolume")
+    began = any("waiting" not in each.get("state", {}) for each in it.containers())
+    if it.ready or began or not failed:
+        return None
+    return it.cause(
+        "volume not mounted",
+        "",
+        failed[-1],
+        "all volumes of the pod",
+        "make the Secret, ConfigMap or claim that is named above",
+    )
+
+
+def _image(it: Subject) -> Cause | None:
+    for each in it.containers():
+        waiting = each.get("state", {}).get("waiting", {})
+        reason, image = waiting.get("reason", ""), it.spec(each["name"])["image"]
+        policy = it.spec(each["name"]).get("imagePullPolicy", "IfNotPresent")
+        if reason == "ErrImageNeverPull":
+            return it.cause(
+                "image absent",
+                each["name"],
+                f"{image} is not on the node, and the policy is {policy}",
+                "the image on every node",
+                "load it there (kind load, ctr -n k8s.io images import), or push it to a"
+                " registry; the rendered policy is IfNotPresent",
+            )
+        if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
+            said = [text for text in it.events("Failed") if "pull image" in text]
+            return it.cause(
+                "image cannot be pulled",
+                each["name"],
+                said[-1] if said else f"{image}: {waiting.get('message', reason)}",
+                f"{image} in a registry that the node reaches, or on the node (policy {policy})",
+                "push it, correct `images` or `models` in values.yaml, or load it on each node",
+            )
+        if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
+            return it.cause(
+                "container not created",
+                each["name"],
+                str(waiting.get("message", reason)),
+                "a container that can be started",
+                "make what the message names",
+            )
+    return None
+
+
+def _memory(it: Subject) -> Cause | None:
+    for each in it.containers():
+        ends = [each.get(key, {}).get("terminated", {}) for key in ("state", "lastState")]
+        if any(end.get("reason") == "OOMKilled" for end in ends):
+            limit = it.spec(each["name"]).get("resources", {}).get("limits", {}).get("memory", "none")
+            return it.cause(
+                "out of memory",
+                each["name"],
+                f"OOMKilled at its limit of {limit}, {each.get('restartCount', 0)} restarts",
+                "a limit above what models, Python stubs, arena and /dev/shm take together",
+                "tritonkit deploy --check: the limit is computed from the repository that it was rendered for",
+            )
+    return None
+
+
+def _init(it: Subject) -> Cause | None:
+    for each in it.pod["status"].get("initContainerStatuses", []):
+        if _code(each) == 0:
+            continue
+        name, log = each["name"], it.log(each["name"])
+        last = _tail(log)
+        # First: what a store that is down says may name a manifest.
+        if store := _STORE.search(log):
+            return it.cause(
+                "store down",
+                name,
+                store[0].strip(),
+                "a store that the pod reaches",
+                "check models: in values.yaml, the store's credentials and the NetworkPolicy",
+                last,
+            )
+        if damaged := _DAMAGED.search(log):
+            return it.cause(
+                "damaged repository", name, damaged[0].strip(), "every file as its manifest says", _REBUILD, last
+            )
+        return it.cause(
+            "models not fetched",
+            name,
+            f"exit code {_code(each)}",
+            "exit code 0",
+            "read its last lines",
+            last or "no log was kept",
+        )
+    return None
+
+
+def _said(it: Subject, pattern: re.Pattern[str], name: str, wanted: str, todo: str) -> Cause | None:
+    if it.ready:
+        return None
+    for each in it.pod["status"].get("containerStatuses", []):
+        if found := pattern.search(it.log(each["name"])):
+            return it.cause(name, each["name"], found[0].strip(), wanted, todo)
+    return None
+
+
+def _model(it: Subject) -> Cause | None:
+    if it.ready:
+        return None
+    for each in it.pod["status"].get("containerStatuses", []):
+        if found := _LOAD.search(it.log(each["name"])):
+            return it.cause(
+                "model failed to load",
+                each["name"],
+                f"model {found[1]} version {found[2]}: {found[3].strip()}",
+                "every model ready",
+                "mend or rebuild the model, tritonkit verify, and make the model image again",
+            )
+        if found := _NOT_READY.search(it.log(each["name"])):
+            return it.cause(
+                "model failed to load",
+                each["name"],
+                f"model {found[1]}: {found[2].strip()}",
+                "every model ready",
+                "mend or rebuild the model, tritonkit verify, and make the model image again",
+            )
+    return None
+
+
+def _stub(it: Subject) -> Cause | None:
+    if it.ready:
+        return None
+    for text in reversed(it.events("Unhealthy")):
+        if "Readiness" in text and _STUB.search(text):
+            return it.cause(
+                "Python stub died",
+                "triton",
+                text.strip(),
+                "all stubs alive",
+                "tritonkit deploy logs --previous; more memory or /dev/shm where it was killed",
+            )
+    return None
+
+
+def _probe(it: Subject, kind: str, todo: str) -> Cause | None:
+    if it.ready:
+        return None
+    # A container killed for its probe is waiting, ended or runs again; for readiness it only runs.
+    said = [text for text in it.events("Unhealthy") if text.startswith(f"{kind} probe")]
+    if not said or (kind != "Readiness" and not any(e.get("restartCount") for e in it.containers())):
+        return None
+    slow = "timed out" in said[-1] or "deadline exceeded" in said[-1]
+    name = f"{kind.lower()} probe " + ("times out" if slow else "fails")
+    return it.cause(name, "", said[-1].strip(), "a probe that is answered in time", todo)
+
+
+def _crash(it: Subject) -> Cause | None:
+    if it.ready:
+        return None
+    for each in it.containers():
+        if code := _code(each):
+            return it.cause(
+                "crash loop" if each.get("restartCount") else "ended",
+                each["name"],
+                f"exit code {code}, {each.get('restartCount', 0)} restarts",
+                "a container that keeps running",
+                "read its last lines; all of them: tritonkit deploy logs --previous",
+                _tail(it.log(each["name"])) or "no log was kept",
+            )
+    return None
+
+
+def _starting(it: Subject) -> Cause | None:
+    if it.ready:
+        return None
+    return it.cause(
+        "starting",
+        "",
+        f"phase {it.pod['status'].get('phase')}, and nothing failed yet",
+        "a ready pod",
+        "wait; tritonkit deploy logs shows how far it is",
+    )
+
+
+def _code(status: Object) -> int:
+    """The exit code of the run that ended last; 0 where none did, or where a later one ended well."""
+    for key in ("state", "lastState"):
+        ended = status.get(key, {}).get("terminated")
+        if ended:
+            return int(ended.get("exitCode", 0))
+    return 0
+
+
+def _tail(log: str) -> str:
+    return "\n".join(log.splitlines()[-_LAST:])
+
+
+POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
+    _evicted,
+    _node,
+    _unschedulable,
+    _volume,
+    _image,
+    _memory,
+    _init,
+    partial(
+        _said,
+        pattern=_SHM,
+        name="shared memory too small",
+        wanted="room for the Python stubs",
+        todo="tritonkit deploy --check: /dev/shm is computed from the repository that it was rendered for",
+    ),
+    partial(
+        _said, pattern=_CHANGED, name="damaged repository", wanted="every file as its manifest says", todo=_REBUILD
+    ),
+    _model,
+    _stub,
+    partial(_probe, kind="Liveness", todo="raise `cpu` in values.yaml; tritonkit deploy logs --previous"),
+    partial(_probe, kind="Startup", todo="tritonkit deploy logs --previous says what it waits for"),
+    _crash,
+    partial(_probe, kind="Readiness", todo="tritonkit deploy logs; the text above is the probe's own"),
+    _starting,
+)
+"""In the order of cause and effect."""

@@ -1,0 +1,133 @@
+"""What the init container of a pod does whose models come from a store: they are in a folder, and verified."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tritonkit.errors import StoreError
+from tritonkit.operate.store import Store, open_store, restore
+from tritonkit.operate.store.cache import open_cache
+from tritonkit.operate.store.index import Index
+from tritonkit.operate.store.restore import choose
+from tritonkit.repository.publish.damage import damage
+from tritonkit.repository.publish.integrity import CONFIG, Progress, verify
+from tritonkit.repository.publish.publish import remove_models
+
+__all__ = ["CACHE_BYTES", "Fetched", "fetch"]
+
+CACHE_BYTES = 4 << 30
+"""What a cache's files may take by default."""
+
+T = TypeVar("T")
+_ANSWER_S = 60.0
+"""Until the first answer of a store: its library may try again for many minutes."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A repository that was fetched.
+
+    Args:
+        backup: the ID of the backup it is of.
+        models: their names.
+        size_bytes: of all files.
+        fetch_s, verify_s: seconds until the files were there, and from then until all were verified.
+        cached_bytes: of the files, those that came out of the cache. cache_problem: why it was not used as it could be.
+    """
+
+    backup: str
+    models: tuple[str, ...]
+    size_bytes: int
+    fetch_s: float
+    verify_s: float
+    cached_bytes: int = 0
+    cache_problem: str = ""
+
+
+def fetch(
+    url: str,
+    target: Path,
+    *,
+    as_of: str | None = None,
+    cache: Path | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    answer_s: float = _ANSWER_S,
+    progress: Progress = lambda done, total: None,
+) -> Fetched:
+    """Bring a folder to the models of a backup and no others, and hold every file against its manifest.
+
+    Args:
+        url: a store that `tritonkit backup` wrote.
+        target: the folder; models that are so already are not fetched again.
+        as_of: the beginning of a backup's ID; the latest by default.
+        cache: a folder that others share, for files that one of them has fetched before.
+        cache_bytes: what the files in it may take.
+        answer_s: seconds until the store has to have answered.
+        progress: called with the bytes fetched so far and in all.
+
+    Raises:
+        UsageError: no address of a store, or no such backup in it.
+        StoreError: the store does not answer or refuses, or what it has is damaged.
+        ServerError: a file is not as it was published.
+        PublishError: the folder cannot be written.
+    """
+    began = time.monotonic()
+    store, name, index = _within(answer_s, url, lambda: _chosen(url, as_of))
+    needed = [entry.sha256 for entry in index.files]
+    kept = None if cache is None else open_cache(cache, cache_bytes, needed)
+    copy = None if kept is None else kept.copy
+    # By name, so that those are replaced too that tritonkit did not write.
+    done = restore(store, target, tuple(index.models), as_of=name, progress=progress, copy=copy)
+    remove_models(target, [model for model in done.others if (target / model / CONFIG).exists()])
+    fetched = time.monotonic()
+    findings = verify(target)
+    if findings:
+        raise damage(findings)
+    verified = time.monotonic()
+    if kept is not None:
+        kept.prune()
+    return Fetched(
+        name,
+        tuple(index.models),
+        index.size_bytes,
+        fetched - began,
+        verified - fetched,
+        kept.given_bytes if kept else 0,
+        kept.problem if kept else "",
+    )
+
+
+def _chosen(url: str, as_of: str | None) -> tuple[Store, str, Index]:
+    store = open_store(url)
+    return store, *choose(store, as_of, None)
+
+
+def _within(seconds: float, url: str, work: Callable[[], T]) -> T:
+    """What `work` gives or raises; StoreError where it takes longer."""
+    given: list[T] = []
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            given.append(work())
+        except Exception as error:  # raised in the thread that waits
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise StoreError(
+            url,
+            found=f"the store does not answer: nothing within {seconds:g} s",
+            wanted="a store that answers",
+            todo="correct the address, the network (a NetworkPolicy?) or the store, then run the same command again",
+        )
+    return given[0]

@@ -1,0 +1,128 @@
+"""What `values.yaml` says of autoscalers and of monitoring, and what templates take from the room `observe`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.operate.deploy.pinned import Image
+from tritonkit.operate.observe import ALERTS, rules_text
+from tritonkit.operate.observe import metrics as m
+from tritonkit.operate.observe.grafana import dashboard_text
+from tritonkit.operate.observe.panels import SECTIONS
+from tritonkit.repository.modelspec.base import Strict
+
+__all__ = ["Keda", "Monitoring", "Scaling", "ToZero"]
+
+Count = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+Seconds = Annotated[int, Field(ge=0, le=3600, strict=True)]
+_COMPUTE = (m.COMPUTE_INPUT, m.COMPUTE_INFER, m.COMPUTE_OUTPUT)
+
+
+class Scaling(Strict):
+    """Bounds and targets of whichever autoscaler a cluster has."""
+
+    min: Count = 2
+    max: Count = 6
+    cpu_percent: Annotated[int, Field(ge=10, le=95, strict=True)] = 80
+    """Of a container's request."""
+    queue_ratio: Annotated[float, Field(gt=0, le=100)] = 0.5
+    """Time in the queue over time of computing."""
+    pending: Annotated[float, Field(gt=0, le=100_000)] = 8.0
+    """Requests that wait, of each replica."""
+    window_s: Annotated[int, Field(ge=60, le=3600, strict=True)] = 60
+    """The span of a rate: at least four scrapes."""
+    up_s: Seconds = 0
+    down_s: Seconds = 600
+    """Stabilization windows."""
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, max is {self.max}; wanted min of at most max")
+        return self
+
+    def queue_query(self, namespace: str) -> str:
+        """Time in the queue over time of computing of the model that waits most, times the replicas that answer.
+
+        0 without traffic; nothing where no replica is scraped, so that no autoscaler scales in.
+        """
+
+        def gained(metric: str) -> str:
+            selected = _selector(metric, namespace)
+            return f"sum by (model) (rate({selected}[{self.window_s}s]))"
+
+        compute = " + ".join(map(gained, _COMPUTE))
+        worst = f"max({gained(m.QUEUE_DURATION)} / (({compute}) > 0))"
+        up = _selector(m.UP, namespace)
+        return f"({worst} or 0 * max({up})) * sum({up})"
+
+    def pending_query(self, namespace: str) -> str:
+        """Requests that wait, of all models and replicas, in the mean of the window."""
+        waits = f"sum(avg_over_time({_selector(m.PENDING, namespace)}[{self.window_s}s]))"
+        return f"{waits} or 0 * max({_selector(m.UP, namespace)})"
+
+    def adapter_rules(self, namespace: str) -> str:
+        """The same two queries as external metrics of prometheus-adapter, a JSON text, which is YAML too."""
+        queries = {
+            "triton_queue_over_compute": (m.QUEUE_DURATION, self.queue_query(namespace)),
+            "triton_pending_requests": (m.PENDING, self.pending_query(namespace)),
+        }
+        rules = [
+            {
+                "seriesQuery": _selector(series, namespace),
+                "resources": {"overrides": {"namespace": {"resource": "namespace"}}},
+                "name": {"as": name},
+                "metricsQuery": query,
+            }
+            for name, (series, query) in queries.items()
+        ]
+        return json.dumps({"externalRules": rules}, indent=2)
+
+
+class Keda(Strict):
+    """What KEDA asks, and where it runs."""
+
+    prometheus: Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.:/_-]+$")] | None = None
+    """Prometheus' address; that of the component `prometheus` by default."""
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "keda"
+    """Where KEDA's operator runs, and its HTTP add-on."""
+
+    def address(self, namespace: str) -> str:
+        """Where KEDA asks."""
+        return self.prometheus or f"http://prometheus.{namespace}.svc:9090"
+
+
+class ToZero(Strict):
+    """Of the component `scale-to-zero`."""
+
+    hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]{1,253}$")], ...] = ()
+    """Names by which callers outside of the cluster know it, beside the Service's."""
+    concurrency: Count = 16
+    """Requests at the same time that one replica is to have."""
+    after_s: Annotated[int, Field(ge=60, le=86_400, strict=True)] = 600
+    """Without a request for so long the last replica goes."""
+
+
+class Monitoring(Strict):
+    """Of the components `monitoring` and `prometheus`."""
+
+    image: Image = "prom/prometheus:v3.5.0"
+    scrape_s: Annotated[int, Field(ge=1, le=300, strict=True)] = 15
+    retention_hours: Annotated[int, Field(ge=1, le=8760, strict=True)] = 24
+
+    @property
+    def rules(self) -> str:
+        """The groups of rules as YAML: those of `deploy/prometheus/alerts.yml`."""
+        return rules_text(ALERTS)
+
+    @property
+    def dashboard(self) -> str:
+        """Grafana's dashboard as JSON."""
+        return dashboard_text(SECTIONS)
+
+
+def _selector(metric: str, namespace: str) -> str:
+    return f'{metric}{{job="{m.TRITON_JOB}",namespace="{namespace}"}}'

@@ -1,0 +1,311 @@
+"""What a function consists of: the handler, a model's files in the form they are served in, what pip installs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tritonkit
+from tritonkit.errors import RenderError, UsageError
+from tritonkit.operate.deploy.serverless.packages import Pin, pins, requirements
+from tritonkit.repository.export import sha256_file
+from tritonkit.repository.modelspec import Spec, load_all, load_readable, resolve, resolve_file
+from tritonkit.repository.optimize.progress import Progress
+from tritonkit.repository.optimize.variants import FORMS, PLAIN, parse
+from tritonkit.repository.optimize.variants.int8_cpu import BITS_VARIABLE
+from tritonkit.repository.pipeline import build_artifact, render_models
+from tritonkit.repository.publish.integrity import MANIFEST
+from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.render.message import parse_text
+from tritonkit.resources import shipped
+
+__all__ = ["FUNCTION", "Bundle", "bundle", "chosen_variant", "only_model"]
+
+FUNCTION = "function"
+"""The folder that becomes /var/task."""
+_SOURCES = "deploy/lambda"
+_BACKENDS = "python_backends/backends"
+_ENGINE = "onnxruntime"
+_VERSION = "1"
+_DATATYPES = {"TYPE_STRING": "BYTES"}
+
+Content = bytes | Path
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of a function: path below its folder -> bytes, or the file they are copied from."""
+
+    model: str
+    variant: str
+    files: Mapping[str, Content]
+    digests: Mapping[str, str]
+    """Path -> SHA-256."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        sizes = (
+            len(content) if isinstance(content, bytes) else content.stat().st_size for content in self.files.values()
+        )
+        return sum(sizes)
+
+
+def only_model(root: Path) -> str:
+    """The model of a project that has one.
+
+    Raises:
+        UsageError: it has several, or none.
+    """
+    specs, failed = load_readable(root, every=True)
+    names = sorted([*(spec.name for spec in specs), *failed])
+    if len(names) != 1:
+        raise UsageError("--model", found="none", wanted=f"one of {', '.join(names) or 'models/'}: a function has one")
+    return names[0]
+
+
+def chosen_variant(spec: Spec, asked: str | None) -> str:
+    """The variant of a function: `int8` is the spec's first ONNX INT8 form, `fp32` is onnx-fp32; by default what
+    the spec serves, where ONNX Runtime runs it.
+
+    Raises:
+        RenderError: the model is no network that ONNX Runtime runs.
+        SpecError: there is no variant of that name.
+    """
+    if spec.model.network.python:
+        raise RenderError(
+            str(spec.file),
+            found="network.python: it is served by a model.py of its own",
+            wanted="a network as an ONNX file, which a function runs without Triton",
+        )
+    if asked == "fp32":
+        return PLAIN
+    if asked == "int8":
+        mine = (name for name in spec.model.optimize.variants if name.startswith("onnx-int8"))
+        return next(mine, "onnx-int8-dynamic")
+    serving = spec.model.serving.variant
+    if asked is None:
+        return serving if serving in FORMS and FORMS[serving].runtime == _ENGINE else PLAIN
+    found = parse(asked, "--variant")
+    if found.runtime != _ENGINE:
+        able = [name for name, form in FORMS.items() if form.runtime == _ENGINE]
+        raise RenderError(
+            f"--variant {asked}", found="ONNX Runtime does not run it", wanted=f"fp32, int8 or one of {', '.join(able)}"
+        )
+    return asked
+
+
+def bundle(
+    root: Path, name: str, variant: str | None = None, more: Sequence[Pin] = (), progress: Progress | None = None
+) -> Bundle:
+    """The function of a model; what is not in the cache is built first, and held to the quality gate.
+
+    Raises:
+        SpecError: there is no such model. GateError: it is not good enough.
+        RenderError: it cannot run without Triton.
+    """
+    [spec] = load_all(root, (name,))
+    rendered = _rendered(spec, root, chosen_variant(spec, variant), progress)
+    artifact = rendered[0].artifact
+    files: dict[str, Content] = {}
+    known = {artifact.folder / each: digest for each, digest in artifact.files.items()}
+    configs = {each.plan.name: _config(each) for each in rendered}
+    for each in rendered:
+        files |= _model_files(each)
+    files |= _engine_files()
+    facts = _facts(spec, artifact.variant, configs)
+    text = _requirements(files, more)
+    files = {f"{FUNCTION}/{path}": content for path, content in (files | _handler()).items()}
+    files[f"{FUNCTION}/function.json"] = _json(facts)
+    digests = {path: _digest(content, known) for path, content in sorted(files.items())}
+    files[f"{FUNCTION}/{MANIFEST}"] = _manifest(files, digests)
+    files["Dockerfile"] = shipped(f"{_SOURCES}/Dockerfile").read_bytes()
+    files["requirements.txt"] = text.encode()
+    if example := _example(spec, facts):
+        files["example.json"] = _json(example)
+    digests |= {path: _digest(files[path], {}) for path in files.keys() - digests.keys()}
+    return Bundle(spec.name, artifact.variant, files, digests)
+
+
+def _rendered(spec: Spec, root: Path, variant: str, progress: Progress | None) -> list[Rendered]:
+    """The Triton models of a spec that is served in this variant by one core."""
+    serving = spec.model.serving.model_copy(update={"variant": variant})
+    spec = resolve(spec.folder, spec.model.model_copy(update={"serving": serving}), root)
+    with _any_x86():
+        artifact = build_artifact(root, spec, progress)
+    return render_models(spec, artifact, root, "cpu", 1)
+
+
+@contextlib.contextmanager
+def _any_x86() -> Iterator[None]:
+    """INT8 weights that are right on every CPU: who runs a function does not choose between those with and
+    without VNNI, and promises AVX2 alone."""
+    if BITS_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[BITS_VARIABLE] = "7"
+    try:
+        yield
+    finally:
+        del os.environ[BITS_VARIABLE]
+
+
+def _config(rendered: Rendered) -> dict[str, Any]:
+    """A model's configuration in JSON, as Triton hands it to a model's Python.
+
+    Raises:
+        RenderError: what it asks for is Triton's own.
+    """
+    from google.protobuf import json_format
+
+    name = rendered.plan.name
+    message = parse_text(rendered.config, f"{name}/config.pbtxt")
+    config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    wrong = (
+        "its requests belong to sequences"
+        if rendered.plan.sequence_batching
+        else "it answers in streams (decoupled)"
+        if rendered.plan.decoupled
+        else f"its backend is {rendered.plan.backend}"
+        if rendered.plan.backend not in (None, "python", _ENGINE)
+        else ""
+    )
+    if wrong:
+        raise RenderError(
+            f"models/{rendered.artifact.model}",
+            found=f"{name}: {wrong}",
+            wanted="a network for ONNX Runtime and steps in Python, one answer to a request",
+        )
+    for tensor in (*config.get("input", []), *config.get("output", [])):
+        tensor["dims"] = [int(size) for size in tensor.get("dims", [])]
+    # What only Triton does with it.
+    for key in ("model_warmup", "instance_group", "dynamic_batching", "version_policy"):
+        config.pop(key, None)
+    return {"max_batch_size": 0} | config
+
+
+def _model_files(rendered: Rendered) -> dict[str, Content]:
+    """A model's own files; nothing of an ensemble, which function.json has."""
+    plan = rendered.plan
+    version = {f"models/{plan.name}/{_VERSION}/{n}": p for n, p in plan.version_files.items()}
+    beside = {f"models/{plan.name}/{n}": p for n, p in plan.model_files.items()}
+    return {**version, **beside} if plan.backend else {}
+
+
+def _engine_files() -> dict[str, Content]:
+    """The stand-in of Triton's onnxruntime backend."""
+    folder = shipped(_BACKENDS)
+    found = [*folder.glob("*.py"), *(folder / _ENGINE).glob("*.py")]
+    return {f"backend/{file.name}": file for file in sorted(found)}
+
+
+def _handler() -> dict[str, Content]:
+    """The handler and its package, with the check of the files."""
+    folder = shipped(_SOURCES)
+    files: dict[str, Content] = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*.py"))}
+    integrity = Path(tritonkit.__file__).parent / "repository" / "publish" / "integrity.py"
+    return files | {"tritonkit_lambda/integrity.py": integrity}
+
+
+def _facts(spec: Spec, variant: str, configs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """function.json: the pipeline, and what it takes and gives."""
+    whole = configs[spec.name]
+    if "ensemble_scheduling" in whole:
+        steps = [
+            {"model": step["model_name"], "inputs": step["input_map"], "outputs": step["output_map"]}
+            for step in whole["ensemble_scheduling"]["step"]
+        ]
+    else:
+        own = {side: {each["name"]: each["name"] for each in whole[side]} for side in ("input", "output")}
+        steps = [{"model": spec.name, "inputs": own["input"], "outputs": own["output"]}]
+    models = [
+        {"config": config, "backend": config["backend"] == _ENGINE}
+        for config in configs.values()
+        if "ensemble_scheduling" not in config
+    ]
+    return {
+        "name": spec.name,
+        "variant": variant,
+        "tritonkit": tritonkit.__version__,
+        "max_batch_size": whole["max_batch_size"],
+        "inputs": [_tensor(each) for each in whole["input"]],
+        "outputs": [_tensor(each) for each in whole["output"]],
+        "steps": steps,
+        "models": models,
+    }
+
+
+def _tensor(entry: Mapping[str, Any]) -> dict[str, Any]:
+    datatype = _DATATYPES.get(entry["data_type"], entry["data_type"].removeprefix("TYPE_"))
+    return {"name": entry["name"], "datatype": datatype, "dims": entry["dims"]}
+
+
+def _requirements(files: Mapping[str, Content], more: Sequence[Pin]) -> str:
+    """The text for pip; RenderError where two models have different files under one name, as they share a process."""
+    python = {path: content for path, content in files.items() if path.endswith(".py") and isinstance(content, Path)}
+    modules: dict[str, str] = {}
+    for path, file in python.items():
+        module = Path(path).stem
+        if module == "model":
+            continue
+        other = modules.setdefault(module, path)
+        if other != path and sha256_file(python[other]) != sha256_file(file):
+            raise RenderError(
+                path,
+                found=f"another file of that name is {other}",
+                wanted="one module of a name: the models of a function run in one process",
+            )
+    known = pins(shipped(f"{_SOURCES}/requirements.txt").read_text("utf-8"))
+    return requirements(python, modules, known, more)
+
+
+def _example(spec: Spec, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An event with the spec's own examples; None where an input has none."""
+    inputs = []
+    for tensor in facts["inputs"]:
+        given = spec.model.example.get(tensor["name"])
+        if given is None:
+            return None
+        entry = {
+            "name": tensor["name"],
+            "datatype": tensor["datatype"],
+            "shape": [1, 1] if facts["max_batch_size"] else [1],
+        }
+        if given.file is None:
+            inputs.append(entry | {"data": [given.text]})
+            continue
+        data = resolve_file(given.file, spec, f"example.{tensor['name']}").read_bytes()
+        coded = base64.b64encode(data).decode()
+        inputs.append(entry | {"parameters": {"content_type": "base64"}, "data": [coded]})
+    return {"inputs": inputs}
+
+
+def _manifest(files: Mapping[str, Content], digests: Mapping[str, str]) -> bytes:
+    """What the function is compared with at its start."""
+    sizes = {
+        path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()
+    }
+    names = {path: path.removeprefix(f"{FUNCTION}/") for path in digests}
+    return _json(
+        {
+            "files": {names[path]: digest for path, digest in digests.items()},
+            "sizes": {names[path]: sizes[path] for path in digests},
+        }
+    )
+
+
+def _digest(content: Content, known: Mapping[Path, str]) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    return known.get(content) or sha256_file(content)
+
+
+def _json(facts: Mapping[str, Any]) -> bytes:
+    return (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,137 @@
+"""What `values.yaml` says of the gateway before the pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.operate.gateway.routes import GRPC_MODEL_METHODS
+from tritonkit.repository.modelspec.base import Strict
+
+if TYPE_CHECKING:
+    from tritonkit.operate.deploy.scaling_values import Scaling
+
+__all__ = ["DRAIN_S", "LEAVE_S", "Gateway", "GatewayApi", "Kserve"]
+
+LEAVE_S = 10
+"""For preStop of a gateway's pod: until its address has left every list, and its callers' connections have ended."""
+DRAIN_S = 30
+"""What gateway.py gives to requests under way after SIGTERM."""
+_MARGIN_S = 10
+_OVERHEAD_MIB = 256
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+Host = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})+$", max_length=253)]
+"""A DNS name with a dot."""
+
+
+class Gateway(Strict):
+    """Of the component `gateway`."""
+
+    replicas: Annotated[int, Field(ge=1, le=100, strict=True)] = 2
+    cpu: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
+    """Cores that a pod may use, each with a thread of Envoy."""
+    memory_mib: Annotated[int, Field(ge=64, le=1_000_000, strict=True)] = 1024
+    """As `limits: memory_mib` of gateway.yaml, or more."""
+    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """How it is reached: ClusterIP from the cluster alone."""
+
+    @property
+    def limit_mib(self) -> int:
+        """The limit of a pod's memory."""
+        return self.memory_mib + _OVERHEAD_MIB
+
+    @property
+    def leave_s(self) -> int:
+        """For preStop."""
+        return LEAVE_S
+
+    @property
+    def drain_s(self) -> int:
+        """For requests under way after SIGTERM."""
+        return DRAIN_S
+
+    @property
+    def grace_s(self) -> int:
+        """From the order to end until the kubelet kills."""
+        return LEAVE_S + DRAIN_S + _MARGIN_S
+
+
+class GatewayApi(Strict):
+    """Of the component `gateway-api`: routes of a Gateway that there is already."""
+
+    gateway: Label
+    """Its name."""
+    namespace: Label | None = None
+    """Its namespace; None: that of the pods."""
+    section: Label | None = None
+    """One of its listeners; None: all that take the hosts."""
+    grpc_host: Host
+    http_host: Host
+    """Under which gRPC and REST are called."""
+
+    @property
+    def of_a_model(self) -> tuple[str, ...]:
+        """Methods of gRPC whose calls may go to a canary."""
+        return (*GRPC_MODEL_METHODS, "ModelStreamInfer")
+
+    @property
+    def of_the_server(self) -> tuple[str, ...]:
+        """The others that are open."""
+        return ("ServerLive", "ServerReady", "ServerMetadata", "ModelStatistics")
+
+    @model_validator(mode="after")
+    def _two(self) -> Self:
+        if self.grpc_host == self.http_host:
+            raise ValueError(
+                f"grpc_host and http_host are both {self.grpc_host}; wanted two names:"
+                " a GRPCRoute and an HTTPRoute may not share one"
+            )
+        return self
+
+
+class Kserve(Strict):
+    """Of the overlay `kserve`."""
+
+    mode: Literal["Standard", "Knative"] = "Standard"
+    """How KServe runs pods: as a Deployment, or as revisions of Knative, which alone have canaries."""
+    scale_metric: Literal["cpu", "memory", "concurrency", "rps"] | None = None
+    """None: `cpu`, and `concurrency` of Knative."""
+    scale_target: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
+    """None: the target that `scaling` has."""
+
+    @property
+    def knative(self) -> bool:
+        """Whether pods are revisions of Knative."""
+        return self.mode == "Knative"
+
+    @property
+    def metric(self) -> str:
+        """What is scaled on."""
+        return self.scale_metric or ("concurrency" if self.knative else "cpu")
+
+    def target(self, scaling: Scaling) -> int:
+        """Percent of CPU; or requests of a pod, where Knative counts those that are worked on, too."""
+        usual = scaling.cpu_percent if self.metric == "cpu" else max(1, round(scaling.pending))
+        return self.scale_target or usual
+
+    def container(self, of_pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Triton's container under KServe's name for it; Knative takes no lifecycle and one port."""
+        found = {**of_pod, "name": "kserve-container"}
+        if self.knative:
+            del found["lifecycle"]
+            found["ports"] = [{"name": "h2c", "containerPort": 8001, "protocol": "TCP"}]
+        return found
+
+    @model_validator(mode="after")
+    def _has(self) -> Self:
+        if self.metric not in (("concurrency", "rps") if self.knative else ("cpu", "memory")):
+            raise ValueError(
+                f"scale_metric is {self.metric}, mode {self.mode}; wanted cpu or memory with Standard,"
+                " concurrency or rps with Knative"
+            )
+        if self.metric in ("memory", "rps") and self.scale_target is None:
+            raise ValueError(f"scale_metric is {self.metric}; wanted scale_target with it")
+        return self

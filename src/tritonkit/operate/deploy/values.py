@@ -1,0 +1,291 @@
+"""`values.yaml` of a rendered tree: what a person decides. All of it has defaults."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tritonkit.disk import unwritable
+from tritonkit.errors import RenderError, SpecError, UsageError
+from tritonkit.operate.deploy.measured import Expected
+from tritonkit.operate.deploy.pinned import Image
+from tritonkit.operate.deploy.scaling_values import Keda, Monitoring, Scaling, ToZero
+from tritonkit.operate.deploy.traffic_values import Gateway, GatewayApi, Kserve
+from tritonkit.repository.modelspec.base import Strict
+from tritonkit.repository.modelspec.document import read_document
+
+__all__ = ["FILE", "Gpu", "Images", "ModelCache", "Models", "Values", "read_values", "with_namespace", "write_values"]
+
+FILE = "values.yaml"
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+"""A name as RFC 1123 has it, which namespaces and claims go by."""
+Name = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
+_SOURCES = ("image", "image_volume", "store", "claim")
+_OF_A_STORE = ("as_of", "cache", "store_port")
+Cores = Annotated[int, Field(ge=1, le=1024, strict=True)]
+Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+
+
+def _store(url: str) -> str:
+    """Refuse what is no address of a store, and a password where it could be read."""
+    scheme, found, rest = url.partition("://")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("a password in the address (not shown); wanted it in the environment")
+    # `$` would be taken for a variable by the kubelet.
+    if not found or not scheme.isalnum() or not rest or any(c.isspace() or c in "$\"'" for c in url):
+        raise ValueError(f"{url!r}; wanted such as s3://bucket/models")
+    return url
+
+
+class Images(Strict):
+    """The images of the pods, each pinned."""
+
+    server: Image = "tritonkit/server:0.1.0"
+    server_gpu: Image = "tritonkit/server-gpu:0.1.0"
+    tools: Image = "tritonkit/tools:0.1.0"
+
+
+class ModelCache(Strict):
+    """A volume on which the pods share what they have fetched."""
+
+    size_mib: Annotated[int, Field(ge=64, le=1 << 24, strict=True)] = 4096
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
+    """ReadWriteOnce holds all pods to one node."""
+    storage_class: Name | None = None
+    """The cluster's default by default."""
+
+    @property
+    def files_mib(self) -> int:
+        """What the files may take: less than the volume, whose file system takes some too."""
+        return self.size_mib * 9 // 10
+
+
+class Models(Strict):
+    """Where pods take the repository from: exactly one of these."""
+
+    image: Image | None = None
+    """A model image, whose files an init container copies."""
+    image_volume: Image | None = None
+    """A model image that the cluster itself mounts (image volumes: Kubernetes 1.33 and newer by default)."""
+    store: Annotated[str, AfterValidator(_store)] | None = None
+    """A store that `tritonkit backup` wrote."""
+    as_of: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.-]{3,60}$")] | None = None
+    """Of a store: the beginning of a backup's ID; the latest when a pod starts by default."""
+    store_port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
+    """Of a store: the TCP port that pods may ask; that of the address by default."""
+    cache: ModelCache | None = None
+    """Of a store: a volume for what pods have fetched."""
+    claim: Name | None = None
+    """A PersistentVolumeClaim of the namespace with the repository in it, mounted read-only."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}")
+        of_a_store = [name for name in _OF_A_STORE if getattr(self, name) is not None]
+        if of_a_store and self.store is None:
+            raise ValueError(f"{of_a_store[0]} without store; wanted it beside a store alone")
+        return self
+
+    @property
+    def source(self) -> str:
+        """The name of the one that is given."""
+        return next(name for name in _SOURCES if getattr(self, name) is not None)
+
+    @property
+    def fetch_command(self) -> list[str]:
+        """What the init container runs."""
+        if self.store is not None:
+            words = ["tritonkit", "deploy", "fetch", "--from", self.store, "--to", "/models"]
+            words += ["--as-of", self.as_of] if self.as_of else []
+            if self.cache is not None:
+                words += ["--cache", "/cache", "--cache-mib", str(self.cache.files_mib)]
+            return words
+        # An image volume is the whole image.
+        source = ["--source", "/source/repository"] if self.image_volume else []
+        return ["python3", "-IS", "/opt/tritonkit/fetch.py", *source]
+
+    @property
+    def port(self) -> int:
+        """The TCP port of the store."""
+        if self.store_port is not None or self.store is None:
+            return self.store_port or 443
+        scheme, _, rest = self.store.partition("://")
+        port = rest.partition("/")[0].rpartition(":")[2]
+        named = scheme in ("http", "https") and port.isdecimal()
+        return int(port) if named else 80 if scheme == "http" else 443
+
+
+class Gpu(Strict):
+    """What a pod of the overlay `gpu` asks for."""
+
+    resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-z0-9][a-z0-9.-]*$")] = "nvidia.com/gpu"
+    """A resource of NVIDIA's device plugin: `nvidia.com/mig-1g.10gb` for a part of a GPU."""
+    count: Annotated[int, Field(ge=1, le=16, strict=True)] = 1
+    product: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")] | None = None
+    """The node label `nvidia.com/gpu.product` that pods are held to."""
+
+
+Component = Literal[
+    "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway", "gateway-api"
+]
+REPLICAS = 2
+"""Where values.yaml has neither a number nor measurements."""
+AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
+"""Those that set the number of replicas."""
+
+
+class Canary(Strict):
+    """Pods with the next version of the models, which get a part of the requests."""
+
+    models: Models
+    weight: Annotated[int, Field(ge=0, le=100, strict=True)] = 10
+    """Of 100 requests; with 0 only those get there that ask for it."""
+    replicas: Replicas = 1
+
+
+class Values(Strict):
+    """The file."""
+
+    namespace: Label = "tritonkit"
+    images: Images = Images()
+    models: Models = Models(image="tritonkit/models:1")
+    replicas: Replicas | None = None
+    """Pods, without an autoscaler; as many as `measured` needs, or 2, by default."""
+    cpu: Cores | None = None
+    """Whole cores of a pod; by default those of `measured`, or those that the repository was rendered for."""
+    measured: tuple[Expected, ...] = ()
+    """What was measured of models, and the requests that are expected."""
+    pin: bool = True
+    """Whether a pod's server keeps to as many cores of its node as it may use."""
+    priority_class: Name | None = None
+    """A PriorityClass of the cluster."""
+    client_namespaces: tuple[Label, ...] = ()
+    """Namespaces whose pods may call, beside this one's."""
+    monitoring_namespace: Label = "monitoring"
+    """The namespace whose pods may read metrics."""
+    gpu: Gpu = Gpu()
+    scaling: Scaling = Scaling()
+    keda: Keda = Keda()
+    to_zero: ToZero = ToZero()
+    monitoring: Monitoring = Monitoring()
+    gateway: Gateway = Gateway()
+    canary: Canary | None = None
+    gateway_api: GatewayApi | None = None
+    kserve: Kserve = Kserve()
+    production: tuple[Component, ...] = ("hpa",)
+    """Components of the overlay `production`."""
+
+    @property
+    def most_replicas(self) -> int:
+        """The most pods that there are at a time."""
+        replicas = self.replicas or REPLICAS
+        scaled = set(AUTOSCALERS) & set(self.production)
+        return max(replicas, self.scaling.max) if scaled else replicas
+
+    @property
+    def model_cache(self) -> ModelCache | None:
+        """Of the models, or of the canary's."""
+        return self.models.cache or (self.canary.models.cache if self.canary else None)
+
+    @property
+    def of_canary(self) -> Values:
+        """What its pods are rendered with."""
+        assert self.canary is not None  # noqa: S101
+        return self.model_copy(update={"models": self.canary.models, "replicas": self.canary.replicas})
+
+    @property
+    def http_hosts(self) -> tuple[str, ...]:
+        """The names under which REST is called: the Services', as pods write them, those of `to_zero` and of a
+        Gateway's route."""
+        releases = ("triton", "triton-canary") if self.canary else ("triton",)
+        services = [name for each in releases for name in (each, f"{each}-clusterip")]
+        routed = (self.gateway_api.http_host,) if self.gateway_api else ()
+        names = [name for service in services for name in self.names_of(service)]
+        return (*names, *self.to_zero_hosts, *routed)
+
+    @property
+    def to_zero_hosts(self) -> tuple[str, ...]:
+        """The names for which KEDA's interceptor wakes the server."""
+        return (*self.names_of("triton-waking"), *self.to_zero.hosts)
+
+    def names_of(self, service: str) -> tuple[str, ...]:
+        """A Service's name as pods of this namespace and of others write it."""
+        ends = ("", *(f".{self.namespace}{end}" for end in ("", ".svc", ".svc.cluster.local")))
+        return tuple(f"{service}{end}" for end in ends)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.scaling.window_s < 4 * self.monitoring.scrape_s:
+            raise ValueError(
+                f"scaling.window_s is {self.scaling.window_s}, monitoring.scrape_s is {self.monitoring.scrape_s};"
+                " wanted a window of at least four scrapes"
+            )
+        if "gateway-api" in self.production and self.gateway_api is None:
+            raise ValueError("production has gateway-api; wanted gateway_api, with its Gateway's name")
+        autoscalers = [name for name in AUTOSCALERS if name in self.production]
+        if len(autoscalers) > 1:
+            raise ValueError(f"production has {' and '.join(autoscalers)}; wanted one of them: each sets the replicas")
+        return self
+
+
+def read_values(file: Path) -> Values:
+    """The values of a file; the defaults where there is none.
+
+    Raises:
+        SpecError: it cannot be read, or has an unknown key or a value out of range.
+    """
+    if not file.exists():
+        return Values()
+    try:
+        return read_document(file, Values)
+    except SpecError as error:
+        raise SpecError(
+            error.where,
+            found=error.found,
+            wanted=error.wanted,
+            todo="correct it; docs/kubernetes.md says what may stand there",
+            details=error.details,
+        ) from None
+
+
+def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
+    """The values with the namespace that a command line names; None leaves them.
+
+    Raises:
+        UsageError: the file names another one, or it is no name.
+    """
+    if namespace is None or namespace == values.namespace:
+        return values
+    if file.exists():
+        raise UsageError(f"--namespace {namespace}", found=f"{file} says {values.namespace}", todo="change it there")
+    if not re.fullmatch(_LABEL, namespace):
+        raise UsageError(
+            f"--namespace {namespace}",
+            found="no namespace's name",
+            wanted="at most 63 small letters, digits and hyphens",
+        )
+    return values.model_copy(update={"namespace": namespace})
+
+
+def write_values(file: Path, namespace: str) -> list[Path]:
+    """Write the file with comments where there is none; gives it if it was written.
+
+    Raises:
+        RenderError: the folder cannot be written.
+    """
+    if file.exists():
+        return []
+    text = files("tritonkit.operate.deploy").joinpath(FILE).read_text()
+    try:
+        file.write_text(text.replace("NAMESPACE", namespace))
+    except OSError as error:
+        raise unwritable(file.parent, error, RenderError) from error
+    return [file]

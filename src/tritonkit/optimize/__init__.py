@@ -1,7 +1,0 @@
-"""From an `Artifact` to variants, each measured by the engine that serves it and held to the quality gate."""
-
-from tritonkit.optimize.make import BuildPlan, build, plan
-from tritonkit.optimize.results import Result, evaluate
-from tritonkit.optimize.variants import FORMS, variant_names
-
-__all__ = ["FORMS", "BuildPlan", "Result", "build", "evaluate", "plan", "variant_names"]

@@ -1,0 +1,42 @@
+"""What a program's own client sees of its calls: an observer for it, whose record goes to a `Watcher`."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from tritonkit.client.observers.events import CallEvent
+from tritonkit.perf.diagnose.snapshot import Probe
+
+__all__ = ["CallLog"]
+
+_KEPT = 10_000
+
+
+class CallLog:
+    """The latest calls of a client: `Client(..., observers=[log])`, and `Watcher(..., calls=log)` in the same process.
+
+    Calls that were answered by the client's own cache say nothing of a server and are left out.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[str, Probe]] = deque(maxlen=_KEPT)
+
+    def started(self, model: str) -> None:
+        """Nothing is kept of a call that has only begun."""
+
+    def headers(self, token: Any) -> tuple[()]:
+        """None of its own."""
+        return ()
+
+    def finished(self, token: Any, event: CallEvent) -> None:
+        """Keep what it took."""
+        if event.endpoint or event.error:
+            total_ms, wait_ms = 1e3 * event.timing.total_s, 1e3 * event.timing.wait_s
+            call = Probe(event.endpoint, time.monotonic(), total_ms, wait_ms, event.error or "")
+            self._calls.append((event.model, call))
+
+    def since(self, moment: float, model: str = "") -> tuple[Probe, ...]:
+        """Those that ended after a moment of the monotonic clock, of one model or of all."""
+        return tuple(call for name, call in tuple(self._calls) if call.at_s >= moment and (not model or name == model))

@@ -1,0 +1,92 @@
+"""The table of rules: evidence -> findings.
+
+The order is that of causes and effects. A throttled server has queues, slow runs and busy instances as well, all
+for being throttled: so what can bring about another line stands above it, and the verdict is the first line that fires.
+Within a rule the finding that explains more comes first. A rule says nothing where its evidence is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tritonkit.perf.diagnose.evidence import Evidence
+from tritonkit.perf.diagnose.finding import Diagnosis, Finding
+from tritonkit.perf.diagnose.rules.batching import (
+    delay_too_short,
+    no_dynamic_batching,
+    queue_delay_too_long,
+    serial_callers,
+    shapes_differ,
+)
+from tritonkit.perf.diagnose.rules.host import memory, oversubscribed_cores, shared_memory, throttled
+from tritonkit.perf.diagnose.rules.language import (
+    kv_cache_full,
+    large_prefills,
+    places_taken,
+    slow_decode,
+    static_batching,
+)
+from tritonkit.perf.diagnose.rules.queue import rate_above_capacity, too_few_instances
+from tritonkit.perf.diagnose.rules.runs import cache_misses, cold_start, decoding, gil, model_execution, post_processing
+from tritonkit.perf.diagnose.rules.servers import bad_replica, network_or_client
+
+__all__ = ["RULES", "TARGET_MS", "Rule", "diagnose"]
+
+TARGET_MS = 50.0
+"""What a request may take in the server before its time is looked into: a caller with a person before it has about 100
+ms for all that it does (Nielsen, Usability Engineering, 1993, chapter 5)."""
+
+Rule = Callable[[Evidence, float], Iterable[Finding]]
+
+RULES: Mapping[str, Rule] = {
+    "bad-replica": bad_replica,
+    "cold-start": cold_start,
+    "throttled": throttled,
+    "memory": memory,
+    "shared-memory": shared_memory,
+    "gil": gil,
+    "oversubscribed-cores": oversubscribed_cores,
+    "network-or-client": network_or_client,
+    "static-batching": static_batching,
+    "kv-cache-full": kv_cache_full,
+    "places-taken": places_taken,
+    "large-prefills": large_prefills,
+    "slow-decode": slow_decode,
+    "cache-misses": cache_misses,
+    "queue-delay-too-long": queue_delay_too_long,
+    "shapes-differ": shapes_differ,
+    "no-dynamic-batching": no_dynamic_batching,
+    "delay-too-short": delay_too_short,
+    "too-few-instances": too_few_instances,
+    "rate-above-capacity": rate_above_capacity,
+    "serial-callers": serial_callers,
+    "decoding": decoding,
+    "post-processing": post_processing,
+    "model-execution": model_execution,
+}
+
+
+def _unseen(evidence: Evidence) -> list[str]:
+    """Language models whose metrics no server told."""
+    parts = [part for server in evidence.servers for part in server.parts]
+    told = {part.name for part in parts if part.language is not None}
+    return sorted({part.name for part in parts if part.facts.language} - told)
+
+
+def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
+    """Ask every rule.
+
+    Args:
+        target_ms: what a request may take in the server.
+    """
+    findings = [
+        finding
+        for rule in RULES.values()
+        for finding in sorted(rule(evidence, target_ms), key=lambda each: -each.share)
+    ]
+    notes = list(evidence.notes)
+    for name in _unseen(evidence):
+        notes.append(f"{name} is a language model: nothing is seen of it without its server's metrics (--metrics)")
+    if not evidence.traffic_per_s and not evidence.running:
+        notes.append("no requests but our own came: what only load shows cannot be seen")
+    return Diagnosis(tuple(findings), tuple(notes))

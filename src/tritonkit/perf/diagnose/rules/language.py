@@ -1,0 +1,206 @@
+"""Rules about language models: what sequences wait for, prompts that hold tokens up, slow steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tritonkit.perf.diagnose.evidence import Evidence
+from tritonkit.perf.diagnose.finding import Finding
+from tritonkit.perf.diagnose.language_evidence import LanguageEvidence
+from tritonkit.perf.diagnose.rules.common import FULL, languages
+from tritonkit.perf.diagnose.snapshot import LanguageFacts
+
+__all__ = ["kv_cache_full", "large_prefills", "places_taken", "slow_decode", "static_batching"]
+
+_WAITING = 0.5
+_FREE_PLACES, _TAKEN = 0.8, 0.8
+_CACHE_FULL, _PAUSES_PER_S = 0.75, 0.2
+_PREFILL_SHARE, _PREFILL_TIMES = 0.2, 3.0
+_LEAST_BATCHED = 32
+
+
+def static_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
+    """Requests wait for a language model's batch to end while it has places: it is told to run each batch until its
+    last sequence has ended.
+
+    "Wait" is half a request on average, "has places" a fifth of `max_sequences`.
+    """
+    for _, model, facts, seen in languages(evidence):
+        if not facts.static or seen.waiting < _WAITING:
+            continue
+        if seen.running > _FREE_PLACES * facts.max_sequences:
+            continue
+        free = facts.max_sequences - seen.running
+        yield Finding(
+            "static-batching",
+            model.name,
+            _waiting_share(seen),
+            (
+                f"{seen.waiting:.1f} requests wait while {seen.running:.1f} of {facts.max_sequences} places are taken",
+                "batching is static: the next batch begins when the last sequence of this one has ended",
+            ),
+            "serving.generation: {batching: continuous}, the default",
+            f"{min(free, seen.waiting):.1f} more sequences run at a time: those that wait while places are free",
+        )
+
+
+def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
+    """A language model's cache of keys and values is full, and sequences have to wait for it: they pause in the middle
+    of their answers, or steps leave them out.
+
+    "Full" is 75 % on average, for a sequence that ends or gives way leaves its blocks free for a moment; steps leave
+    out half a sequence on average, or one pauses in five seconds, or requests wait for a place, and more places would
+    find no room.
+    """
+    for server, model, facts, seen in languages(evidence):
+        paused_per_s = seen.paused / max(server.seconds, 1e-9)
+        held_up = seen.stalled >= _WAITING or paused_per_s >= _PAUSES_PER_S
+        if seen.cache < _CACHE_FULL or not (held_up or _queues(facts, seen)):
+            continue
+        served = max(1.0, seen.running - seen.stalled)
+        times = (seen.running + seen.waiting) / served
+        yield Finding(
+            "kv-cache-full",
+            model.name,
+            _held_share(seen),
+            (
+                f"its cache is {seen.cache:.0%} full, and of {seen.running:.1f} running sequences a step leaves out"
+                f" {seen.stalled:.1f}; {seen.waiting:.1f} requests wait for a place",
+                f"sequences that had begun to answer paused {seen.paused} times ({paused_per_s:.1f} a second)",
+                *_queue(seen),
+            ),
+            "a larger serving.generation.cache_mib; or keys and values as u8 (serving.parameters:"
+            " {cache_precision: u8}), fewer max_sequences, or a smaller max_tokens",
+            f"with {max(times, 1.1):.1f} times the cache all of today's sequences run at the same time, if they stay as"
+            " long as they are, and nothing is computed twice",
+        )
+
+
+def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
+    """Requests wait for a place in a language model's running batch, which has `max_sequences` already, and the cache
+    has room.
+
+    "Wait" is half a request on average, "has" 80 % of the places, and there is room where less than three quarters of
+    the cache are used.
+    """
+    for _, model, facts, seen in languages(evidence):
+        if not _queues(facts, seen) or seen.cache >= _CACHE_FULL:
+            continue
+        room = math.floor(0.9 * seen.running / max(seen.cache, 1e-3))
+        wanted = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
+        yield Finding(
+            "places-taken",
+            model.name,
+            _waiting_share(seen),
+            (
+                f"{seen.running:.1f} of {facts.max_sequences} places are taken, and {seen.waiting:.1f} requests wait",
+                f"the cache is {seen.cache:.0%} full",
+                *_queue(seen),
+            ),
+            f"serving.generation.max_sequences {wanted}; where tokens become too slow then, another replica",
+            f"up to {wanted / facts.max_sequences:.1f} times the tokens a second, if a step with {wanted} sequences"
+            f" takes no longer than one with {facts.max_sequences} (the bound); the cache has room for about {room}",
+        )
+
+
+def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
+    """Prompts hold up the tokens of others: a step that computes prompts takes three times as long as one that does
+    not, longer than a token may, and such steps are a fifth of the engine's time.
+
+    It fires where two sequences or more run, on average 1.5: for one alone nobody waits. Where every step computes
+    prompts there is nothing to compare with, and longer than a token may is enough.
+    """
+    for _, model, facts, seen in languages(evidence):
+        prefill, decode = seen.prefill_ms, seen.decode_ms or 0.0
+        if prefill is None or seen.between_ms is None or seen.running < 1.5:
+            continue
+        if seen.prefill_share < _PREFILL_SHARE or prefill < max(_PREFILL_TIMES * decode, target_ms):
+            continue
+        tokens = min(seen.prompt_tokens_per_step or math.inf, facts.max_batched_tokens)
+        least = max(_LEAST_BATCHED, facts.max_sequences)
+        wanted = max(least, math.ceil(tokens * max(target_ms, 2 * decode) / prefill))
+        if wanted >= facts.max_batched_tokens:
+            continue
+        yield Finding(
+            "large-prefills",
+            model.name,
+            1 - decode / prefill,
+            (
+                f"a step that computes prompts takes {prefill:.0f} ms"
+                + (f", others {decode:.1f} ms" if decode else ""),
+                f"{seen.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
+                f"such a step has {tokens:.0f} tokens of prompts on average; max_batched_tokens is"
+                f" {facts.max_batched_tokens}",
+                *_pace(seen),
+            ),
+            f"serving.generation.max_batched_tokens {wanted}: a prompt takes more steps, and others go on between them",
+            f"gaps of about {max(prefill * wanted / tokens, decode):.0f} ms in place of {prefill:.0f} ms (a step's time"
+            " goes with its tokens); first tokens of long prompts come later",
+        )
+
+
+def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
+    """A language model's engine makes steps nearly all the time, 85 % of it, and a sequence still waits longer for its
+    next token than it may: the network is what takes the time.
+
+    The median between two tokens, and the mean step without prompts, are above `--target`.
+    """
+    for server, model, _, seen in languages(evidence):
+        between, decode = seen.between_ms, seen.decode_ms
+        if between is None or decode is None or seen.busy < FULL:
+            continue
+        if between <= target_ms or decode <= target_ms:
+            continue
+        machine = server.machine
+        cores = (
+            "the cores of its machine are not seen from here"
+            if machine is None
+            else f"the server uses {machine.server_cores:.2f} of {machine.cores} cores"
+        )
+        yield Finding(
+            "slow-decode",
+            model.name,
+            min(1.0, decode / between),
+            (
+                f"the engine makes steps {seen.busy:.0%} of the time, and one takes {decode:.1f} ms for"
+                f" {seen.running:.1f} sequences",
+                *_pace(seen),
+                cores,
+            ),
+            "a variant with smaller weights (llm-int8, llm-int4), more cores, or fewer sequences at once"
+            " (max_sequences, or another replica)",
+            f"twice as fast, a token would come after {between - decode / 2:.1f} ms in place of {between:.1f} ms (half"
+            " of a step)",
+        )
+
+
+def _queues(facts: LanguageFacts, seen: LanguageEvidence) -> bool:
+    """Whether requests wait because all places are taken."""
+    return seen.waiting >= _WAITING and seen.running >= _TAKEN * facts.max_sequences
+
+
+def _held_share(seen: LanguageEvidence) -> float:
+    """Of all that is in the model, what waits for the cache; at least what the rule asks for."""
+    every = max(seen.running + seen.waiting, 1.0)
+    return min(1.0, max(_WAITING, seen.stalled + seen.waiting) / every)
+
+
+def _waiting_share(seen: LanguageEvidence) -> float:
+    return seen.waiting / (seen.waiting + seen.running)
+
+
+def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
+    """What callers notice of a wait, as far as it was seen."""
+    said = []
+    if seen.first_ms is not None:
+        said.append(f"a request waits {seen.first_ms:.0f} ms for its first token")
+    if seen.refused:
+        said.append(f"{seen.refused} of {seen.ended} requests were refused")
+    return tuple(said)
+
+
+def _pace(seen: LanguageEvidence) -> tuple[str, ...]:
+    if seen.between_ms is None or seen.between_p95_ms is None:
+        return ()
+    return (f"between two tokens {seen.between_ms:.1f} ms go by in the median, {seen.between_p95_ms:.0f} ms at p95",)

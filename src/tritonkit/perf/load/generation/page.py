@@ -1,0 +1,155 @@
+"""A load of a language model as one HTML page, and its seconds as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import tritonkit
+from tritonkit.perf.load import openloop
+from tritonkit.perf.load.generation.results import GenerationReport, GenerationSecond
+from tritonkit.perf.load.openloop.find_rate import RateSearch
+from tritonkit.perf.load.openloop.page import search_section
+from tritonkit.perf.load.openloop.slo import Slo
+from tritonkit.repository.report.charts import Line, lines
+from tritonkit.repository.report.page import Machine, environment
+
+__all__ = ["generation_csv", "generation_page", "lengths_line"]
+
+_WIDTH = 900.0
+_HOW = {
+    "open": "Requests were sent at their moments, whatever the server does; times count from the moment each was due.",
+    "closed": "Each stream was followed by the next when it had ended; times count from when a request was sent.",
+}
+
+
+def generation_page(
+    report: GenerationReport,
+    machine: Machine,
+    written: str,
+    *,
+    title: str,
+    slo: Slo,
+    search: RateSearch[Any] | None = None,
+    command: str = "",
+    local: bool = True,
+) -> str:
+    """The page: text that needs no other file and no address to be shown.
+
+    Args:
+        machine: the one that sent.
+        written: when, for people.
+        command: that makes such a run again.
+        local: whether the server runs on the same machine.
+    """
+    folder = Path(openloop.__file__).parent / "templates"
+    return (
+        environment(folder)
+        .get_template("openloop.html.j2")
+        .render(
+            report=report,
+            machine=machine,
+            written=written,
+            title=title,
+            slo=slo if str(slo) else None,
+            sections=[_section(report, slo)],
+            how=_HOW[report.loop],
+            search=None if search is None else search_section(search),
+            command=command,
+            local=local,
+            version=tritonkit.__version__,
+        )
+    )
+
+
+def generation_csv(report: GenerationReport) -> str:
+    """A line for each second of the run."""
+    text = io.StringIO()
+    names = [field.name for field in fields(GenerationSecond)]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(second) for second in report.seconds)
+    return text.getvalue()
+
+
+def lengths_line(report: GenerationReport) -> str:
+    """How many tokens prompts and answers had, in a sentence."""
+    parts = [
+        f"{name} {spread.mean:.1f} tokens in the mean, {spread.p50:g} in the median, {spread.smallest} to"
+        f" {spread.largest}"
+        for name, spread in (
+            ("prompts were to have", report.prompt_asked),
+            ("they had", report.prompt_found),
+            ("answers", report.output_asked),
+        )
+        if spread
+    ]
+    if report.clipped:
+        parts.append(
+            f"{report.clipped} of {report.requests} requests were shortened to the model's {report.window} tokens"
+        )
+    return "; ".join(parts)
+
+
+def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
+    there = {name: times for name, times in report.times().items() if times}
+    points = [f"p{p:g}" for p in next(iter(there.values())).percentiles] if there else []
+    summary = (
+        f"{report.requests} requests in {report.duration_s:.1f} s, {report.offered_per_s:.2f} a second;"
+        f" {report.rate_per_s:.2f} a second were answered right, {report.failures} failed. {report.tokens_per_s:.1f}"
+        f" tokens of answers came in a second; {lengths_line(report)}. {report.compared} prompts were sent twice:"
+        f" {report.differing} of their answers do not begin alike."
+    )
+    return {
+        "series": {"model": report.model},
+        "summary": summary,
+        "points": points,
+        "rows": [(name, times.mean, list(times.percentiles.values()), times.largest) for name, times in there.items()],
+        "plots": [each for each in _plots(report, slo) if each[1] is not None],
+        "words": sorted(report.words.items(), key=lambda pair: -pair[1])[:20],
+    }
+
+
+def _plots(report: GenerationReport, slo: Slo) -> list[tuple[dict[str, str], Any]]:
+    """What each plot is, and the plot; None where it would be empty."""
+    return [
+        (
+            _what("First token", "ms, logarithmic", "Time to the first token, of the requests due in each second."),
+            _drawn(report, "ttft", slo.ttft),
+        ),
+        (
+            _what("Between tokens", "ms, logarithmic", "Time between two pieces of an answer, by when they came."),
+            _drawn(report, "itl", slo.itl),
+        ),
+        (
+            _what("Tokens", "tokens/s", "Tokens of answers that came in each second."),
+            lines([Line("tokens", _points(report, "tokens"))], width=_WIDTH, height=220),
+        ),
+        (
+            _what("Rate", "requests/s", "Requests due in each second, and how many of these failed."),
+            lines(
+                [Line("due", _points(report, "due")), Line("failed", _points(report, "failed"))],
+                width=_WIDTH,
+                height=200,
+            ),
+        ),
+    ]
+
+
+def _what(title: str, y: str, text: str) -> dict[str, str]:
+    return {"title": title, "x": "second of the run", "y": y, "text": text, "kind": "lines"}
+
+
+def _drawn(report: GenerationReport, name: str, points: Mapping[float, float]) -> Any:
+    limits = [(ms, f"p{percent:g} target {ms:g} ms") for percent, ms in points.items()]
+    drawn = [Line(p, _points(report, f"{name}_{p}_ms")) for p in ("p50", "p99")]
+    return lines(drawn, width=_WIDTH, logarithmic=True, limits=limits)
+
+
+def _points(report: GenerationReport, key: str) -> list[tuple[float, float | None]]:
+    found = [(second.at_s + 0.5, getattr(second, key)) for second in report.seconds]
+    return [(at, None if value is None else float(value)) for at, value in found]

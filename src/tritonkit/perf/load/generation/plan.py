@@ -1,0 +1,85 @@
+"""What a run is to send, handed to the process that sends in a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tritonkit.perf.load.generation.requests import Requests
+from tritonkit.perf.load.openloop.arrivals import Moments
+
+__all__ = ["READY", "Plan", "load_plan", "save_plan"]
+
+READY: Final = "ready"
+"""What it prints when an interrupt ends the run, not the process."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run.
+
+    Args:
+        addresses: gRPC addresses of servers, which get requests in turns.
+        inputs: names of those that the model takes.
+        requests: what is sent.
+        due: float64 [n], seconds since the start when each request is due; none in a closed loop.
+        users: streams under way at the same time in a closed loop; 0: an open loop.
+        duration_s: of a closed loop, after which no more requests are sent.
+        timeout_s: after which an answer that has not ended has failed.
+    """
+
+    addresses: tuple[str, ...]
+    model: str
+    inputs: frozenset[str]
+    requests: Requests
+    due: Moments
+    users: int
+    duration_s: float
+    timeout_s: float
+
+
+def save_plan(plan: Plan, folder: Path) -> None:
+    """Write it where `main` reads it."""
+    requests = plan.requests
+    facts = {
+        "addresses": plan.addresses,
+        "model": plan.model,
+        "inputs": sorted(plan.inputs),
+        "users": plan.users,
+        "duration_s": plan.duration_s,
+        "timeout_s": plan.timeout_s,
+        "prefix": requests.prefix,
+    }
+    np.savez(
+        folder / "plan.npz",
+        facts=np.array(json.dumps(facts)),
+        due=plan.due,
+        start=requests.start,
+        words=requests.words,
+        prompt=requests.prompt,
+        output=requests.output,
+        clipped=requests.clipped,
+    )
+
+
+def load_plan(folder: Path) -> Plan:
+    """Read what `save_plan` has written."""
+    with np.load(folder / "plan.npz", allow_pickle=False) as saved:
+        facts = json.loads(str(saved["facts"]))
+        requests = Requests(
+            saved["start"], saved["words"], tuple(facts["prefix"]), saved["prompt"], saved["output"], saved["clipped"]
+        )
+        return Plan(
+            tuple(facts["addresses"]),
+            facts["model"],
+            frozenset(facts["inputs"]),
+            requests,
+            saved["due"],
+            facts["users"],
+            facts["duration_s"],
+            facts["timeout_s"],
+        )

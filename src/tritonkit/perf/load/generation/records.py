@@ -1,0 +1,125 @@
+"""What a sender saw of a run, as arrays in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit.perf.load.generation.lengths import Counts
+
+__all__ = ["Answer", "Record", "load_record", "record_of", "save_record"]
+
+
+@dataclass
+class Answer:
+    """One request while it is under way, and what came of it.
+
+    Args:
+        index: its number among the run's requests.
+        due, sent: seconds since the start of the run.
+        pieces: when each reply with tokens came.
+        counts: how many tokens each of these had.
+        tokens: all of them.
+        words: what is wrong with it; empty if nothing is. None: its end was not waited for.
+        again: whether it was sent after the run, to compare its tokens with those of an earlier one.
+    """
+
+    index: int
+    due: float
+    sent: float
+    pieces: list[float]
+    counts: list[int]
+    tokens: list[int]
+    ended: float = float("nan")
+    prompt_tokens: int = 0
+    words: str | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run's requests, in the order in which they were sent.
+
+    Args:
+        index: int64 [n], the number of each among the requests.
+        due, sent, ended: float64 [n], seconds since the start; the end is NaN where none was waited for.
+        prompt_tokens: int64 [n], as the server counted; 0 where it did not say.
+        outcome: int32 [n]: 0 a right answer, k what `failures[k - 1]` says, -1 no end.
+        again: bool [n], of those that were sent after the run to compare their tokens.
+        pieces: float64 [m], when each reply with tokens came, one request after the other. counts: their tokens.
+        tokens: int64 [t], of all answers.
+        piece_ends, token_ends: int64 [n], where those of each request end.
+        failures: what failures said.
+        cpu_s: processor time of the sender.
+        ended_early: why, if it did.
+    """
+
+    index: Counts
+    due: NDArray[np.float64]
+    sent: NDArray[np.float64]
+    ended: NDArray[np.float64]
+    prompt_tokens: Counts
+    outcome: NDArray[np.int32]
+    again: NDArray[np.bool_]
+    pieces: NDArray[np.float64]
+    counts: Counts
+    tokens: Counts
+    piece_ends: Counts
+    token_ends: Counts
+    failures: tuple[str, ...]
+    cpu_s: float
+    ended_early: str = ""
+
+    def tokens_of(self, place: int) -> Counts:
+        """The tokens of one answer."""
+        first = self.token_ends[place - 1] if place else 0
+        return self.tokens[first : self.token_ends[place]]
+
+
+def record_of(answers: Sequence[Answer], cpu_s: float, ended_early: str) -> Record:
+    """All answers of a run as arrays."""
+    words: dict[str, int] = {}
+    outcome = [
+        -1 if each.words is None else words.setdefault(each.words, len(words)) + 1 if each.words else 0
+        for each in answers
+    ]
+    return Record(
+        np.array([each.index for each in answers], np.int64),
+        np.array([each.due for each in answers], np.float64),
+        np.array([each.sent for each in answers], np.float64),
+        np.array([each.ended for each in answers], np.float64),
+        np.array([each.prompt_tokens for each in answers], np.int64),
+        np.array(outcome, np.int32),
+        np.array([each.again for each in answers], np.bool_),
+        np.array([at for each in answers for at in each.pieces], np.float64),
+        np.array([count for each in answers for count in each.counts], np.int64),
+        np.array([token for each in answers for token in each.tokens], np.int64),
+        np.cumsum([len(each.pieces) for each in answers], dtype=np.int64),
+        np.cumsum([len(each.tokens) for each in answers], dtype=np.int64),
+        tuple(words),
+        cpu_s,
+        ended_early,
+    )
+
+
+_FACTS = ("failures", "cpu_s", "ended_early")
+
+
+def save_record(record: Record, file: Path) -> None:
+    """Write it to a file of numpy's."""
+    facts = {name: getattr(record, name) for name in _FACTS}
+    arrays = {name: each for name, each in vars(record).items() if name not in facts}
+    np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+
+
+def load_record(file: Path) -> Record:
+    """Read what `save_record` has written."""
+    with np.load(file, allow_pickle=False) as saved:
+        facts = json.loads(str(saved["facts"]))
+        facts["failures"] = tuple(facts["failures"])
+        return Record(**{name: saved[name] for name in saved.files if name != "facts"}, **facts)

@@ -1,0 +1,235 @@
+"""The process that sends: `python -m tritonkit.perf.load.generation.sender FOLDER`, with a plan in that folder.
+
+One event loop with a task for each stream: its timers are a millisecond late at most, and a language model's first
+token takes several. In an open loop requests leave when they are due, whatever the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tritonkit.client import AsyncClient, AsyncModel, Reply
+from tritonkit.errors import ClientError, DeadlineExceeded, TritonkitError
+from tritonkit.perf.load.generation.plan import READY, Plan, load_plan
+from tritonkit.perf.load.generation.prompts import Corpus
+from tritonkit.perf.load.generation.records import Answer, Record, record_of, save_record
+from tritonkit.perf.load.openloop.generator import end_with_parent
+from tritonkit.perf.load.openloop.sender import INTERRUPTED
+
+__all__ = ["main"]
+
+_AHEAD_S: Final = 0.25
+"""Before the first request: connections are made meanwhile."""
+_ASKED_AGAIN: Final = 8
+_ASKED_TOKENS: Final = 64
+"""Right answers of a run that are asked for once more at its end, and how many tokens of each at most."""
+_GONE_S: Final = 5.0
+"""A server that nothing reaches for so long ends the run."""
+
+
+def main(folder: Path) -> int:
+    """Send as the plan in the folder says, and write `record.npz` there; 1 with `error.json` where nothing could be
+    sent."""
+    end_with_parent(os.getppid())
+    try:
+        record = asyncio.run(_Sender(load_plan(folder)).run())
+    except TritonkitError as error:
+        (folder / "error.json").write_text(json.dumps(error.to_dict()))
+        return 1
+    save_record(record, folder / "record.npz")
+    return 0
+
+
+class _Sender:
+    """One run, as tasks of an event loop: each stream is one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._corpus = plan, Corpus()
+        self._answers: list[Answer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._ended = ""
+        self._start = 0.0
+        self._gone_since: float | None = None
+
+    async def run(self) -> Record:
+        """Send, wait for the answers, ask for some again; the record."""
+        plan = self._plan
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._end, INTERRUPTED)
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(AsyncClient(address, retry=None, breaker=None))
+                for address in plan.addresses
+            ]
+            models = [await client.model(plan.model) for client in clients]
+            gc.collect()
+            gc.freeze()
+            cpu_s = time.process_time()
+            self._start = time.monotonic() + _AHEAD_S
+            await (self._closed(models) if plan.users else self._open(models))
+            cpu_s = time.process_time() - cpu_s
+            if not self._ended:
+                await self._again(models)
+        return record_of(self._answers, cpu_s, self._ended)
+
+    def _end(self, why: str) -> None:
+        """Send no more, and leave what is under way."""
+        self._ended = self._ended or why
+        self._stop.set()
+        for task in self._tasks:
+            task.cancel()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._start
+
+    async def _open(self, models: Sequence[AsyncModel]) -> None:
+        for index, due in enumerate(self._plan.due.tolist()):
+            if await self._stopped(due):
+                break
+            self._begin(self._one(models[index % len(models)], index, due))
+        await self._all()
+
+    async def _closed(self, models: Sequence[AsyncModel]) -> None:
+        """Each user sends its next request when its last answer has ended."""
+        numbers = iter(range(1 << 62))
+        await self._stopped(0.0)
+
+        async def user() -> None:
+            while not self._stop.is_set() and self._now() < self._plan.duration_s:
+                number = next(numbers)
+                index = number % len(self._plan.requests)
+                answer = await self._one(models[number % len(models)], index, None)
+                if answer.words:
+                    # Where all is refused at once, a loop without a pause would be a flood.
+                    await self._stopped(self._now() + 0.05)
+
+        for _ in range(self._plan.users):
+            self._begin(user())
+        await self._all()
+
+    async def _stopped(self, until: float) -> bool:
+        """Wait for a moment of the run; whether it was ended before."""
+        left = until - self._now()
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), left)
+        return self._stop.is_set()
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _all(self) -> None:
+        """Wait for all answers under way; the first unforeseen error ends it."""
+        while self._tasks:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+
+    async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> Answer:
+        """Send a request and read its answer, whose words say what is wrong with it.
+
+        Args:
+            due: when it was; None: now.
+            output: tokens to ask for instead of the request's own.
+        """
+        output = output or int(self._plan.requests.output[index])
+        inputs = self._inputs(self._plan.requests.text(self._corpus, index), output)
+        sent = self._now()
+        answer = Answer(index, sent if due is None else due, sent, [], [], [])
+        self._answers.append(answer)
+        text = bytearray()
+        reason = ""
+        try:
+            left = max(self._plan.timeout_s - (sent - answer.due), 0.001)
+            async with model.stream(inputs=inputs, timeout_s=left) as replies:
+                async for reply in replies:
+                    at = self._now()
+                    reason = _read(reply, answer, text, at) or reason
+        except ClientError as error:
+            answer.words = self._words(error)
+        else:
+            answer.words = _wrong(answer, output, reason, text)
+        answer.ended = self._now()
+        self._look(answer)
+        return answer
+
+    def _inputs(self, text: str, output: int) -> dict[str, Any]:
+        settings = {"max_tokens": output, "min_tokens": output, "ignore_eos": True, "temperature": 0.0}
+        return {"text": text} | {k: v for k, v in settings.items() if k in self._plan.inputs}
+
+    def _words(self, error: ClientError) -> str:
+        if isinstance(error, DeadlineExceeded):
+            return f"DeadlineExceeded: no end of the answer within {self._plan.timeout_s:g} s"
+        return f"{type(error).__name__}: {error.found}"
+
+    def _look(self, answer: Answer) -> None:
+        """End the run where no server has been there for long."""
+        if answer.words is None or not answer.words.startswith("ServerUnavailable"):
+            self._gone_since = None
+            return
+        now = self._now()
+        self._gone_since = now if self._gone_since is None else self._gone_since
+        if now - self._gone_since > _GONE_S:
+            self._end(answer.words)
+
+    async def _again(self, models: Sequence[AsyncModel]) -> None:
+        """Ask for some right answers once more, one after the other: greedy answers begin alike."""
+        right = [each for each in self._answers if each.words == ""]
+        step = max(1, len(right) // _ASKED_AGAIN)
+        for number, known in enumerate(right[::step][:_ASKED_AGAIN]):
+            if self._stop.is_set():
+                return
+            count = min(len(known.tokens), _ASKED_TOKENS)
+            answer = await self._one(models[number % len(models)], known.index, None, count)
+            answer.again = True
+
+
+def _read(reply: Reply, answer: Answer, text: bytearray, at: float) -> str:
+    """Take in a reply that came at a moment; why the answer ended, in the last one."""
+    outputs = reply.outputs
+    tokens = outputs["tokens"].ravel().tolist() if "tokens" in outputs else []
+    if tokens:
+        answer.pieces.append(at)
+        answer.counts.append(len(tokens))
+        answer.tokens += tokens
+    for piece in outputs["text"].ravel() if "text" in outputs else ():
+        text += piece
+    if "prompt_tokens" in outputs and outputs["prompt_tokens"].size:
+        answer.prompt_tokens = int(outputs["prompt_tokens"].ravel()[0])
+    if "finish_reason" in outputs and outputs["finish_reason"].size:
+        return bytes(outputs["finish_reason"].ravel()[0]).decode(errors="replace")
+    return ""
+
+
+def _wrong(answer: Answer, output: int, reason: str, text: bytearray) -> str:
+    """What is wrong with an answer that has ended; empty if nothing is."""
+    if len(answer.tokens) != output:
+        return f"{len(answer.tokens)} tokens came, {output} were asked for"
+    if reason != "length":
+        return f"finish_reason is {reason!r} after all tokens that were asked for, not 'length'"
+    if not answer.prompt_tokens:
+        return "no prompt_tokens came with the last reply"
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return "its text is not UTF-8"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,145 @@
+"""Where the network itself spends its time: the served files in this process, under their runtime's profiler."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.client.inputs import checked_inputs
+from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.machine import cores
+from tritonkit.perf.load.profile import steps_of
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.timing import batch_of
+from tritonkit.repository.modelspec import Spec, read_example
+from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.runtimes import RUNTIMES, OperatorTime
+from tritonkit.repository.optimize.variants import PYTHON, parse
+from tritonkit.repository.publish.integrity import read_manifest
+from tritonkit.text import first_line
+
+if TYPE_CHECKING:
+    from tritonkit.client import Client
+
+__all__ = ["NetworkProfile", "example_inputs", "network_inputs", "profile_network"]
+
+_REPEATS = 50
+_THREADS = ("intra_op_thread_count", "INFERENCE_NUM_THREADS")
+"""What the backends call the number of threads in a configuration."""
+
+
+@dataclass(frozen=True)
+class NetworkProfile:
+    """A run of the network in this process, by operator, slowest first; `problem` where there is none."""
+
+    model: str
+    variant: str = ""
+    runtime: str = ""
+    threads: int = 0
+    operators: tuple[OperatorTime, ...] = ()
+    problem: str = ""
+
+    @property
+    def ms(self) -> float:
+        """All operators together."""
+        return sum(operator.ms for operator in self.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, each operator with its share of all."""
+        operators = [asdict(o) | {"share": o.ms / (self.ms or 1.0)} for o in self.operators]
+        return asdict(self) | {"operators": operators, "ms": self.ms}
+
+
+def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
+    """One item for a request: the spec's `example`, and for arrays the first of its quality samples.
+
+    Raises:
+        UsageError: nothing real is known for an input.
+    """
+    wanted = client.model(spec.name).signature.inputs
+    given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in wanted}
+    needed = [name for name, tensor in wanted.items() if not tensor.optional]
+    if any(name not in given for name in needed):
+        given = _sample(spec, root) | given
+    if left := [name for name in needed if name not in given]:
+        raise UsageError(
+            f"{spec.file} example",
+            found=f"no example for input {left[0]}",
+            wanted="real data to send",
+            todo=f"add it: example: {{{left[0]}: {{file: examples/NAME}}}}",
+        )
+    return {name: given[name] for name in wanted if name in given}
+
+
+def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]) -> NetworkProfile:
+    """Run the network's served version here, on what the steps before it make of a request.
+
+    Args:
+        repository: the model repository that the server reads, on this machine.
+        inputs: of the request, from which the steps before the network are asked for its input.
+    """
+    model = spec.network_name
+    version = max(client.statistics(model), key=lambda each: int(each.version)).version
+    folder = repository / model / version
+    facts = read_manifest(folder)
+    if facts is None:
+        return NetworkProfile(model, problem=f"there is no {folder}, the version that is served")
+    variant = str(facts.get("variant", PYTHON))
+    if variant == PYTHON:
+        return NetworkProfile(model, variant, problem="a model.py, which has no operators")
+    try:
+        # What a library prints is no part of a command's own output, such as --json.
+        with contextlib.redirect_stdout(sys.stderr):
+            batch = network_inputs(client, spec, inputs)
+            return _profile(model, variant, folder, _threads(client, model), batch)
+    except TritonkitError as error:
+        return NetworkProfile(model, variant, problem=str(error))
+    except Exception as error:  # an engine's own: the request's profile stands without it
+        said = f"{type(error).__name__}: {first_line(error)}"
+        return NetworkProfile(model, variant, problem=said)
+
+
+def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch) -> NetworkProfile:
+    runtime = parse(variant, str(folder)).runtime
+    if runtime is None:
+        return NetworkProfile(model, variant, problem="it does not run on this machine")
+    runner = RUNTIMES[runtime](folder, threads, str(folder))
+    runner.run(batch)
+    times = sorted(runner.profile(batch, _REPEATS), key=lambda time: time.ms, reverse=True)
+    return NetworkProfile(model, variant, runtime, threads, tuple(times))
+
+
+def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Batch:
+    """What the network gets for a request: the steps before it are called one by one."""
+    tensors: Batch = dict(checked_inputs(client.model(spec.name).signature, inputs))
+    for step in steps_of(client, spec.name):
+        given = {own: tensors[name] for own, name in step.input_map.items()}
+        if step.model == spec.network_name:
+            tensors = given
+            break
+        reply = client.model(step.model).predict(inputs=given)
+        tensors |= {name: reply[own] for own, name in step.output_map.items()}
+    # Answers are read-only views of bytes, which not every engine takes.
+    return {name: array.copy() for name, array in tensors.items()}
+
+
+def _threads(client: Client, model: str) -> int:
+    """Those it is served with; all cores where its configuration does not say."""
+    parameters = client.config(model).parameters
+    given = [parameters[key].string_value for key in _THREADS if key in parameters]
+    return next((int(text) for text in given if text.isdecimal() and int(text)), cores())
+
+
+def _sample(spec: Spec, root: Path) -> Batch:
+    """The first of the network's own samples."""
+    if spec.model.network.python:
+        return {}
+    job = job_of(spec, BuildCache.of_project(root))
+    with contextlib.redirect_stdout(sys.stderr):
+        samples = job.samples
+    return batch_of(samples, 1) if job.batched else samples[0]

@@ -1,0 +1,85 @@
+"""Answers that wait for their check, which is made while no request is under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from tritonkit.client.wire.answer import decode, stream_response
+from tritonkit.errors import ClientError, InferenceError
+from tritonkit.perf.load.asking import STREAM
+from tritonkit.perf.load.openloop.record import Prepared
+from tritonkit.perf.load.workload import Outputs
+
+__all__ = ["Checks", "words_of"]
+
+_CHECKED_AT_ONCE: Final = 4
+"""Items whose answers are checked before the sockets are looked at again."""
+_UNCHECKED_BYTES: Final = 128 << 20
+"""Of answers that may wait for their check: beyond that, some are checked beside requests that are under way."""
+_ANSWER_BYTES: Final = 400
+"""What an answer takes beside its own bytes."""
+
+
+class Checks:
+    """Answers in the order in which they came.
+
+    Args:
+        verdict: called with the place of a request and what is wrong with its answer, empty if nothing is. A stream
+            has one for its end, and before that one for each reply that is wrong.
+    """
+
+    def __init__(self, verdict: Callable[[int, str], None]) -> None:
+        self._verdict = verdict
+        self._waiting: deque[tuple[int, Prepared, memoryview | None]] = deque()
+        self._bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether some must be checked now, for the memory."""
+        return self._bytes > _UNCHECKED_BYTES
+
+    def add(self, index: int, request: Prepared, message: memoryview | None) -> None:
+        """An answer, or a reply of a stream; None is the stream's end."""
+        self._waiting.append((index, request, message))
+        self._bytes += _size(message)
+
+    def some(self) -> None:
+        """Check the oldest."""
+        checked = 0
+        while checked < _CHECKED_AT_ONCE and self._waiting:
+            index, request, message = self._waiting.popleft()
+            self._bytes -= _size(message)
+            checked += request.items
+            wrong = "" if message is None else _wrong(request, message)
+            if wrong or message is None or request.kind != STREAM:
+                self._verdict(index, wrong)
+
+
+def words_of(error: ClientError) -> str:
+    """What is counted of an error."""
+    return f"{type(error).__name__}: {error.where}: {error.found}"
+
+
+def _size(message: memoryview | None) -> int:
+    return 0 if message is None else message.nbytes + _ANSWER_BYTES
+
+
+def _wrong(request: Prepared, message: memoryview) -> str:
+    try:
+        return request.check(_outputs(request, message))
+    except InferenceError as error:
+        return words_of(error)
+    except Exception as error:  # a check of the user's own
+        return f"the check failed: {type(error).__name__}: {error}"
+
+
+def _outputs(request: Prepared, message: memoryview) -> Outputs:
+    if request.kind != STREAM:
+        return decode(message).outputs
+    _, answer = stream_response(message)  # an error has ended the stream before
+    return {} if answer is None else answer.outputs

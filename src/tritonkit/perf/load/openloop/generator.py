@@ -1,0 +1,215 @@
+"""The process that sends: `python -m tritonkit.perf.load.openloop.generator`, told what by lines of JSON.
+
+It makes the requests once, with their known answers, and forks for each run as many senders as are
+wanted: a child begins with all of it in memory, and what it counts comes back in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tritonkit.client import Client
+from tritonkit.client.inputs import Inputs
+from tritonkit.client.wire.request import Prepared as Encoder
+from tritonkit.client.wire.signature import ModelSignature
+from tritonkit.errors import TritonkitError, UsageError
+from tritonkit.perf.load.asking import CALL, SEQUENCE, Kind, kind_of
+from tritonkit.perf.load.openloop.joined import Encodable, joined, layouts
+from tritonkit.perf.load.openloop.record import MISSED, Prepared, Stop, save_record
+from tritonkit.perf.load.openloop.sender import Sender
+from tritonkit.perf.load.workload import Workload
+from tritonkit.perf.load.workloads import prepare
+
+__all__ = ["end_with_parent", "main"]
+
+_AHEAD_S: Final = 0.25
+"""Between the fork and the first request: connections are made meanwhile."""
+_FAILED: Final = 70
+_MISSED: Final = 3
+"""Exit codes of senders: something unforeseen; the target is missed, and what was counted is saved."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main() -> None:
+    """Answer each line of standard input with one on standard output, until there is none."""
+    # What a project's own code prints must not stand between the lines.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(os.getppid())
+    requests: list[Prepared] = []
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if asked["do"] == "prepare":
+                said, requests = _prepare(asked)
+            else:
+                said = _run(asked, requests)
+        except TritonkitError as error:
+            said = {"error": error.to_dict()}
+        except Exception as error:  # of a project's own code
+            found = f"{type(error).__name__}: {error}"
+            said = {"error": UsageError(f"{asked['root']}: requests", found=found).to_dict()}
+        print(json.dumps(said), file=out, flush=True)
+
+
+def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
+    """The requests of all models in each of the sizes; of each one its model, items and layout, and of each model its
+    kind, as `Generator` has them."""
+    root = Path(asked["root"])
+    said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
+    requests: list[Prepared] = []
+    with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
+        for model in asked["models"]:
+            workload = prepare(model, root, client, asked.get("given", ()))
+            kind = kind_of(client, workload.model)
+            signature = client.model(workload.model).signature
+            single = _single(workload, signature)
+            if not single:
+                raise UsageError(f"model {model}", found="its workload has no request")
+            _need_calls(model, kind, asked["sizes"])
+            made = [each for size in asked["sizes"] for each in joined(signature, single, size)]
+            first = len(set(said["layouts"]))
+            said["models"] += [model] * len(made)
+            said["items"] += [each.items for each in made]
+            said["layouts"] += [first + number for number in layouts(made)]
+            said["most_items"].append(signature.max_batch_size)
+            said["kinds"].append(kind)
+            requests += _encoded(made, signature, kind, asked["calls"], len(requests))
+    return said, requests
+
+
+def _need_calls(model: str, kind: Kind, sizes: Sequence[int]) -> None:
+    """Refuse to join requests that are more than a call."""
+    if kind != CALL and max(sizes) > 1:
+        raise UsageError(
+            f"model {model}: requests of several items",
+            found="it keeps state between calls" if kind == SEQUENCE else "it answers in streams",
+            wanted="a model that gives one answer to each request, to be taken apart",
+            todo="send single items",
+        )
+
+
+def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
+    inputs = Inputs(signature)
+    return [Encodable(*inputs.checked(request.inputs), request.check) for request in workload.requests]
+
+
+def _encoded(
+    requests: Sequence[Encodable], signature: ModelSignature, kind: Kind, calls: int, begin: int
+) -> list[Prepared]:
+    """The requests of a model as they are sent; in a sequence each is followed by the next of them, round and round.
+
+    Args:
+        calls: of a sequence.
+        begin: how many requests of other models stand before these.
+    """
+    encoder, count = Encoder(signature, "", None), len(requests)
+    calls = calls if kind == SEQUENCE else 1
+    return [
+        Prepared(tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls, begin + (number + 1) % count)
+        for number, each in enumerate(requests)
+    ]
+
+
+def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
+    """Fork the senders of a run and wait for them."""
+    folder = Path(asked["folder"])
+    start = time.monotonic() + _AHEAD_S
+    children: dict[int, int] = {}
+
+    def pass_on(signum: int = signal.SIGINT, _: Any = None) -> None:
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    # An interrupt that comes meanwhile is delivered once all children have their own handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, pass_on)
+    for k in range(asked["processes"]):
+        children[_fork(asked, requests, folder, k, start)] = k
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    failed: dict[str, Any] | None = None
+    try:
+        while children:
+            pid, status, _ = os.wait4(-1, 0)
+            k = children.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if code:
+                pass_on()  # what the others would count is of no more use
+            if code not in (0, _MISSED):
+                failed = failed or _reason(folder / f"{k}.error", code)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return {"error": failed} if failed else {"start": start}
+
+
+def _reason(file: Path, code: int) -> dict[str, Any]:
+    if file.is_file():
+        said: dict[str, Any] = json.loads(file.read_text())
+        return said
+    return TritonkitError("the load generator", found=f"a process ended with {code}").to_dict()
+
+
+def end_with_parent(parent: int) -> None:
+    """See to it that this process ends with the one that made it, however that ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before
+        os._exit(_FAILED)
+
+
+def _fork(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> int:
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of BLAS, which children do not use
+        pid = os.fork()
+    if pid:
+        return pid
+    code = _FAILED
+    try:
+        end_with_parent(parent)
+        code = _MISSED if _send(asked, requests, folder, k, start) == MISSED else 0
+    except TritonkitError as error:
+        (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
+    except BaseException:
+        if folder.is_dir():  # else the one who asked has left, as at a second interrupt
+            traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _send(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> str:
+    """One process's share of a run, every `processes`-th request; why it ended early, if so."""
+    interrupted = False
+
+    def interrupt(*_: Any) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    plan = np.load(folder / "plan.npz")
+    sender = Sender(
+        asked["addresses"], requests, asked["timeout_s"], Stop(**asked["stop"]), lambda: interrupted, asked["most"]
+    )
+    step = asked["processes"]
+    record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)
+    save_record(record, folder / f"{k}.npz")
+    return record.ended
+
+
+if __name__ == "__main__":
+    main()

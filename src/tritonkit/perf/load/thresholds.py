@@ -1,0 +1,180 @@
+"""What is asked of a model under load: `loadtest/thresholds.yaml`, and whether a report holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.perf.load.openloop.slo import Slo
+from tritonkit.repository.modelspec.base import Strict
+from tritonkit.repository.modelspec.document import nearest, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tritonkit.perf.load.report import Report, Series
+
+__all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_thresholds"]
+
+_SHIPPED = ("digits", "sentences", "story")
+"""Models that the shipped file names, whether or not a project has them."""
+
+_POINTS = (50.0, 95.0, 99.0)
+
+Milliseconds = Annotated[float, Field(gt=0, strict=True)]
+
+
+class Limits(Strict):
+    """Limits of one model; what is left out is not asked for."""
+
+    p50_ms: Milliseconds | None = None
+    """Half of the right answers come within."""
+    p95_ms: Milliseconds | None = None
+    p99_ms: Milliseconds | None = None
+    error_rate: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
+    """The most requests that may fail or be answered wrong, 0 to 1."""
+    min_rate: Annotated[float, Field(ge=0, strict=True)] | None = None
+    """Right answers per second, at least."""
+    ttft_p50_ms: Milliseconds | None = None
+    """Of a language model: half of the right answers begin within."""
+    ttft_p95_ms: Milliseconds | None = None
+    ttft_p99_ms: Milliseconds | None = None
+    itl_p50_ms: Milliseconds | None = None
+    """Of a language model: half of the pieces of its answers come within, after the one before."""
+    itl_p95_ms: Milliseconds | None = None
+    itl_p99_ms: Milliseconds | None = None
+
+    @property
+    def slo(self) -> Slo:
+        """The same as a target, without `min_rate`."""
+
+        def points(prefix: str) -> dict[float, float]:
+            found = {p: getattr(self, f"{prefix}p{p:g}_ms") for p in _POINTS}
+            return {percent: ms for percent, ms in found.items() if ms is not None}
+
+        return Slo(points(""), self.error_rate, points("ttft_"), points("itl_"))
+
+
+class ModelLimits(Limits):
+    """Limits of one model: those of a tier, and what stands beside it instead."""
+
+    tier: str | None = None
+
+
+class Thresholds(Strict):
+    """The whole file."""
+
+    tiers: dict[str, Limits] = {}
+    models: dict[str, ModelLimits] = {}
+
+    @model_validator(mode="after")
+    def _known_tiers(self) -> Self:
+        for model, limits in self.models.items():
+            if limits.tier is not None and limits.tier not in self.tiers:
+                raise ValueError(
+                    f"models.{model} names the tier {limits.tier!r}; wanted {nearest(limits.tier, list(self.tiers))}"
+                )
+        return self
+
+
+def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
+    """Read a thresholds file.
+
+    Args:
+        file: its path.
+        known: names of the models there are.
+
+    Raises:
+        SpecError: it cannot be read, has an unknown key, tier or model, or a limit out of range.
+    """
+    try:
+        thresholds = read_document(file, Thresholds)
+    except SpecError as error:
+        raise SpecError(
+            error.where,
+            found=error.found,
+            wanted=error.wanted,
+            todo="correct it; docs/loadtest.md says what may stand in a thresholds file",
+            details=error.details,
+        ) from None
+    for model in thresholds.models:
+        if model not in known and model not in _SHIPPED:
+            raise SpecError(
+                f"{file} models.{model}",
+                found=f"there is no model {model!r}",
+                wanted=nearest(model, known),
+                todo="correct the name, or remove it",
+            )
+    return thresholds
+
+
+def limits_for(thresholds: Thresholds, model: str, tier: str | None = None, *, language: bool = False) -> Limits:
+    """The limits of a model: of the tier if one is named here, else those the file gives.
+
+    A model the file does not name must answer without errors, in whatever time.
+
+    Args:
+        language: whether it is a language model, whose tokens can have limits.
+
+    Raises:
+        UsageError: the file has no such tier, or limits of tokens for a model that has none.
+    """
+    limits = _limits(thresholds, model, tier)
+    if not language and (limits.slo.ttft or limits.slo.itl):
+        raise UsageError(
+            f"the thresholds of model {model}",
+            found="limits of its tokens, ttft or itl",
+            wanted="p50_ms, p95_ms, p99_ms, error_rate and min_rate, as it is no language model",
+        )
+    return limits
+
+
+def _limits(thresholds: Thresholds, model: str, tier: str | None) -> Limits:
+    if tier is not None:
+        if tier not in thresholds.tiers:
+            raise UsageError(
+                f"tier {tier!r}",
+                found="the thresholds file has no such tier",
+                wanted=nearest(tier, list(thresholds.tiers)),
+            )
+        return thresholds.tiers[tier]
+    given = thresholds.models.get(model, ModelLimits())
+    base = thresholds.tiers[given.tier] if given.tier else Limits()
+    own = given.model_dump(exclude_unset=True, exclude={"tier"})
+    return base.model_copy(update=own)
+
+
+def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
+    """One line per missed limit; none if all hold.
+
+    A model is judged by its gRPC requests where there are any, else by those over HTTP. A model
+    without any request misses.
+    """
+    missed: list[str] = []
+    for model, wanted in limits.items():
+        series = next((s for p in ("grpc", "http") for s in report.series if (s.protocol, s.model) == (p, model)), None)
+        if series is None:
+            missed.append(f"{model}: no request was answered")
+        else:
+            missed += [f"{model} over {series.protocol}: {text}" for text in _missed(series, wanted)]
+    return missed
+
+
+def _missed(series: Series, limits: Limits) -> list[str]:
+    lines = []
+    if series.error_rate > limits.error_rate:
+        lines.append(
+            f"error rate {series.error_rate:.4f}, at most {limits.error_rate:g} "
+            f"({series.failures} of {series.requests}; first: {series.first_failure})"
+        )
+    for name in ("p50_ms", "p95_ms", "p99_ms"):
+        most, found = getattr(limits, name), getattr(series, name)
+        if most is not None and (found is None or found > most):
+            shown = "no right answer" if found is None else f"{found:.2f} ms"
+            lines.append(f"{name.removesuffix('_ms')} {shown}, at most {most:g} ms")
+    if limits.min_rate is not None and series.rate_per_s < limits.min_rate:
+        lines.append(f"{series.rate_per_s:.1f} right answers/s, at least {limits.min_rate:g}")
+    return lines

@@ -1,0 +1,43 @@
+"""How many replicas a rate needs, and what they cost: from what is measured of one, by simulation.
+
+`measured` is one replica and its file, `sizing` the fleet that holds a target, `traffic` a day's rate, `scaling` a day
+under a rule of autoscaling, `price` what machines cost, `functions` the same requests as calls of a function, `run` all
+of it as a plan, `page` its report.
+"""
+
+from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice
+from tritonkit.perf.plan.measured import Measured, measure, read_measured
+from tritonkit.perf.plan.price import Price, parse_price
+from tritonkit.perf.plan.run import Demand, Failure, Plan, Saving, make_plan, size_measured
+from tritonkit.perf.plan.scaling import Day, Minute, Rule, Terms, simulate_day
+from tritonkit.perf.plan.sizing import Curve, Fleet, Sized, curve, size
+from tritonkit.perf.plan.traffic import Traffic, of_shape, read_traffic
+
+__all__ = [
+    "Curve",
+    "Day",
+    "Demand",
+    "Failure",
+    "Fleet",
+    "FunctionPlan",
+    "FunctionPrice",
+    "Measured",
+    "Minute",
+    "Plan",
+    "Price",
+    "Rule",
+    "Saving",
+    "Sized",
+    "Terms",
+    "Traffic",
+    "curve",
+    "make_plan",
+    "measure",
+    "of_shape",
+    "parse_price",
+    "read_measured",
+    "read_traffic",
+    "simulate_day",
+    "size",
+    "size_measured",
+]

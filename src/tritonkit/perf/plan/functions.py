@@ -1,0 +1,113 @@
+"""The same requests as calls of a function (AWS Lambda): their cost, and up to which rate it is less than replicas'."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritonkit.errors import UsageError
+from tritonkit.perf.plan.price import HOURS_A_MONTH
+
+__all__ = ["MEMORY_MIB", "FunctionPlan", "FunctionPrice", "plan_function"]
+
+MEMORY_MIB = 1769
+"""What comes with one vCPU."""
+_MEMORY = (128, 10_240)
+
+
+@dataclass(frozen=True)
+class FunctionPrice:
+    """What calls cost, in the currency of the machines.
+
+    Args:
+        per_gb_s: for a GiB of memory and a second.
+        per_million: for a million calls, however long.
+        memory_mib: of the function.
+        call_ms: that a call is billed; None: what a request takes at a replica when it waits for no other.
+
+    Raises:
+        UsageError: a figure that cannot be.
+    """
+
+    per_gb_s: float
+    per_million: float
+    memory_mib: int = MEMORY_MIB
+    call_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (("--lambda-price-gb-s", self.per_gb_s), ("--lambda-price-million", self.per_million)):
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(option, found=f"{value:g}", wanted="a price from 0")
+        if not self.per_gb_s and not self.per_million:
+            raise UsageError("--lambda-price-gb-s", found="0, and calls for nothing", wanted="a price")
+        if not _MEMORY[0] <= self.memory_mib <= _MEMORY[1]:
+            raise UsageError("--lambda-memory", found=str(self.memory_mib), wanted="128 to 10240, in MiB")
+
+    def per_call(self, call_ms: float) -> float:
+        """For one call; time counts in whole milliseconds."""
+        seconds = math.ceil(round(call_ms, 6)) / 1000
+        return seconds * self.memory_mib / 1024 * self.per_gb_s + self.per_million / 1e6
+
+
+@dataclass(frozen=True)
+class FunctionPlan:
+    """What comes of it.
+
+    Args:
+        call_ms: that a call takes. memory_mib: of the function.
+        per_million: the cost of a million calls. per_month: of the day's calls, each day.
+        break_even_per_s: a steady rate up to which calls cost less than replicas; None where they do at each.
+        break_even_replicas: that are paid at that rate, spare ones included.
+    """
+
+    call_ms: float
+    memory_mib: int
+    per_million: float
+    per_month: float
+    break_even_per_s: float | None
+    break_even_replicas: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def plan_function(
+    price: FunctionPrice,
+    alone_ms: float,
+    mean_per_s: float,
+    *,
+    replica_per_s: float,
+    spare: int,
+    replica_per_hour: float,
+) -> FunctionPlan:
+    """Calls in place of replicas.
+
+    Args:
+        price: of calls.
+        alone_ms: what a request takes at a replica when it waits for no other.
+        mean_per_s: calls a second in the mean of a day.
+        replica_per_s: the rate that a replica holds. spare: replicas that are paid beside those.
+        replica_per_hour: the price of one.
+    """
+    call_ms = alone_ms if price.call_ms is None else price.call_ms
+    each = price.per_call(call_ms)
+    count = _crossing(each, replica_per_s, spare, replica_per_hour / 3600)
+    paid = None if count is None else count + spare
+    return FunctionPlan(
+        call_ms,
+        price.memory_mib,
+        each * 1e6,
+        each * mean_per_s * 3600 * HOURS_A_MONTH,
+        None if paid is None else paid * replica_per_hour / 3600 / each,
+        paid,
+    )
+
+
+def _crossing(each: float, held: float, spare: int, replica_per_s: float) -> int | None:
+    """How many replicas, spare ones aside, are the first that cost less than as many calls as they hold."""
+    gained = each * held - replica_per_s
+    if gained <= 0:
+        return None
+    return max(1, math.ceil(spare * replica_per_s / gained - 1e-9))

@@ -1,0 +1,189 @@
+"""What a plan is made from: how one replica serves a model on the machine where it was measured, and its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import unwritable
+from tritonkit.errors import ClientError, PublishError, RenderError, ServerError, UsageError
+from tritonkit.extras import need_package
+from tritonkit.machine import cores
+from tritonkit.perf.simulation import Costs, calibrated
+from tritonkit.perf.tune.costs import observe, saturated_per_s
+from tritonkit.perf.tune.run import Ready, TunePlan, prepared
+from tritonkit.perf.tune.space import Group, Point
+from tritonkit.repository.report import this_machine
+
+__all__ = ["OBSERVED", "Measured", "measure", "read_measured"]
+
+_VERSION = 1
+OBSERVED = (0.4, 0.6, 0.8, 0.95)
+"""Shares of what the server does at most, at which it is seen under load."""
+_OBSERVED_S, _SATURATED_S = 10.0, 1.0
+_TRIES = 3
+"""Of the runs under load: a machine that is given to others meanwhile falls behind until requests fail."""
+_FAILURES = (ClientError, ServerError, RenderError, PublishError)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One replica of a model.
+
+    Args:
+        now: how it is served.
+        costs: what runs cost, for that way's variant, instances and threads, and for others.
+        batches: batch limits that could be set.
+        start_s: what a server with this model took from its start until it answered.
+        processor, cores: of the machine.
+        most_per_s: answers a second that the server gave at most when it was measured; 0 where that was not noted.
+    """
+
+    model: str
+    now: Point
+    costs: Mapping[Group, Costs]
+    batches: tuple[int, ...]
+    start_s: float
+    processor: str
+    cores: int
+    most_per_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "version": _VERSION,
+            "model": self.model,
+            "now": asdict(self.now),
+            "costs": [{"group": asdict(g), "costs": asdict(c)} for g, c in self.costs.items()],
+            "batches": list(self.batches),
+            "start_s": self.start_s,
+            "processor": self.processor,
+            "cores": self.cores,
+            "most_per_s": self.most_per_s,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Measured:
+        """The inverse of `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        if facts["version"] != _VERSION:
+            raise ValueError(f"version {facts['version']}")
+        costs = {
+            Group(**each["group"]): Costs(
+                **each["costs"] | {name: tuple(each["costs"][name]) for name in ("weights", "shapes", "factors")}
+            )
+            for each in facts["costs"]
+        }
+        now = Point.from_dict(facts["now"])
+        if now.group not in costs:
+            raise ValueError(f"no costs of {now.group}")
+        return cls(
+            str(facts["model"]),
+            now,
+            costs,
+            tuple(facts["batches"]),
+            float(facts["start_s"]),
+            str(facts["processor"]),
+            int(facts["cores"]),
+            float(facts.get("most_per_s", 0.0)),
+        )
+
+    def save(self, file: Path) -> None:
+        """Write it, to be read where there is no such machine."""
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise unwritable(file, error) from error
+
+
+def read_measured(file: Path, option: str = "--measured") -> Measured:
+    """What `save` wrote.
+
+    Args:
+        option: that named the file.
+
+    Raises:
+        UsageError: it cannot be read, or is something else.
+    """
+    try:
+        return Measured.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        found = f"it cannot be read: {error.strerror}"
+        raise UsageError(f"{option} {file}", found=found, wanted="a file of `tritonkit plan --save`") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{option} {file}",
+            found=f"no measurement of this version: {error}",
+            wanted="a file that `tritonkit plan --save` wrote",
+        ) from None
+
+
+def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Measured:
+    """Measure a model of a project on an embedded server: some seconds for each variant with each number of
+    instances and threads, and runs at some rates as it is served now, which the costs are held against. Ways
+    that cannot be served are left out.
+
+    Raises:
+        SpecError, UsageError, BuildError, ServerError: as `tune.run.tune`; UsageError without SciPy, too.
+        ClientError: the way that is served now cannot be measured.
+    """
+    need_package("scipy.optimize", "tritonkit[plan]")
+    with prepared(plan) as ready:
+        start_s = ready.start_s
+        groups = sorted({ready.now.group, *ready.space.groups})
+        groups.sort(key=lambda group: group != ready.now.group)
+        costs: dict[Group, Costs] = {}
+        slower, most_per_s = 1.0, 0.0
+        for number, group in enumerate(groups, 1):
+            say(f"what runs cost, {number} of {len(groups)}: {group}")
+            try:
+                if group == ready.now.group:
+                    costs[group], slower, most_per_s = _now(ready, say)
+                    continue
+                most = max((p.max_batch_size for p in ready.space.points(group)), default=1)
+                ready.server.serve(Point(group, most))
+                found = ready.server.costs(ready.generator, ready.shapes)
+            except _FAILURES as error:
+                if group == ready.now.group:
+                    raise
+                say(f"cannot be served: {str(error).splitlines()[0]}")
+            else:
+                costs[group] = replace(found, fixed_s=slower * found.fixed_s, item_s=slower * found.item_s)
+        return Measured(
+            plan.model,
+            ready.now,
+            costs,
+            ready.space.batches,
+            start_s,
+            this_machine(cores()).processor,
+            cores(),
+            most_per_s,
+        )
+
+
+def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]:
+    """Costs of the way that is served now, how much longer its runs take under load than one by one, and the
+    answers a second at most."""
+    generator, instances = ready.generator, ready.now.group.instances
+    costs = ready.server.costs(generator, ready.shapes)
+    network = ready.spec.network_name
+    for tries_left in reversed(range(_TRIES)):
+        most_per_s = saturated_per_s(generator, network, instances, _SATURATED_S)
+        rates = [share * most_per_s for share in OBSERVED]
+        say(f"under load: {', '.join(f'{rate:.0f}' for rate in rates)} requests/s")
+        try:
+            runs = observe(generator, rates, _OBSERVED_S)
+            break
+        except ClientError as error:
+            if not tries_left:
+                raise
+            say(f"once more, for the machine does less than it did a moment ago: {error.found}")
+    found = calibrated(costs, ready.now.batcher, runs)
+    return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s

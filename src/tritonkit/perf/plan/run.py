@@ -1,0 +1,418 @@
+"""A plan: replicas, cost, savings and a day of scaling, from what was measured of one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tritonkit.errors import UsageError
+from tritonkit.perf.load.openloop import Arrivals, Slo, draw
+from tritonkit.perf.load.rates import HeldRate
+from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice, plan_function
+from tritonkit.perf.plan.measured import Measured
+from tritonkit.perf.plan.price import Price
+from tritonkit.perf.plan.scaling import Day, Metric, Rule, Terms, simulate_day
+from tritonkit.perf.plan.sizing import Curve, Fleet, Outcome, Sized, alone, curve, size
+from tritonkit.perf.plan.traffic import Traffic, of_shape
+from tritonkit.perf.simulation import BALANCING, Balancing, Outage, simulate_fleet
+from tritonkit.perf.tune.space import Point, Space
+
+__all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan", "size_measured"]
+
+_RATE = tuple(k / 20 for k in range(10, 21, 2))
+_UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
+_QUEUE_TIME = (0.05, 0.1, 0.2, 0.4)
+_SCHEDULE = (0.8, 0.9, 1.0)
+_TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
+"""Times the target, at which the cost is shown."""
+_DELAYS_US = (0, 1000, 5000)
+_BETTER = 1.05
+"""How much more a way must hold than the best before it."""
+_LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
+_COMPARED = 8000
+"""Requests of each simulation that only compares."""
+_OUTAGE_S = 60.0
+_LEAST_OUTAGE, _MOST_OUTAGE = 3000, 60_000
+"""Requests of a simulated outage, before and after it included."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked of the fleet.
+
+    Args:
+        traffic: of a day; the fleet is sized for its highest rate.
+        slo: the target.
+        price: of a machine, which is a replica.
+        spare: replicas that may be down while the target holds.
+        start_s: from a decision until a new replica answers; None: as measured.
+        balancing: how requests are spread.
+        arrivals: how they come.
+        function: what the same requests would cost as calls of a function; it needs `price`.
+    """
+
+    traffic: Traffic
+    slo: Slo
+    price: Price | None = None
+    spare: int = 1
+    start_s: float | None = None
+    balancing: Balancing = "least_request"
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    function: FunctionPrice | None = None
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What another choice would need: replicas in the mean of a day, spare ones included; of today's, 0 to 1."""
+
+    knob: str
+    choice: str
+    replicas: float
+    of_now: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One replica goes down at the highest rate for so long: the tail before, while it is down, and after."""
+
+    replicas: int
+    seconds: float
+    before_ms: float
+    down_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What comes of it.
+
+    Args:
+        point: how each replica serves.
+        held_per_s: the rate at which one replica of a large fleet holds the target.
+        sized: without spare replicas. replicas: with them.
+        failure: see `Failure`; None where a replica has no other beside it.
+        days: each rule's day, the cheapest that holds first; the first is recommended.
+        savings: the largest first.
+        costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None where
+            no number of replicas holds it.
+        function: the requests as calls of a function; None where its prices, or a machine's, were not given.
+    """
+
+    measured: Measured
+    demand: Demand
+    point: Point
+    held_per_s: float
+    sized: Sized
+    replicas: int
+    start_s: float
+    failure: Failure | None
+    days: tuple[Day, ...]
+    savings: tuple[Saving, ...]
+    costs_by_target: tuple[tuple[float, int | None, int | None], ...]
+    best: Point
+    function: FunctionPlan | None = None
+    simulated_per_s: float = 0.0
+    """`held_per_s` by the costs alone, regardless of what the server was seen to do; 0 if it is the same."""
+    before: tuple[HeldRate, ...] = ()
+    """Earlier measurement of the model as it is served, for this target, on such a machine."""
+
+    @property
+    def range_per_s(self) -> tuple[float, float]:
+        """Range of rates at which one replica holds the target: the lowest and the highest known estimate."""
+        known = [self.held_per_s, *(each.rate_per_s for each in self.before)]
+        return min(known), max(*known, self.simulated_per_s)
+
+    @property
+    def range_replicas(self) -> tuple[int, int]:
+        """Lowest and highest number of replicas for these rates, spare ones included."""
+        low, high = self.range_per_s
+        held = self.held_per_s
+        counts = [
+            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9))) if each else self.sized.replicas
+            for each in (high, low)
+        ]
+        return counts[0] + self.demand.spare, counts[1] + self.demand.spare
+
+    @property
+    def fixed(self) -> Day:
+        """The day without autoscaling."""
+        return next(day for day in self.days if day.rule.metric == "none")
+
+    def per_month(self, replicas: float) -> float | None:
+        """The cost of so many replicas; None without a price."""
+        price = self.demand.price
+        return None if price is None else price.per_month(replicas)
+
+    def per_million(self, replicas: float) -> float | None:
+        """The same for a million requests."""
+        price = self.demand.price
+        return None if price is None else price.per_million(replicas, self.demand.traffic.mean_per_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the days without their minutes."""
+        demand, price = self.demand, self.demand.price
+        best = self.days[0]
+        return {
+            "model": self.measured.model,
+            "served": str(self.point),
+            "rate_per_s": demand.traffic.most_per_s,
+            "mean_per_s": demand.traffic.mean_per_s,
+            "traffic": demand.traffic.name,
+            "slo": str(demand.slo),
+            "balancing": demand.balancing,
+            "replica_per_s": self.held_per_s,
+            "replica_per_s_range": list(self.range_per_s),
+            "replicas_range": list(self.range_replicas),
+            "measured_before": [asdict(each) for each in self.before],
+            "sized": self.sized.to_dict(),
+            "spare": demand.spare,
+            "replicas": self.replicas,
+            "start_s": self.start_s,
+            "price_per_hour": None if price is None else price.per_hour,
+            "currency": "" if price is None else price.currency.strip(),
+            "per_month": self.per_month(self.replicas),
+            "per_million": self.per_million(self.replicas),
+            "recommended": str(best.rule),
+            "recommended_per_month": self.per_month(best.replica_hours / 24),
+            "failure": None if self.failure is None else asdict(self.failure),
+            "days": [_day(day) for day in self.days],
+            "savings": [asdict(each) for each in self.savings],
+            "costs_by_target": [{"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target],
+            "best": str(self.best),
+            "function": None if self.function is None else self.function.to_dict(),
+        }
+
+
+def _day(day: Day) -> dict[str, Any]:
+    facts = asdict(replace(day, minutes=()))
+    del facts["minutes"]
+    return facts | {"rule": str(day.rule)}
+
+
+def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = lambda _: None) -> Plan:
+    """Size the fleet, run its days and compare.
+
+    Raises:
+        UsageError: no number of replicas holds the target.
+    """
+    point = measured.now
+    fleet = _fleet(measured, point, demand)
+    say("how one replica of a fleet does at each rate")
+    of_one = curve(fleet)
+    held = of_one.highest_rate(demand.slo)
+    rate = demand.traffic.most_per_s
+    say(f"how many hold {demand.slo} at {rate:g}/s")
+    sized = _sized(measured, fleet, rate, demand.slo, held)
+    replicas = sized.replicas + demand.spare
+    start_s = measured.start_s if demand.start_s is None else demand.start_s
+    percent, target_ms = demand.slo.tightest
+    # Few replicas hold less than their part of many do: of the days' rates each has what it has at the highest.
+    of_each = rate / sized.replicas if sized.replicas > 1 else max(held, rate)
+    terms = Terms(percent, target_ms, of_each, replicas, demand.spare, start_s)
+    say("a day under each rule")
+    days = _days(demand.traffic, of_one, terms)
+    say("what other ways of serving would need")
+    best, of_best = _best_way(measured, demand, of_one)
+    return Plan(
+        measured,
+        demand,
+        point,
+        held,
+        sized,
+        replicas,
+        start_s,
+        _failure(fleet, rate, replicas, percent),
+        days,
+        _savings(measured, demand, fleet, sized, days, (best, of_best.highest_rate(demand.slo)), of_one),
+        _by_target(demand, of_one, of_best),
+        best,
+        _function(demand, fleet, held),
+        _simulated(fleet, demand.slo),
+    )
+
+
+def _simulated(fleet: Fleet, slo: Slo) -> float:
+    """The rate that a replica would hold if the costs of its runs were all that bounds it; 0 where they are."""
+    return 0.0 if fleet.trusted == 1.0 else curve(replace(fleet, trusted=1.0)).highest_rate(slo)
+
+
+def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = "--slo") -> Sized:
+    """How many replicas hold a target at a rate, without spare ones: the same figure as a plan's.
+
+    Args:
+        where: the target was given.
+
+    Raises:
+        UsageError: no number of replicas holds the target.
+    """
+    fleet = _fleet(measured, measured.now, Demand(of_shape("steady", rate_per_s), slo))
+    return _sized(measured, fleet, rate_per_s, slo, curve(fleet).highest_rate(slo), where)
+
+
+def _sized(measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float, where: str = "--slo") -> Sized:
+    found = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
+    if found is None:
+        raise _out_of_reach(measured, fleet, slo, where)
+    return found
+
+
+def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
+    if demand.function is None or demand.price is None:
+        return None
+    return plan_function(
+        demand.function,
+        1000 * float(np.mean(alone(fleet).latency_s)),
+        demand.traffic.mean_per_s,
+        replica_per_s=held,
+        spare=demand.spare,
+        replica_per_hour=demand.price.per_hour,
+    )
+
+
+def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
+    return Fleet(
+        point.batcher, measured.costs[point.group], demand.balancing, demand.arrivals, trusted=_trusted(measured)
+    )
+
+
+def _trusted(measured: Measured) -> float:
+    """The part of the simulated capacity that the server was seen to reach.
+
+    The costs are those of the network's runs; steps, the wire and the generator's cores bound a server too. What
+    they take from the way that is served now is taken from all others alike.
+    """
+    now = measured.now
+    simulated = measured.costs[now.group].capacity(now.batcher)
+    return min(1.0, measured.most_per_s / simulated) if measured.most_per_s else 1.0
+
+
+def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo, where: str) -> UsageError:
+    single = alone(fleet)
+    tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in slo.percentiles)
+    return UsageError(
+        f"{where} {slo}",
+        found=f"requests that wait for no other take {tails}: {measured.now}",
+        wanted="a target above that, which no number of replicas can beat",
+        todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {slo} --variants spec",
+    )
+
+
+def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
+    """All rules: those that keep the target and do not flap first, the cheapest of them first."""
+    pairs: tuple[tuple[Metric, Sequence[float]], ...] = (
+        ("rate", _RATE),
+        ("utilization", _UTILIZATION),
+        ("queue time", _QUEUE_TIME),
+        ("schedule", _SCHEDULE),
+    )
+    rules = [Rule("none"), *(Rule(metric, each) for metric, targets in pairs for each in targets)]
+    days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
+    return tuple(sorted(days, key=lambda day: (not day.keeps(terms.percent), day.replica_hours)))
+
+
+def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failure | None:
+    """One of all goes down for a while at the highest rate, in the middle of three."""
+    if replicas < 2:
+        return None
+    stand = min(replicas, 16)
+    share = rate * stand / replicas
+    length = max(min(_OUTAGE_S, _MOST_OUTAGE / 3 / share), _LEAST_OUTAGE / 3 / share)
+    moments = draw(fleet.arrivals, share, 3 * length)
+    found = simulate_fleet(
+        moments, fleet.batcher, fleet.costs, stand, fleet.balancing, outages=(Outage(0, length, 2 * length),)
+    )
+
+    def tail(first: float, last: float) -> float:
+        chosen = found.latency_s[(moments >= first) & (moments < last)]
+        return Outcome(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
+
+    return Failure(replicas, length, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length))
+
+
+def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point, Curve]:
+    """The way of serving whose replicas hold the target at the highest rate, of those whose costs are known."""
+    best, rate = measured.now, of_now.highest_rate(demand.slo)
+    space = Space(tuple(measured.costs), measured.batches, _DELAYS_US, preferred=False)
+    for point in (point for group in space.groups for point in space.points(group)):
+        fleet = _fleet(measured, point, demand)
+
+        def holds(rate: float, fleet: Fleet = fleet) -> bool:
+            return rate < fleet.capacity and fleet.simulate(
+                _LOOK_REPLICAS * rate, _LOOK_REPLICAS, _LOOK_REQUESTS
+            ).holds(demand.slo)
+
+        tried = rate * _BETTER or fleet.capacity / 100
+        while holds(tried):
+            best, rate = point, tried
+            tried *= _BETTER
+    if best != measured.now:
+        of_best = curve(_fleet(measured, best, demand))
+        # Looked at closely, it must still hold more than what is served now.
+        if of_best.highest_rate(demand.slo) > of_now.highest_rate(demand.slo):
+            return best, of_best
+    return measured.now, of_now
+
+
+def _savings(
+    measured: Measured,
+    demand: Demand,
+    fleet: Fleet,
+    sized: Sized,
+    days: Sequence[Day],
+    best: tuple[Point, float],
+    of_one: Curve,
+) -> tuple[Saving, ...]:
+    """Each knob alone, everything else as it is now without autoscaling."""
+    now = sized.replicas + demand.spare
+    rate = demand.traffic.most_per_s
+    found: list[tuple[str, str, float]] = []
+    if days[0].rule.metric != "none":
+        found.append(("autoscaling", str(days[0].rule), days[0].replica_hours / 24))
+    if demand.spare:
+        found.append(("spare replicas", "none", float(sized.replicas)))
+    for times in (2.0, 5.0):
+        held = of_one.highest_rate(demand.slo, times)
+        text = ",".join(f"p{p:g}={ms * times:g}ms" for p, ms in demand.slo.percentiles.items())
+        found.append(("target", text, _count(rate, held) + demand.spare))
+    if best[0] != measured.now:
+        found.append(("way of serving", str(best[0]), _count(rate, best[1]) + demand.spare))
+    for balancing in BALANCING:
+        if balancing != fleet.balancing:
+            other = size(
+                replace(fleet, balancing=_balancing(balancing)),
+                rate,
+                demand.slo,
+                near=sized.replicas,
+                requests=_COMPARED,
+            )
+            if other is not None:
+                found.append(("balancing", balancing, other.replicas + demand.spare))
+    savings = [Saving(knob, choice, count, count / now) for knob, choice, count in found]
+    return tuple(sorted(savings, key=lambda saving: saving.replicas))
+
+
+def _balancing(name: str) -> Balancing:
+    return next(each for each in ("random", "round_robin", "least_request") if each == name)
+
+
+def _count(rate: float, held: float) -> float:
+    return float(np.ceil(rate / held - 1e-9)) if held else float("inf")
+
+
+def _by_target(demand: Demand, now: Curve, best: Curve) -> tuple[tuple[float, int | None, int | None], ...]:
+    """Replicas for looser and tighter targets."""
+    _, target_ms = demand.slo.tightest
+    rows = []
+    for times in _TARGETS:
+        counts = []
+        for each in (now, best):
+            held = each.highest_rate(demand.slo, times)
+            whole = _count(demand.traffic.most_per_s, held)
+            counts.append(int(whole) + demand.spare if held else None)
+        # Where the best way for the target is worse for another one, the present way is the best there.
+        fewest = min((count for count in counts if count is not None), default=None)
+        rows.append((target_ms * times, counts[0], fewest))
+    return tuple(rows)

@@ -1,0 +1,253 @@
+"""A day of a fleet that is scaled by a rule, in steps of some seconds; and what the rule is worth.
+
+Within a step the fleet is in the state that its simulation request by request has shown for this rate (`Curve`);
+what is over its capacity waits for the next steps. So a day of any rate takes a moment, where every request of
+it would take hours. The rules are those of Kubernetes' horizontal pod autoscaler: the wanted number is that of
+now times metric over target, looked at every 15 s on a metric that is as old; nothing happens within 10 %; at most
+the double number (or 4 more) at a time; down only to the most that was wanted in the last five minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tritonkit.perf.plan.sizing import Curve
+from tritonkit.perf.plan.traffic import DAY_S, STEP_S, Traffic
+
+__all__ = ["Day", "Metric", "Minute", "Rule", "Terms", "simulate_day"]
+
+Metric: TypeAlias = Literal["none", "rate", "utilization", "queue time", "schedule"]
+
+_SYNC_S, _METRIC_AGE_S = 15.0, 15.0
+_TOLERANCE = 0.1
+_MOST_UP = 4
+_MOST = 2
+"""Times the replicas without autoscaling: the highest number that is set."""
+_STABILIZATION_S = 300.0
+_FLAP_S = 900.0
+"""A change back within so long is a flap: what was started is hardly used."""
+_BEHIND, _MOST_FLAPS = 0.01, 6
+"""Of a day, and in a day: what is more is not recommended."""
+_EXACT = 1.1
+"""A day's late requests are not known more exactly than that."""
+_AHEAD_S = 1800.0
+"""A schedule has steps of about so long."""
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a fleet grows and shrinks.
+
+    Args:
+        metric: `rate`: requests a second of a replica, as a share of what one holds. `utilization`: the share of the
+            time in which an instance runs. `queue time`: what requests wait, as a share of the latency target.
+            `schedule`: the most that comes within half an hour and a start, known beforehand, with `target` as the
+            share of what a replica holds. `none`: as many as at the highest rate.
+        target: of the metric, 0 to 1.
+    """
+
+    metric: Metric
+    target: float = 0.0
+
+    def __str__(self) -> str:
+        if self.metric == "none":
+            return "no autoscaling"
+        return f"{self.metric} {self.target:.0%}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What every rule has to do with.
+
+    Args:
+        percent, target_ms: of the latency target.
+        held_per_s: the rate at which one replica holds it.
+        fixed: replicas without autoscaling, spare ones included.
+        spare: replicas that are paid and may be down: the day is simulated without them.
+        start_s: from the decision until a new replica answers.
+    """
+
+    percent: float
+    target_ms: float
+    held_per_s: float
+    fixed: int
+    spare: int
+    start_s: float
+
+
+@dataclass(frozen=True)
+class Minute:
+    """A minute of the day: its rate, replicas that answer and that would be needed, and the worst tail in it."""
+
+    at_s: float
+    rate_per_s: float
+    ready: int
+    needed: int
+    tail_ms: float
+
+
+@dataclass(frozen=True)
+class Day:
+    """What a rule made of a day.
+
+    Args:
+        replica_hours: that are paid, starting and spare ones included.
+        late: the share of requests over the target, 0 to 1.
+        behind_s: how long fewer replicas answered than the target needs.
+        changes, flaps: how often the number changed, and how often back within a quarter of an hour.
+        most, least: replicas, spare ones included.
+    """
+
+    rule: Rule
+    replica_hours: float
+    late: float
+    behind_s: float
+    changes: int
+    flaps: int
+    least: int
+    most: int
+    minutes: tuple[Minute, ...]
+
+    def keeps(self, percent: float) -> bool:
+        """Whether the target is kept: in the day as a whole, and with enough replicas nearly all of the time; and
+        without flapping."""
+        return (
+            self.late <= _EXACT * (1 - percent / 100) and self.behind_s <= _BEHIND * DAY_S and self.flaps <= _MOST_FLAPS
+        )
+
+
+def simulate_day(rule: Rule, traffic: Traffic, curve: Curve, terms: Terms) -> Day:
+    """Run a day. It begins with as many replicas as its first moment needs."""
+    fleet = _Fleet(rule, traffic, curve, terms)
+    for step in range(len(traffic.rates_per_s)):
+        fleet.step(step)
+    return fleet.day()
+
+
+class _Fleet:
+    """The fleet at a moment of the day."""
+
+    def __init__(self, rule: Rule, traffic: Traffic, curve: Curve, terms: Terms) -> None:
+        self._rule, self._terms = rule, terms
+        self._rates: list[float] = traffic.rates_per_s.tolist()
+        self._capacity = curve.rates_per_s[-1]
+        self._read = curve.reader(terms.percent, terms.target_ms)
+        self._base_ms, _, _ = self._read(0.0)
+        needed = self._needed(self._rates[0])
+        self._ready = terms.fixed - terms.spare if rule.metric == "none" else needed
+        self._starting: deque[tuple[float, int]] = deque()
+        self._backlog = 0.0
+        self._seen: deque[tuple[float, float]] = deque()
+        """What the metric was, with its time."""
+        self._wanted: deque[tuple[float, int]] = deque()
+        self._changes: list[tuple[float, int]] = []
+        self._late = self._paid_s = self._behind_s = 0.0
+        self._least = self._most = self._ready
+        self._minutes: list[Minute] = []
+        self._worst_ms = 0.0
+
+    def step(self, number: int) -> None:
+        now, rate = number * STEP_S, self._rates[number]
+        while self._starting and self._starting[0][0] <= now:
+            self._ready += self._starting.popleft()[1]
+        metric = self._serve(rate)
+        self._seen.append((now, metric))
+        needed = self._needed(rate)
+        self._behind_s += STEP_S if self._ready < needed else 0.0
+        self._paid_s += STEP_S * (self._count() + self._terms.spare)
+        if now % _SYNC_S == 0 and self._rule.metric != "none":
+            self._scale(now, number)
+        if now % _MINUTE_S == 0:
+            self._minutes.append(Minute(now, rate, self._ready, needed, self._worst_ms))
+            self._worst_ms = 0.0
+
+    def day(self) -> Day:
+        total = sum(self._rates) * STEP_S
+        flaps = sum(
+            1
+            for (before, up), (after, then) in zip(self._changes, self._changes[1:], strict=False)
+            if (up > 0) != (then > 0) and after - before <= _FLAP_S
+        )
+        spare = self._terms.spare
+        return Day(
+            self._rule,
+            self._paid_s / 3600 * (DAY_S / (len(self._rates) * STEP_S)),
+            self._late / total if total else 0.0,
+            self._behind_s,
+            len(self._changes),
+            flaps,
+            self._least + spare,
+            self._most + spare,
+            tuple(self._minutes),
+        )
+
+    def _needed(self, rate: float) -> int:
+        return max(1, math.ceil(rate / self._terms.held_per_s - 1e-9))
+
+    def _count(self) -> int:
+        return self._ready + sum(count for _, count in self._starting)
+
+    def _serve(self, rate: float) -> float:
+        """A step of requests; gives the metric, summed over replicas."""
+        terms = self._terms
+        able = self._ready * self._capacity
+        arrived = rate * STEP_S + self._backlog
+        served = min(arrived, able * STEP_S)
+        waited_ms = 1e3 * (arrived - served) / able
+        self._backlog = arrived - served
+        tail, late, busy = self._read(min(served / STEP_S / self._ready, self._capacity))
+        if waited_ms > terms.target_ms:
+            late = 1.0
+        self._late += late * rate * STEP_S
+        self._worst_ms = max(self._worst_ms, tail + waited_ms)
+        if self._rule.metric == "queue time":
+            return self._ready * (max(0.0, tail - self._base_ms) + waited_ms) / terms.target_ms
+        return rate / terms.held_per_s if self._rule.metric == "rate" else busy * self._ready
+
+    def _scale(self, now: float, number: int) -> None:
+        count = self._count()
+        wanted = self._wanted_count(now, number, count)
+        wanted = max(1, min(wanted, max(2 * count, count + _MOST_UP), _MOST * self._terms.fixed))
+        self._wanted.append((now, wanted))
+        while self._wanted[0][0] < now - _STABILIZATION_S:
+            self._wanted.popleft()
+        if wanted < count:
+            wanted = min(count, max(each for _, each in self._wanted))
+        if wanted != count:
+            self._change(now, count, wanted)
+
+    def _wanted_count(self, now: float, number: int, count: int) -> int:
+        rule = self._rule
+        if rule.metric == "schedule":
+            ahead = int((self._terms.start_s + _AHEAD_S) / STEP_S)
+            coming = max(self._rates[number : number + ahead + 1])
+            return math.ceil(coming / (rule.target * self._terms.held_per_s) - 1e-9)
+        while len(self._seen) > 1 and self._seen[1][0] <= now - _METRIC_AGE_S:
+            self._seen.popleft()
+        # Those that start count as idle, so that what they will do is not asked for twice.
+        ratio = self._seen[0][1] / count / rule.target
+        if abs(ratio - 1) <= _TOLERANCE:
+            return count
+        return math.ceil(count * ratio - 1e-9)
+
+    def _change(self, now: float, count: int, wanted: int) -> None:
+        self._changes.append((now, wanted - count))
+        if wanted > count:
+            self._starting.append((now + self._terms.start_s, wanted - count))
+        else:
+            self._shrink(count - wanted)
+        self._least, self._most = min(self._least, wanted), max(self._most, wanted)
+
+    def _shrink(self, fewer: int) -> None:
+        """Those that start go first."""
+        while fewer and self._starting:
+            at, count = self._starting.pop()
+            gone = min(count, fewer)
+            fewer -= gone
+            if count > gone:
+                self._starting.append((at, count - gone))
+        self._ready = max(1, self._ready - fewer)

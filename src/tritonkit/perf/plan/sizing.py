@@ -1,0 +1,218 @@
+"""How many replicas hold a target at a rate, by simulation of the fleet."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritonkit.perf.load.openloop import Arrivals, Slo, draw
+from tritonkit.perf.simulation import Balancing, Batcher, Costs, Simulated, simulate_alone, simulate_fleet
+
+__all__ = ["Curve", "Fleet", "Outcome", "Sized", "alone", "curve", "size"]
+
+_REQUESTS = 20_000
+"""Simulated for each number of replicas: the 99th percentile lies then on 200 requests."""
+_MOST_SIMULATED = 16
+"""Replicas; a larger fleet is simulated as so many of it, each with its share of the rate."""
+_CURVE_REPLICAS, _CURVE_REQUESTS = 8, 10_000
+_SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""Of a replica's capacity, at which a curve is simulated."""
+_SKIPPED = 0.05
+"""The first part of a simulation, in which queues still fill."""
+_MOST_REPLICAS = 1_000_000
+_GRID = 2000
+"""Rates at which a curve is looked up."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What replicas of one kind are, and how requests come to them.
+
+    Args:
+        batcher, costs: of each replica.
+        balancing: how requests are spread.
+        arrivals: how they come; their rate is constant.
+        trusted: the part of the capacity that follows from the costs which a server was seen to reach, 0 to 1.
+    """
+
+    batcher: Batcher
+    costs: Costs
+    balancing: Balancing = "least_request"
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    trusted: float = 1.0
+
+    @cached_property
+    def capacity(self) -> float:
+        """Requests a second of one replica, at most, with full batches."""
+        return self.trusted * self.costs.capacity(self.batcher)
+
+    def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> Outcome:
+        """So many replicas at a rate, or some of them at their share of it."""
+        stand = min(replicas, _MOST_SIMULATED)
+        rate = rate_per_s * stand / replicas
+        moments = draw(self.arrivals, rate, requests / rate)
+        return Outcome.of(simulate_fleet(moments, self.batcher, self.costs, stand, self.balancing), moments)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests of a simulation.
+
+    Args:
+        latency_s: float64 [n], ascending.
+        batch: mean size. busy: share of the instances' time, 0 to 1.
+    """
+
+    latency_s: NDArray[np.float64]
+    batch: float
+    busy: float
+    rate_per_s: float
+
+    @classmethod
+    def of(cls, found: Simulated, moments: NDArray[np.float64]) -> Outcome:
+        """After the first part."""
+        first = int(_SKIPPED * len(moments))
+        span_s = max(float(moments[-1]), 1e-9) if len(moments) else 1.0
+        return cls(np.sort(found.latency_s[first:]), found.batch, found.busy, len(moments) / span_s)
+
+    def at(self, percent: float) -> float:
+        """A percentile in milliseconds, by the nearest rank."""
+        rank = max(0, math.ceil(len(self.latency_s) * percent / 100 - 1e-9) - 1)
+        return float(1e3 * self.latency_s[rank]) if len(self.latency_s) else 0.0
+
+    def late(self, ms: float) -> float:
+        """The share of requests above so many milliseconds."""
+        count = len(self.latency_s)
+        return 1 - bisect_left(self.latency_s, ms / 1e3 + 1e-12) / count if count else 0.0
+
+    def holds(self, slo: Slo, times: float = 1.0) -> bool:
+        """Whether all percentiles are within so many times their targets."""
+        return all(self.at(percent) <= ms * times for percent, ms in slo.percentiles.items())
+
+
+@dataclass(frozen=True)
+class Sized:
+    """How many replicas hold a target.
+
+    Args:
+        replicas: the fewest that do.
+        tails_ms: percent -> milliseconds, with so many.
+        busy: share of the instances' time, 0 to 1. batch: mean size.
+    """
+
+    replicas: int
+    tails_ms: Mapping[float, float]
+    busy: float
+    batch: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "replicas": self.replicas,
+            "busy": self.busy,
+            "batch": self.batch,
+            "tails_ms": {f"p{percent:g}": ms for percent, ms in self.tails_ms.items()},
+        }
+
+
+def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: int = _REQUESTS) -> Sized | None:
+    """The fewest replicas that hold the target at this rate; None where no number does.
+
+    With more replicas each has less to do and none is slower, so a bisection finds the fewest.
+
+    Args:
+        near: a number to begin with, where one is known.
+        requests: simulated with each number.
+    """
+    known: dict[int, Outcome] = {}
+
+    def holds(replicas: int) -> bool:
+        known[replicas] = fleet.simulate(rate_per_s, replicas, requests)
+        return known[replicas].holds(slo)
+
+    if not alone(fleet).holds(slo):
+        return None
+    low = max(0, math.ceil(rate_per_s / fleet.capacity) - 1)  # these are surely too few
+    high, step = max(low + 1, near), 1
+    while not holds(high):
+        low, high, step = high, min(high + max(step, high // 8), _MOST_REPLICAS), 2 * step
+        if low == high:
+            return None
+    step = 1
+    while high - low > 1:
+        middle = max(high - step, (low + high) // 2) if near else (low + high) // 2
+        if holds(middle):
+            high, step = middle, 2 * step
+        else:
+            low = middle
+    found = known[high]
+    tails = {percent: found.at(percent) for percent in slo.percentiles}
+    return Sized(high, tails, found.busy, found.batch)
+
+
+def alone(fleet: Fleet) -> Outcome:
+    """Requests that wait for no other: no number of replicas is faster."""
+    found = simulate_alone(fleet.batcher, fleet.costs)
+    return Outcome(np.sort(found.latency_s), found.batch, found.busy, 0.0)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One replica of a fleet at shares of what it can do.
+
+    Args:
+        rates_per_s: of one replica, ascending.
+        outcomes: at each.
+    """
+
+    rates_per_s: tuple[float, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def highest_rate(self, slo: Slo, times: float = 1.0) -> float:
+        """The highest rate of a replica within so many times the target, between simulated ones in proportion to the
+        latency that is furthest off; 0 where none is."""
+        highest = 0.0
+        for at, (rate, outcome) in enumerate(zip(self.rates_per_s, self.outcomes, strict=True)):
+            if outcome.holds(slo, times):
+                highest = rate
+                continue
+            if at == 0:
+                return 0.0
+            before = self.outcomes[at - 1]
+            shares = [
+                (ms * times - before.at(p)) / max(outcome.at(p) - before.at(p), 1e-9)
+                for p, ms in slo.percentiles.items()
+                if outcome.at(p) > ms * times
+            ]
+            return highest + min(shares) * (rate - highest)
+        return highest
+
+    def reader(self, percent: float, ms: float) -> Callable[[float], tuple[float, float, float]]:
+        """What a replica does at any rate: a percentile in milliseconds, the share of requests above `ms`, and how
+        busy it is, 0 to 1."""
+        known = [(o.at(percent), o.late(ms), o.busy) for o in self.outcomes]
+        grid = np.linspace(0.0, self.rates_per_s[-1], _GRID + 1)
+        columns = [np.interp(grid, self.rates_per_s, column) for column in zip(*known, strict=True)]
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        each_per_s = self.rates_per_s[-1] / _GRID
+
+        def read(rate_per_s: float) -> tuple[float, float, float]:
+            tail, late, busy = rows[min(_GRID, int(rate_per_s / each_per_s + 0.5))]
+            return tail, late, busy
+
+        return read
+
+
+def curve(fleet: Fleet) -> Curve:
+    """Simulate one replica of a fleet, with others beside it, from little to all that it can do."""
+    rates = tuple(share * fleet.capacity for share in _SHARES)
+    return Curve(
+        rates, tuple(fleet.simulate(rate * _CURVE_REPLICAS, _CURVE_REPLICAS, _CURVE_REQUESTS) for rate in rates)
+    )

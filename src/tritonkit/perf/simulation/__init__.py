@@ -1,0 +1,28 @@
+"""Servers as a simulation: Triton's batcher, what runs take, replicas behind a balancer. Nothing here measures.
+
+`batcher` has Triton's rules, `costs` what runs take, `calibration` holds them against real runs, `replica` is one
+server, `fleet` many behind a balancer.
+"""
+
+from tritonkit.perf.simulation.batcher import Batcher
+from tritonkit.perf.simulation.calibration import Observation, calibrated, misfit
+from tritonkit.perf.simulation.costs import Costs, fit
+from tritonkit.perf.simulation.fleet import BALANCING, Balancing, Outage, simulate_fleet
+from tritonkit.perf.simulation.replica import Simulated, highest_rate, simulate, simulate_alone
+
+__all__ = [
+    "BALANCING",
+    "Balancing",
+    "Batcher",
+    "Costs",
+    "Observation",
+    "Outage",
+    "Simulated",
+    "calibrated",
+    "fit",
+    "highest_rate",
+    "misfit",
+    "simulate",
+    "simulate_alone",
+    "simulate_fleet",
+]

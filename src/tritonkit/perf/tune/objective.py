@@ -1,0 +1,68 @@
+"""What a search wants most of the ways that hold the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from tritonkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.perf.tune.outcome import Evaluation
+
+__all__ = ["OBJECTIVES", "Objective", "ObjectiveName"]
+
+ObjectiveName: TypeAlias = Literal["throughput", "latency", "cost"]
+OBJECTIVES: tuple[str, ...] = get_args(ObjectiveName)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The highest rate; or at one rate the lowest latency, or the least processor time for a request.
+
+    Args:
+        name: which of them.
+        rate_per_s: of the latter two; None: what the model holds as it is served now.
+    """
+
+    name: ObjectiveName = "throughput"
+    rate_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in OBJECTIVES:
+            raise UsageError("--objective", found=self.name, wanted=" or ".join(OBJECTIVES))
+        if self.name == "throughput" and self.rate_per_s is not None:
+            raise UsageError(
+                f"--rate {self.rate_per_s:g}",
+                found="--objective throughput, which looks for the rate",
+                wanted="--objective latency or cost",
+            )
+
+    def value(self, found: Evaluation | None) -> float:
+        """How good a way is, as a number of which twice as much is twice as good; 0 of one that does not hold the
+        target."""
+        if found is None or not found.rate_per_s:
+            return 0.0
+        if self.name == "latency":
+            return 1e3 / found.tail_ms if found.tail_ms else 0.0
+        if self.name == "cost":
+            return 1 / found.cpu_s if found.cpu_s else 0.0
+        return found.rate_per_s
+
+    def words(self, found: Evaluation, slo: str) -> str:
+        """What a way does, as a line."""
+        what = "worst tail" if self.name == "throughput" else "median tail"
+        tail = "" if found.tail_ms is None else f", {what} {found.tail_ms:.1f} ms"
+        if self.name == "throughput":
+            return f"{found.rate_per_s:8.1f} requests/s hold {slo}{tail}"
+        cpu = "" if found.cpu_s is None else f", {1e3 * found.cpu_s:.2f} ms of processor a request"
+        if not found.rate_per_s:
+            return f"does not hold {slo}"
+        return f"{found.rate_per_s:8.1f} requests/s at {slo}{tail}{cpu}"
+
+    def gain_words(self, gain: float) -> str:
+        """By what the best is better than now, as words."""
+        if self.name == "throughput":
+            return f"{gain:.2f} times the rate"
+        what = "latency" if self.name == "latency" else "processor time"
+        return f"{1 / gain:.2f} of the {what}"

@@ -1,0 +1,143 @@
+"""What a search tells and gives: points that were measured, and what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tritonkit.perf.load.openloop import OpenReport, Slo, Trial
+from tritonkit.perf.simulation import Batcher, Costs, simulate_alone
+from tritonkit.perf.tune.client_batching import ClientBatching
+from tritonkit.perf.tune.objective import Objective
+from tritonkit.perf.tune.space import Group, Point
+
+__all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
+
+Stage: TypeAlias = Literal["costs", "current", "race", "validation", "clients"]
+_MOST_ALONE = 0.7
+"""Of the target: what a request takes alone leaves little for any queue above that."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of one point: the rate at which it held the target (0: at none that was tried), and its trials.
+
+    Args:
+        predicted: its value (`Objective.value`) as the simulation has it; 0: not simulated.
+        problem: why it could not be served, if so.
+        cpu_s: processor seconds of the server for a request, where they were measured.
+    """
+
+    point: Point
+    stage: Stage
+    predicted: float
+    rate_per_s: float
+    tail_ms: float | None
+    trials: tuple[Trial, ...] = ()
+    problem: str = ""
+    cpu_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search found.
+
+    Args:
+        now: the point that is served today.
+        best, current: the best point and that one, as validated.
+        evaluations: all points that were measured, in order.
+        costs: of each group. predicted: the value of each point by simulation.
+        measurements: runs under load.
+        ended: why the search ended early, if so; then the best is not validated.
+        complete: all that was promising was tried; False where the budget was too small for that.
+        report: of the best point's validation.
+        objective: what was wanted.
+        client_batching: how clients would batch at the best point to hold a higher rate of items, where that was
+            looked for and found.
+    """
+
+    slo: Slo
+    now: Point
+    best: Evaluation | None
+    current: Evaluation | None
+    evaluations: tuple[Evaluation, ...]
+    costs: Mapping[Group, Costs]
+    predicted: Mapping[Point, float]
+    measurements: int
+    seconds: float
+    ended: str = ""
+    report: OpenReport | None = None
+    objective: Objective = field(default_factory=Objective)
+    client_batching: ClientBatching | None = None
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "slo": str(self.slo),
+            "objective": asdict(self.objective),
+            "best": None if self.best is None else asdict(self.best),
+            "current": None if self.current is None else asdict(self.current),
+            "gain": self.gain,
+            "limit": "" if self.best else self.limit,
+            "evaluations": [asdict(each) for each in self.evaluations],
+            "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
+            "measurements": self.measurements,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "complete": self.complete,
+            "client_batching": None if self.client_batching is None else asdict(self.client_batching),
+            "report": None if self.report is None else self.report.to_dict(),
+        }
+
+    @property
+    def seen(self) -> list[tuple[float, float, Point]]:
+        """Rate, tail in milliseconds and way of serving of each run under load that had an answer."""
+        return [
+            (trial.rate_per_s, trial.tail_ms, each.point)
+            for each in self.evaluations
+            for trial in each.trials
+            if trial.tail_ms is not None
+        ]
+
+    @property
+    def limit(self) -> str:
+        """What came closest to the target, and what keeps it from being held, where nothing holds it."""
+        percent, target_ms = self.slo.tightest
+        alone = [
+            (simulate_alone(Batcher(group.instances, 1), costs).percentile_ms(percent), group)
+            for group, costs in self.costs.items()
+        ]
+        parts = []
+        if self.seen:
+            tail, rate, point = min((tail, rate, point) for rate, tail, point in self.seen)
+            parts.append(f"closest: p{percent:g} of {tail:.1f} ms at {rate:.1f}/s, {point}")
+        if alone:
+            least, group = min(alone)
+            parts.append(f"a request that waits for no other takes {least:.1f} ms at p{percent:g} with {group}")
+            parts.append(
+                "so it is the runs themselves that take too long: other variants (--variants spec) may hold it"
+                if least > _MOST_ALONE * target_ms
+                else "so it is the queue or a busy machine"
+            )
+        return "; ".join(parts)
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as good the best is as the way that is served now; None where either is not known."""
+        best, now = self.objective.value(self.best), self.objective.value(self.current)
+        return best / now if best and now else None
+
+
+class Listener:
+    """What a search tells as it goes on; all of it does nothing here."""
+
+    def stage(self, stage: Stage, text: str) -> None:
+        """Something begins."""
+
+    def trial(self, point: Point, trial: Trial) -> None:
+        """A run under load is over."""
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """A point is known."""

@@ -1,0 +1,79 @@
+"""Configurations of a tuned model that go with a load, and how they differ from those that are served. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tritonkit.perf.tune.space import Point, tuned
+from tritonkit.repository.export import Artifact
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.pipeline import render_models
+from tritonkit.repository.render.message import parse_text
+
+__all__ = ["Configs", "configurations", "in_order", "unlike"]
+
+Configs: TypeAlias = Mapping[str, Any]
+"""Triton model -> its `ModelConfig` message; the parts of an ensemble before it."""
+
+
+def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point) -> dict[str, Any]:
+    """What a build would publish of a spec that is served in this way, on a machine with so many cores.
+
+    Raises:
+        RenderError: it cannot be served so.
+    """
+    rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
+    return {each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt") for each in rendered}
+
+
+def unlike(wanted: Any, found: Any) -> str | None:
+    """The first thing that matters and that two `ModelConfig` messages of a model have otherwise, in words.
+
+    What Triton fills in (names of instance groups, files, defaults) and the warm-up do not matter.
+    """
+    pairs = zip(_facts(wanted).items(), _facts(found).values(), strict=True)
+    return next((f"{key} {b}, not {a}" for (key, a), b in pairs if a != b), None)
+
+
+def in_order(wanted: Configs, found: Configs) -> list[str]:
+    """The models in the order in which their loads leave each ensemble with parts that take its batches.
+
+    Triton stops serving an ensemble of larger batches than a part of it takes: one that shrinks goes before its
+    parts, one that grows after them.
+    """
+
+    def place(name: str) -> int:
+        config = wanted[name]
+        if not config.HasField("ensemble_scheduling"):
+            return 0
+        before = found[name].max_batch_size if name in found else 0
+        return -1 if config.max_batch_size < before else 1
+
+    return sorted(wanted, key=place)
+
+
+def _facts(config: Any) -> dict[str, Any]:
+    batching = config.dynamic_batching
+    return {
+        "backend": config.backend or config.platform,
+        "inputs": [_tensor(each) for each in config.input],
+        "outputs": [_tensor(each) for each in config.output],
+        "max_batch_size": config.max_batch_size,
+        "dynamic_batching": {
+            # Without one Triton fills in the largest.
+            "preferred_batch_size": sorted(batching.preferred_batch_size) or [config.max_batch_size],
+            "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
+        }
+        if config.HasField("dynamic_batching")
+        else "off",
+        "instance counts": [each.count for each in config.instance_group]
+        if not config.HasField("ensemble_scheduling")
+        else [],
+        "parameters": {key: config.parameters[key].string_value for key in sorted(config.parameters)},
+    }
+
+
+def _tensor(tensor: Any) -> str:
+    return f"{tensor.name} {list(tensor.dims)} of type {tensor.data_type}"

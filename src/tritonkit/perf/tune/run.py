@@ -1,0 +1,306 @@
+"""A search from a spec to its outcome: variants, a server, a load generator, and what was known before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tritonkit.client import Client
+from tritonkit.client.wire.http2.channel import is_loopback, parse_address
+from tritonkit.errors import UsageError
+from tritonkit.machine import cores
+from tritonkit.perf.load.network import network_inputs
+from tritonkit.perf.load.openloop import Generator, Slo
+from tritonkit.perf.load.workloads import prepare
+from tritonkit.perf.tune.at_rate import SearchAtRate
+from tritonkit.perf.tune.client_batching import ClientBatching, best_client_batching
+from tritonkit.perf.tune.objective import Objective
+from tritonkit.perf.tune.outcome import Evaluation, Listener, Outcome
+from tritonkit.perf.tune.remote import Remote
+from tritonkit.perf.tune.search import FAILURES, Search
+from tritonkit.perf.tune.server import Embedded, Served
+from tritonkit.perf.tune.space import Point, Space, current, other_buckets, space_of
+from tritonkit.perf.tune.state import load_state, save_state, state_file
+from tritonkit.repository.export import Artifact, BuildCache
+from tritonkit.repository.modelspec import Spec, load
+from tritonkit.repository.optimize.results import choose, evaluate, wanted_variants
+from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.optimize.variants import PYTHON
+from tritonkit.repository.pipeline import render_models
+from tritonkit.repository.render.values import ModelPlan
+
+__all__ = ["Ready", "TunePlan", "prepared", "tune"]
+
+_MOST_BATCH = 32
+_ENGINES = ("onnxruntime", "openvino")
+"""Those that the embedded server has."""
+
+
+@dataclass(frozen=True)
+class TunePlan:
+    """What to search.
+
+    Args:
+        root: the project.
+        model: a name of a folder of `models/`.
+        slo: the target.
+        variants: names; by default the one that is served. `spec` and `all` as for a build.
+        budget_s: the time for all of it.
+        trial_s: how long a run under load lasts.
+        fresh: forget what an earlier search found.
+        objective: what is wanted most.
+        client_batching: see in the time that is left whether clients that batch hold a higher rate.
+        address: gRPC address, host:port, of a server that runs already and serves this project's repository; None:
+            an embedded server is started.
+        admin_key: what that server wants for loads.
+        allow_plaintext: send that key without TLS to another machine.
+        cores: of that server's machine; None: this machine's, where the address is of it.
+    """
+
+    root: Path
+    model: str
+    slo: Slo
+    variants: tuple[str, ...] = ()
+    budget_s: float = 600.0
+    trial_s: float = 4.0
+    fresh: bool = False
+    objective: Objective = field(default_factory=Objective)
+    address: str | None = None
+    admin_key: str | None = field(default=None, repr=False)
+    allow_plaintext: bool = False
+    cores: int | None = None
+    client_batching: bool = False
+
+    def __post_init__(self) -> None:
+        if self.address is None:
+            if self.cores is not None:
+                raise UsageError("--cores", found="no --address", wanted="the cores of a server that runs already")
+            return
+        if self.variants:
+            raise UsageError(
+                "--variants",
+                found=f"also --address {self.address}",
+                wanted="one of them: at an address only the variant that is served there can be tried",
+                todo="leave --variants out, or --address: then an embedded server tries them",
+            )
+        if self.objective.name == "cost":
+            raise UsageError(
+                "--objective cost",
+                found=f"also --address {self.address}",
+                wanted="an embedded server: the processor time of one that runs already is not seen",
+                todo="leave --address out, or look for throughput or latency",
+            )
+        host = parse_address(self.address).host
+        if self.cores is None and not is_loopback(host):
+            raise UsageError(
+                f"--address {self.address}",
+                found="another machine, whose cores are not known here",
+                wanted="how many its server may use",
+                todo="--cores N",
+            )
+
+    @property
+    def machine_cores(self) -> int:
+        """Of the machine that serves."""
+        return self.cores or cores()
+
+    @property
+    def where(self) -> str:
+        """The server and its cores, for what is known of it; empty for an embedded one."""
+        return f"{self.address} with {self.machine_cores} cores" if self.address else ""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a search runs on."""
+
+    spec: Spec
+    server: Served
+    generator: Generator
+    space: Space
+    now: Point
+    shapes: Sequence[int]
+    """See `Search`."""
+    hashes: Mapping[str, str]
+    """Of the variants' artifacts."""
+    start_s: float = 0.0
+    """What the embedded server took until it was ready."""
+
+
+class _Saving(Listener):
+    """Hands on, and keeps what is known on disk after each point."""
+
+    def __init__(self, listener: Listener, save: Callable[[], None]) -> None:
+        self._save = save
+        self.stage = listener.stage  # type: ignore[method-assign]
+        self.trial = listener.trial  # type: ignore[method-assign]
+        self._evaluated = listener.evaluated
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """See `Listener`."""
+        self._save()
+        self._evaluated(evaluation, best)
+
+
+def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcome]:
+    """Search; an interrupt gives the best so far. The spec is that of the model, as it is.
+
+    Raises:
+        SpecError, UsageError: no such model, or one that has nothing to choose.
+        BuildError: the variant that is served cannot be made or is not good enough.
+        ServerError: there is no server, or it does not start as the model is served now; at an address, the model
+            could not be served as before at the end.
+        ClientError: at an address, see `Remote`.
+    """
+    with prepared(plan) as ready:
+        file = state_file(plan.root, ready.spec)
+        if plan.fresh:
+            file.unlink(missing_ok=True)
+        known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
+        kind = Search if plan.objective.name == "throughput" else SearchAtRate
+        search = kind(
+            ready.server,
+            ready.generator,
+            plan.slo,
+            ready.space,
+            ready.now,
+            ready.shapes,
+            plan.budget_s,
+            plan.trial_s,
+            known=known.evaluations,
+            costs=known.costs,
+            objective=plan.objective,
+        )
+
+        def save() -> None:
+            save_state(
+                file, ready.spec, plan.slo, ready.hashes, plan.objective, search.costs, search.evaluations, plan.where
+            )
+
+        search.listener = _Saving(listener or Listener(), save)
+        outcome = search.run()
+        save()
+        if plan.client_batching and outcome.best and not outcome.ended:
+            found = _client_batching(plan, ready, outcome, search.listener)
+            outcome = replace(outcome, client_batching=found)
+    return ready.spec, outcome
+
+
+def _client_batching(plan: TunePlan, ready: Ready, outcome: Outcome, listener: Listener) -> ClientBatching | None:
+    """How clients would batch at the best point, in the time that is left; None as well where that fails, for the
+    choice stands without it."""
+    assert outcome.best is not None  # noqa: S101
+    listener.stage("clients", f"clients that batch, at {outcome.best.point}")
+    try:
+        ready.server.serve(outcome.best.point)
+        return best_client_batching(
+            ready.generator,
+            plan.slo,
+            outcome.best.rate_per_s,
+            max(0.0, plan.budget_s - outcome.seconds),
+            lambda text: listener.stage("clients", text),
+        )
+    except KeyboardInterrupt:
+        listener.stage("clients", "interrupted: the choice stands, clients that batch are not known")
+    except FAILURES as error:
+        listener.stage("clients", f"not known: {error}")
+    return None
+
+
+@contextlib.contextmanager
+def prepared(plan: TunePlan) -> Iterator[Ready]:
+    """A server with the model as it is served now, embedded or at the plan's address, and a load generator for it;
+    errors as `tune`."""
+    spec = load(plan.root / "models" / plan.model, plan.root)
+    _refuse(spec)
+    artifacts, served = _artifacts(spec, plan)
+    network = _network(spec, artifacts[served], plan)
+    now = current(spec, network, served)
+    most = max(_MOST_BATCH, now.max_batch_size)
+    space = space_of(network, list(artifacts), plan.machine_cores, most)
+    space = replace(space, buckets=other_buckets(spec))
+    hashes = {name: artifact.source_hash for name, artifact in artifacts.items()}
+    with (
+        _server(plan, spec, artifacts, now) as server,
+        Generator(plan.root, (spec.name,), (server.address,)) as generator,
+    ):
+        shapes = _shapes(spec, plan.root, server.address)
+        start_s = server.start_s if isinstance(server, Embedded) else 0.0
+        yield Ready(spec, server, generator, space, now, shapes, hashes, start_s)
+
+
+def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: Point) -> Embedded | Remote:
+    if plan.address is None:
+        return Embedded(plan.root, spec, artifacts, now)
+    return Remote(
+        plan.root,
+        spec,
+        artifacts[now.group.variant],
+        plan.machine_cores,
+        now,
+        plan.address,
+        plan.admin_key,
+        allow_plaintext=plan.allow_plaintext,
+    )
+
+
+def _refuse(spec: Spec) -> None:
+    """Models that have nothing to choose by rate and latency."""
+    serving = spec.model.serving
+    for there, what in (
+        (serving.sequence_batching is not None, "sequences keep their instance"),
+        (serving.decoupled, "a request has any number of answers"),
+        (len(serving.instance_group) > 1, "several groups of instances"),
+        (serving.response_cache, "the response cache is on, whose answers would be measured"),
+    ):
+        if there:
+            raise UsageError(
+                f"{spec.file} serving",
+                found=what,
+                wanted="a model of single requests and answers",
+                todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds as it is served",
+            )
+
+
+def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:
+    """Those that may be served by variant, and the one that is served now."""
+    results = evaluate(
+        spec,
+        wanted_variants(spec, plan.variants),
+        BuildCache.of_project(plan.root),
+        threads=cores(),
+        timed=spec.model.serving.variant == "auto",
+    )
+    served = choose(spec, results)
+    usable = {
+        result.variant: result.artifact
+        for result in results
+        if result.passed and result.artifact and _runs_here(result.runtime, result.variant)
+    }
+    if plan.address is not None:
+        usable = {}  # other variants are other files, which that server does not have
+    return {served.variant: served} | usable, served.variant
+
+
+def _runs_here(runtime: str | None, variant: str) -> bool:
+    return variant == PYTHON or (runtime in RUNTIMES and runtime in _ENGINES)
+
+
+def _network(spec: Spec, artifact: Artifact, plan: TunePlan) -> ModelPlan:
+    models = render_models(spec, artifact, plan.root, "cpu", plan.machine_cores)
+    return next(model.plan for model in models if model.plan.name == spec.network_name)
+
+
+def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:
+    """A number for the shape of what the network gets for each request; none where it takes all together."""
+    with Client(address) as client:
+        if any(each.allow_ragged_batch for each in client.config(spec.network_name).input):
+            return ()
+        found = [
+            tuple((k, a.shape) for k, a in network_inputs(client, spec, request.inputs).items())
+            for request in prepare(spec.name, root, client).requests
+        ]
+    numbers = {shape: number for number, shape in enumerate(dict.fromkeys(found))}
+    return tuple(numbers[shape] for shape in found) if len(numbers) > 1 else ()

@@ -1,7 +1,0 @@
-"""From rendered text and artifacts to a repository that Triton loads: staged, synced, exchanged in one step."""
-
-from tritonkit.publish.copies import copy_models, replace_models
-from tritonkit.publish.integrity import Finding, Verifier, verify, versions
-from tritonkit.publish.publish import Change, recover
-
-__all__ = ["Change", "Finding", "Verifier", "copy_models", "recover", "replace_models", "verify", "versions"]

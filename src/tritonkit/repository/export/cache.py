@@ -1,0 +1,85 @@
+"""Artifacts that were built before, by the hash of what went in; written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tritonkit.disk import sync, sync_tree, unwritable
+from tritonkit.repository.export.artifact import Artifact, sha256_file
+from tritonkit.text import first_line
+
+__all__ = ["BuildCache"]
+
+RECORD = "artifact.json"
+_RETAINED = 3
+_HASH = "[0-9a-f]" * 16
+
+
+class BuildCache:
+    """A folder of artifacts, `<model>/<variant>-<hash>/`; the newest few of each variant stay."""
+
+    def __init__(self, folder: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+        self.folder = folder
+        self.warn = warn
+        """Called for what lies here and is damaged."""
+
+    @classmethod
+    def of_project(cls, root: Path, warn: Callable[[str], None] = lambda text: None) -> BuildCache:
+        """The cache of a project's folder."""
+        return cls(root / ".tritonkit" / "cache", warn)
+
+    def find(self, model: str, variant: str, source_hash: str) -> Artifact | None:
+        """The artifact of that hash, if it lies here whole; `warn` is called for a damaged one."""
+        place = self._place(model, variant, source_hash)
+        if not place.is_dir():
+            return None
+        try:
+            artifact = Artifact.from_json((place / RECORD).read_text(), place)
+            for name, digest in artifact.files.items():
+                if sha256_file(place / name) != digest:
+                    raise ValueError(f"{name}: its content is not what its hash says")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self.warn(f"{place} is damaged and not used: {first_line(error)}")
+            return None
+        return artifact
+
+    @contextmanager
+    def workplace(self, model: str) -> Iterator[Path]:
+        """An empty folder in which to build, on the cache's file system; removed afterwards."""
+        parent = self.folder / model
+        # Builds are made one at a time: what lies here was left by one that was killed.
+        for left in parent.glob(".building-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        except OSError as error:
+            raise unwritable(parent, error) from error
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def store(self, artifact: Artifact) -> Artifact:
+        """Move a finished artifact from its workplace into the cache."""
+        place = self._place(artifact.model, artifact.variant, artifact.source_hash)
+        (artifact.folder / RECORD).write_text(artifact.to_json())
+        sync_tree(artifact.folder)
+        shutil.rmtree(place, ignore_errors=True)
+        artifact.folder.rename(place)
+        sync(place.parent)
+        self._remove_old(artifact.model, artifact.variant)
+        return Artifact.from_json((place / RECORD).read_text(), place)
+
+    def _place(self, model: str, variant: str, source_hash: str) -> Path:
+        return self.folder / model / f"{variant}-{source_hash[:16]}"
+
+    def _remove_old(self, model: str, variant: str) -> None:
+        places = sorted((self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True)
+        for place in places[_RETAINED:]:
+            shutil.rmtree(place, ignore_errors=True)

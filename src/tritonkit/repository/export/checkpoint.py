@@ -1,0 +1,267 @@
+"""A local Hugging Face folder of a causal language model, read without running anything that lies in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.chat import check_chat
+from tritonkit.repository.export.plain_files import plain_file
+from tritonkit.repository.export.quiet import quiet
+from tritonkit.repository.export.safetensors_header import check_header
+from tritonkit.resources import shipped_modules
+from tritonkit.text import first_line
+
+__all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
+
+CARRIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""What a server needs beside the network; the second and the last may be absent."""
+_NEEDED = ("config.json", "tokenizer.json")
+_SIZES = ("max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size")
+"""What is known of every network with attention; config.json may call them otherwise."""
+_MORE_SIZES = ("num_key_value_heads", "head_dim")
+"""What some networks have besides, and then decides how much memory keys and values take."""
+_WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+"""Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
+_WEIGHTS = ".safetensors"
+_MOST_BYTES = 64 << 20
+"""Of a file beside the weights: a tokenizer of 250,000 tokens has some 20 MiB."""
+_MOST_TEMPLATE_BYTES = 1 << 19
+_MOST_LAYERS = 4096
+_ADAPTER = "adapter_config.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that has been looked at.
+
+    Args:
+        folder: where it lies.
+        architecture: transformers' class, such as LlamaForCausalLM.
+        sizes: by the names that most configurations give them.
+    """
+
+    folder: Path
+    architecture: str
+    sizes: Mapping[str, int]
+
+    @property
+    def context(self) -> int:
+        """Positions that are served, in tokens: those that the network was made for, and no more than its window."""
+        return self.sizes["max_position_embeddings"]
+
+    @property
+    def configuration(self) -> str:
+        """Its config.json, with the sizes under their usual names too."""
+        facts = _read_json(self.folder / "config.json") | dict(self.sizes)
+        return json.dumps(facts, indent=1, sort_keys=True) + "\n"
+
+    @property
+    def carried(self) -> list[Path]:
+        """The files that a server needs beside the network."""
+        return _carried(self.folder)
+
+    @property
+    def files(self) -> list[Path]:
+        """All that counts in the folder: weights, and what a server needs beside the network."""
+        weights = [*self.folder.glob(f"*{_WEIGHTS}"), *self.folder.glob(f"*{_WEIGHTS}.index.json")]
+        return [*self.carried, *sorted(weights)]
+
+    def load(self) -> Any:
+        """The network as a transformers module in evaluation mode, in FP32.
+
+        Raises:
+            BuildError: the weights cannot be read, or do not fit the configuration.
+        """
+        torch, transformers = need("torch", "build"), need("transformers", "models")
+        with _read_errors(self.folder, "weights that fit its config.json"), quiet():
+            module, report = transformers.AutoModelForCausalLM.from_pretrained(
+                str(self.folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                output_loading_info=True,
+            )
+        # transformers fills what is missing with random numbers, and only warns.
+        if missing := sorted(report["missing_keys"]):
+            raise BuildError(
+                str(self.folder),
+                found=f"no weights for {missing[0]} and {len(missing) - 1} more",
+                wanted="all that its config.json asks for",
+            )
+        return module.eval()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Look at a folder, and refuse what cannot be served from it.
+
+    Raises:
+        BuildError: a file is missing, unreadable, or lies elsewhere; the weights are pickles, or not as long as they
+            say; the architecture is none of transformers' causal language models or comes with code of
+            its own; the chat template cannot be served.
+    """
+    _check_files(folder)
+    _check_weights(folder)
+    config = _read_json(folder / "config.json")
+    architecture = next(iter(config.get("architectures") or []), "none")
+    if config.get("auto_map"):
+        raise BuildError(
+            f"{folder / 'config.json'} auto_map",
+            found="an architecture whose code lies in the checkpoint",
+            wanted="one of transformers' own: code of a checkpoint is not run",
+        )
+    transformers = need("transformers", "models")
+    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if architecture not in known.values() or config.get("is_encoder_decoder"):
+        raise BuildError(
+            f"{folder / 'config.json'} architectures",
+            found=architecture,
+            wanted="a causal language model of transformers, such as LlamaForCausalLM",
+        )
+    with _read_errors(folder / "config.json", "a configuration of transformers"):
+        read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    found = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
+    sizes = {name: size for name, size in found.items() if isinstance(size, int)}
+    if unknown := [name for name in _SIZES if name not in sizes]:
+        raise BuildError(
+            str(folder / "config.json"),
+            found=f"{architecture} without {unknown[0]}",
+            wanted="a network whose layers have attention, with keys and values",
+        )
+    _check_sizes(folder, sizes)
+    _check_tokenizer(folder)
+    # What is traced attends to all that came before, which is the same as long as the window holds all of it.
+    sizes["max_position_embeddings"] = min([sizes["max_position_embeddings"], *_windows(read)])
+    return Checkpoint(folder, architecture, sizes)
+
+
+def _carried(folder: Path) -> list[Path]:
+    return [file for name in CARRIED if os.path.lexists(file := folder / name)]
+
+
+def _windows(config: Any) -> Iterator[int]:
+    """How many tokens the layers look back on that do not look back on all."""
+    layers = getattr(config, "layer_types", None)
+    for kind, key in _WINDOWS.items():
+        window = getattr(config, key, None)
+        if isinstance(window, int) and window > 0 and (layers is None or kind in layers):
+            yield window
+
+
+def _check_adapter(folder: Path) -> None:
+    """With peft installed, transformers follows an adapter's file to a base model elsewhere."""
+    if os.path.lexists(folder / _ADAPTER):
+        raise BuildError(
+            str(folder / _ADAPTER),
+            found="an adapter (peft), which names a base model elsewhere",
+            wanted="a checkpoint that is whole by itself",
+            todo="merge it where you trust both: merge_and_unload() of peft, then save_pretrained; in a folder that is"
+            " whole already, remove the file",
+        )
+
+
+def _check_files(folder: Path) -> None:
+    if not folder.is_dir():
+        raise BuildError(
+            str(folder),
+            found="no such folder",
+            wanted="a Hugging Face checkpoint that lies on this machine",
+            todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
+        )
+    _check_adapter(folder)
+    for name in _NEEDED:
+        if not os.path.lexists(folder / name):
+            raise BuildError(
+                str(folder),
+                found=f"no {name}",
+                wanted="a Hugging Face checkpoint with it",
+                todo="save the model and its fast tokenizer with save_pretrained",
+            )
+    for file in _carried(folder):
+        plain_file(file, folder, _MOST_TEMPLATE_BYTES if file.suffix == ".jinja" else _MOST_BYTES)
+    if any(folder.glob(f"*{_WEIGHTS}")):
+        return
+    pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+    found = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"
+    raise BuildError(
+        str(folder),
+        found=found,
+        wanted="*.safetensors: a pickle can run code when it is read",
+        todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
+    )
+
+
+def _check_weights(folder: Path) -> None:
+    """Each file is what it says, and the index names no other."""
+    files = sorted(folder.glob(f"*{_WEIGHTS}"))
+    for file in files:
+        check_header(plain_file(file, folder))
+    for index in folder.glob(f"*{_WEIGHTS}.index.json"):
+        plain_file(index, folder, _MOST_BYTES)
+        places = _read_json(index).get("weight_map")
+        named = set(places.values()) if isinstance(places, dict) else {places}
+        if unknown := named - {file.name for file in files}:
+            raise BuildError(
+                f"{index} weight_map",
+                found=f"weights in {str(next(iter(unknown)))[:120]!r}",
+                wanted=f"the {_WEIGHTS} files of its folder",
+                todo="copy the missing files, too",
+            )
+
+
+def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
+    """The library makes each layer before it looks for its weights."""
+    where = folder / "config.json"
+    if small := [name for name, size in sizes.items() if size < 1]:
+        raise BuildError(f"{where} {small[0]}", found=str(sizes[small[0]]), wanted="a whole number above 0")
+    if sizes["num_hidden_layers"] > _MOST_LAYERS:
+        raise BuildError(
+            f"{where} num_hidden_layers",
+            found=f"{sizes['num_hidden_layers']:,}",
+            wanted=f"at most {_MOST_LAYERS:,}: the largest networks have some hundred",
+        )
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Tokenizer and chat template can be served, whatever they are given."""
+    [tokenizer] = shipped_modules(["python_backends/backends/llm"], "llm_tokenizer")
+    if why := tokenizer.refusal(_read_json(folder / "tokenizer.json")):
+        raise BuildError(
+            str(folder / "tokenizer.json"),
+            found=why,
+            wanted="a tokenizer whose work the length of a text bounds",
+            todo="copy the tokenizer again from where it was trained",
+        )
+    file = folder / "tokenizer_config.json"
+    check_chat(folder, _read_json(file) if file.exists() else {})
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    with _read_errors(file, "a JSON object"):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError(f"it is a {type(found).__name__}")
+        return found
+
+
+@contextmanager
+def _read_errors(where: Path, wanted: str) -> Iterator[None]:
+    """A library's or a file's failure as the error of a checkpoint."""
+    try:
+        yield
+    except (BuildError, MemoryError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            str(where), found=f"it cannot be read: {type(error).__name__}: {first_line(error)}", wanted=wanted
+        ) from error

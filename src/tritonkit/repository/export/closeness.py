@@ -1,0 +1,165 @@
+"""How close two networks' outputs are, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tritonkit.repository.export.groups import Group, as_rows, find_groups, finite, is_number
+from tritonkit.repository.export.samples import Batch
+
+__all__ = ["Yardstick", "differences", "item_cosines", "item_r2", "mean_cosine", "worst_group"]
+
+_FARTHEST = -1e9
+"""So low that ways that are all bad can still be ranked."""
+_EDGES = tuple(10.0**power for power in range(-8, 3))
+
+
+def item_r2(
+    groups: Sequence[Group],
+    found: Sequence[Batch],
+    wanted: Sequence[Batch],
+    tolerance: float = 1e-4,
+    least: float = -1.0,
+) -> dict[str, Any]:
+    """Label of each group -> float64 [items]: R2 = 1 - mean square error / energy of the reference's values.
+
+    That is the coefficient of determination (Nash and Sutcliffe 1970, doi:10.1016/0022-1694(70)90255-6): 1 where
+    outputs are equal, 0 where they are no better than the reference's mean, so a large constant part hides
+    nothing. The energy is the item's own around that mean, or the typical item's if that is larger. Values
+    that never vary are compared with their size, and zeros with `tolerance`. No score is below `least`, which is
+    also that of an output that is not finite.
+    """
+    import numpy as np
+
+    scores: dict[str, list[Any]] = {group.label: [] for group in groups}
+    for got, expected in zip(found, wanted, strict=True):
+        pairs: dict[str, tuple[Any, Any, Any]] = {}
+        for group in groups:
+            name = group.output
+            if name not in pairs:
+                pairs[name] = _differences(got[name], expected[name], group.batched)
+            reference, difference, bad = pairs[name]
+            error = replace(group, center=0.0).energies(difference)
+            energy = np.maximum(group.energies(reference), group.energy or tolerance**2)
+            score = np.maximum(least, 1 - error / energy)
+            scores[group.label].append(np.where(bad, least, score))
+    return {label: np.concatenate(parts) for label, parts in scores.items()}
+
+
+def worst_group(scores: dict[str, Any]) -> tuple[str, Any]:
+    """Label and scores of the group with the lowest mean; of no group, a perfect score."""
+    import numpy as np
+
+    if not scores:
+        return "", np.ones(1)
+    return min(scores.items(), key=lambda entry: float(entry[1].mean()))
+
+
+def _differences(found: Any, wanted: Any, batched: bool) -> tuple[Any, Any, Any]:
+    """The reference and the differences as [items, ...], and whether an item has a value that only the
+    reference has finite."""
+    import numpy as np
+
+    found, wanted = as_rows(found, batched), as_rows(wanted, batched)
+    same = ~np.isfinite(wanted.astype(np.float64))
+    bad = ~np.isfinite(found.astype(np.float64)) & ~same
+    reference = finite(wanted)
+    difference = np.where(same, 0.0, finite(found) - reference)
+    return reference, difference, bad.reshape(len(bad), -1).any(axis=1)
+
+
+def item_cosines(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool = True) -> Any:
+    """float64 [items]: the cosine of each item's outputs, all taken as one vector; -1 where not finite.
+
+    Outputs without numbers do not count. Two vectors of zeros are the same: 1.
+    """
+    import numpy as np
+
+    cosines = []
+    for got, expected in zip(found, wanted, strict=True):
+        names = [name for name, array in expected.items() if is_number(array)]
+        pairs = [(_rows(got[name], batched), _rows(expected[name], batched)) for name in names]
+        if not pairs:
+            continue
+        a, b = (np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))
+        # An infinity that the reference has too was held equal elsewhere.
+        same = ~np.isfinite(b)
+        a, b = np.where(same, 0.0, a), np.where(same, 0.0, b)
+        bad = ~np.isfinite(a).all(axis=1)
+        a = np.where(bad[:, None], 0.0, a)
+        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        both_zero = (np.abs(a).max(axis=1) == 0) & (np.abs(b).max(axis=1) == 0)
+        cosine = np.divide((a * b).sum(axis=1), norms, out=np.zeros_like(norms), where=norms > 0)
+        cosines.append(np.where(bad, -1.0, np.where(both_zero, 1.0, cosine)))
+    return np.concatenate(cosines) if cosines else np.ones(1)
+
+
+def mean_cosine(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool = True) -> float:
+    """Mean of `item_cosines`; -1 where any output is not finite."""
+    cosines = item_cosines(found, wanted, batched)
+    return -1.0 if (cosines == -1.0).any() else float(cosines.mean())
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """How variants are compared with FP32 while they are made.
+
+    Without a metric of the spec's own, by R2 of the worst group, as the gate judges them. With one, by the
+    cosine: the metric may cost too much to be taken for each layer that is tried.
+    """
+
+    groups: tuple[Group, ...] | None
+    batched: bool
+
+    @classmethod
+    def of(cls, own_metric: bool, wanted: Sequence[Batch], batched: bool) -> Yardstick:
+        """The one for a network that gives `wanted`."""
+        return cls(None if own_metric else find_groups(wanted, batched), batched)
+
+    @property
+    def name(self) -> str:
+        """Name of the figure in notes."""
+        return "mean cosine" if self.groups is None else "R2"
+
+    def items(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> Any:
+        """float64 [items], 1 where equal."""
+        if self.groups is None:
+            return item_cosines(found, wanted, self.batched)
+        return worst_group(item_r2(self.groups, found, wanted, least=_FARTHEST))[1]
+
+    def mean(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> float:
+        """Their mean; 0 or less where an output is not finite."""
+        if self.groups is None:
+            return mean_cosine(found, wanted, self.batched)
+        return float(self.items(found, wanted).mean())
+
+
+def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, int]:
+    """How many output elements differ by how much: the upper edge of each power of ten -> count.
+
+    `0` counts the equal ones, `more` those beyond the last edge.
+    """
+    import numpy as np
+
+    counts = np.zeros(len(_EDGES) + 1, dtype=np.int64)
+    equal = 0
+    for got, expected in zip(found, wanted, strict=True):
+        for name, array in expected.items():
+            if not is_number(array):
+                continue
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(got[name].astype(np.float64) - array.astype(np.float64))
+            difference = np.where(got[name] == array, 0.0, difference).ravel()
+            equal += int((difference == 0).sum())
+            counts += np.bincount(np.searchsorted(_EDGES, difference[difference > 0]), minlength=len(counts))
+    labels = [f"{edge:.0e}" for edge in _EDGES] + ["more"]
+    return {"0": equal, **dict(zip(labels, map(int, counts), strict=True))}
+
+
+def _rows(array: Any, batched: bool) -> Any:
+    import numpy as np
+
+    rows = array.shape[0] if batched and array.ndim else 1
+    return np.asarray(array, dtype=np.float64).reshape(rows, -1)

@@ -1,0 +1,116 @@
+"""Compare an item's answer in a batch with the same item's answer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tritonkit.repository.export.neighbors import NAN, jittered
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.modelspec.model import Tolerance
+
+__all__ = ["apart", "differs_by", "explains", "has_floats", "may_be_rare", "rare", "spread", "tipped"]
+
+_JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
+_RARE = 0.005
+"""Share of discrete values, of a network without any float input, that rounding may have tipped over."""
+
+_SHAKEN_FACTOR = 8.0
+"""By how much rounding may exceed what moved networks show of it."""
+
+
+def tipped(run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance) -> dict[str, Any]:
+    """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
+    import numpy as np
+
+    masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
+    for seed, share in enumerate(_JITTERS if has_floats(item) else ()):
+        for name, array in run(jittered(item, share, seed)).items():
+            differing = apart(array, alone[name], tolerance, 0.01)
+            if differing is not None:
+                masks[name] |= differing
+    return masks
+
+
+def spread(moved: Sequence[Any], still: Any) -> Any:
+    """How far rounding may move the values of an output, by those of networks or inputs that were moved a little; a
+    discrete value that changes, to anywhere."""
+    import numpy as np
+
+    found = np.zeros(still.shape)
+    for array in moved:
+        if array.shape != still.shape:
+            continue
+        if not np.issubdtype(still.dtype, np.floating):
+            found[array != still] = np.inf
+            continue
+        with np.errstate(invalid="ignore"):
+            moves = np.abs(array.astype(np.float64) - still)
+        found = np.fmax(found, _SHAKEN_FACTOR * moves)
+    return found
+
+
+def explains(moves: Any, got: Any, wanted: Any) -> Any:
+    """Which values lie apart by no more than a spread."""
+    import numpy as np
+
+    if not np.issubdtype(wanted.dtype, np.floating):
+        return (got == wanted) | np.isinf(moves)
+    with np.errstate(invalid="ignore"):
+        return np.abs(got.astype(np.float64) - wanted) <= moves
+
+
+def may_be_rare(item: Batch, wanted: Any) -> bool:
+    """Whether values are discrete and the network has no float input: noise on the input cannot tell a tie."""
+    import numpy as np
+
+    return not np.issubdtype(wanted.dtype, np.floating) and not has_floats(item)
+
+
+def rare(compared: int) -> float:
+    """How many of such values may differ."""
+    return max(1, _RARE * compared)
+
+
+def has_floats(item: Batch) -> bool:
+    """Whether an item has a number that noise can change."""
+    import numpy as np
+
+    return any(np.issubdtype(array.dtype, np.floating) for array in item.values())
+
+
+def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
+    """A mask of where two rows differ by more than the tolerance, or None: NaN equals NaN, an infinity itself.
+
+    The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
+    less than `floor`.
+    """
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return np.ones(wanted.shape, bool)
+    if not np.issubdtype(wanted.dtype, np.floating):
+        differing = found != wanted
+        return differing if differing.any() else None
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    finite = np.abs(b[np.isfinite(b)])
+    scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= tolerance.absolute * scale + tolerance.relative * np.abs(b)
+    differing = ~(near & np.isfinite(b) & np.isfinite(a) | (a == b) | np.isnan(a) & np.isnan(b))
+    return differing if differing.any() else None
+
+
+def differs_by(found: Any, wanted: Any) -> str:
+    """` by 0.53`, ` to NaN`, or by its shape."""
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return f" in shape: {list(found.shape[1:])} and {list(wanted.shape[1:])}"
+    if not np.issubdtype(wanted.dtype, np.number):
+        return ""
+    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    if (np.isnan(a) & ~np.isnan(b)).any():
+        return f" to {NAN}"
+    with np.errstate(invalid="ignore"):
+        return f" by {np.nanmax(np.where(a == b, 0.0, np.abs(a - b)), initial=0.0):.3g}"

@@ -1,0 +1,115 @@
+"""Values on the edge of a decision: an order, a threshold or a tie that rounding alone turns over, as in detectors.
+
+Two engines that compute the same network may give another row there. The network itself says where that is: its weights
+and its input are moved by a millionth, and what moves as far as the two answers differ shows nothing about the engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.export.comparing import apart, explains, spread
+from tritonkit.repository.export.neighbors import jittered
+from tritonkit.repository.export.onnx_file import open_session, run_session
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.shaken import shaken
+from tritonkit.repository.modelspec.model import Tolerance
+
+__all__ = ["settle_edges"]
+
+_SHARE = 1e-6
+"""Share of its size by which each number of the input moves."""
+_MOST_RUNS = 32
+_FEW_RUNS = 4
+"""Runs after which half of the differences are explained, or none will be."""
+
+
+def settle_edges(
+    file: Path, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], tolerance: Tolerance
+) -> tuple[list[Batch], str]:
+    """`found`, with the reference's values where rounding alone explains a difference; and a sentence on how many.
+
+    Args:
+        file: the network as ONNX; what runs without it, or cannot be run again, stays unexplained.
+    """
+    settled: list[Batch] = []
+    count = total = 0
+    for batch, got, expected in zip(given, found, wanted, strict=True):
+        masks = _explained(file, batch, got, expected, tolerance)
+        settled.append({n: _mixed(got[n], expected[n], masks.get(n)) for n in got})
+        count += sum(int(mask.sum()) for mask in masks.values())
+        total += sum(array.size for array in expected.values())
+    text = f"{count} of {total} values lie on the edge of a decision (an order, a threshold), where rounding decides"
+    return settled, text if count else ""
+
+
+def _mixed(found: Any, wanted: Any, mask: Any) -> Any:
+    import numpy as np
+
+    if mask is None or not mask.any():
+        return found
+    return wanted if found.shape != wanted.shape else np.where(mask, wanted, found)
+
+
+def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance) -> dict[str, Any]:
+    """By output, which values differ from the reference's and may; outputs that are alike are not in it."""
+    differing = {
+        name: mask
+        for name, array in wanted.items()
+        if name in found and (mask := apart(found[name], array, tolerance, 1.0)) is not None
+    }
+    left = {name: mask.copy() for name, mask in differing.items()}
+    before = sum(int(mask.sum()) for mask in left.values())
+    for run, (base, moved) in enumerate(_moved(file, batch) if left else (), 1):
+        for name in left:
+            moves = _moves(base[name], moved[name], found[name], wanted[name])
+            left[name] &= ~(moves & _is_among(wanted[name], (base[name], moved[name]), tolerance))
+        unexplained = sum(int(mask.sum()) for mask in left.values())
+        if unexplained == 0 or (run == _FEW_RUNS and unexplained > before / 2):
+            break
+    return {name: mask & ~left[name] for name, mask in differing.items()}
+
+
+def _moved(file: Path, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
+    """What the network gives, and what it gives when it is moved a little, again and again."""
+    where = file.name
+    try:
+        base = run_session(open_session(file, where), batch, where)
+        for seed in range(_MOST_RUNS):
+            if (run := shaken(file, where, seed)) is None:
+                return
+            yield base, run(jittered(batch, _SHARE, seed))
+    except BuildError:
+        return
+
+
+def _moves(base: Any, moved: Any, found: Any, wanted: Any) -> Any:
+    """A mask of values that move as far as the two answers differ; where the number of rows differs, all of them if it
+    moves too."""
+    import numpy as np
+
+    if found.shape != wanted.shape:
+        return np.full(wanted.shape, moved.shape != base.shape)
+    if moved.shape != base.shape or base.shape != wanted.shape:
+        return np.zeros(wanted.shape, bool)
+    return explains(spread([moved], base), found, wanted)
+
+
+def _is_among(wanted: Any, outputs: Sequence[Any], tolerance: Tolerance) -> Any:
+    """A mask of the reference's values that the network gives too, here or in another place: a decision chooses among
+    values, and a wrong network has others."""
+    import numpy as np
+
+    if not np.issubdtype(wanted.dtype, np.number):
+        return np.isin(wanted, np.concatenate([output.ravel() for output in outputs]))
+    seen = np.unique(np.concatenate([output.ravel() for output in outputs]).astype(np.float64))
+    value = wanted.astype(np.float64)
+    if not len(seen):
+        return np.zeros(wanted.shape, bool)
+    place = np.searchsorted(seen, value).clip(1, max(1, len(seen) - 1))
+    with np.errstate(invalid="ignore"):
+        near = np.minimum(abs(value - seen[place - 1]), abs(value - seen[place % len(seen)]))
+        return near <= tolerance.absolute + tolerance.relative * np.abs(value)

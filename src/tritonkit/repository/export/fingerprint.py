@@ -1,0 +1,155 @@
+"""A hash of everything that goes into a build: what is unchanged need not be built again."""
+
+from __future__ import annotations
+
+import ast
+import platform
+import sys
+from collections.abc import Mapping, Sequence, Set
+from functools import cache, lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tritonkit.repository.export.artifact import sha256_file, sha256_json
+from tritonkit.repository.export.onnx_file import data_of
+from tritonkit.repository.modelspec import Network, PackageFile, Spec, resolve_file
+from tritonkit.repository.modelspec.contents import imported_modules
+
+__all__ = ["fingerprint", "folder_digests", "network_facts", "tool_versions"]
+
+_TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
+_ROOM = Path(__file__).parent
+_OPTIMIZE = _ROOM.parent / "optimize"
+# The limits that a variant passes or fails can change without making it again.
+_LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
+
+
+def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
+    """Hexadecimal SHA-256 over what a variant is made from: the spec's network, data and metric, its
+    folder's files, the files it names in packages, the versions of the tools, and the code.
+
+    `code` are the modules that make this variant, besides those that all share.
+    """
+    model = spec.model
+    facts: dict[str, Any] = {
+        "variant": variant,
+        "network": network_facts(model.network),
+        "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
+        # Filling up is tried at build, so it decides whether there is an artifact, and not what is in it.
+        "pad": [axis.pad for axis in model.network.free_axes.values() if axis.pad],
+        "batched": model.serving.max_batch_size != 0,
+        "independent_items": model.serving.independent_items,
+        # Batches are proven up to 64 in any case.
+        "largest": max(64, model.serving.max_batch_size or 0),
+        "folder": folder_digests(spec.folder, skip={spec.file.name}),
+        "named": [_digest(file) for file in _named_files(spec)],
+        "tools": tools,
+        "room": {
+            file.name: sha256_file(file)
+            for file in [*sorted(_ROOM.glob("*.py")), _OPTIMIZE / "make.py", _OPTIMIZE / "outputs.py"]
+        },
+        "code": {file.name: sha256_file(file) for file in sorted(_with_helpers(code))},
+    }
+    if variant not in ("onnx-fp32", "python"):
+        # The batching decides the profiles of a plan, and `optimize` all the others.
+        batching = {"max_batch_size", "dynamic_batching"}
+        # How close INT8 forms have to come follows from what they may lose.
+        facts["max_drop"] = model.quality.max_drop
+        facts["serving"] = model.serving.model_dump(mode="json", include=batching)
+        facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})
+    return sha256_json(facts)
+
+
+def network_facts(network: Network) -> dict[str, Any]:
+    """The parts of the spec's network that change its file: the padding of batches and the models it calls do not."""
+    unread: Any = {"free_axes": {"__all__": {"pad"}}, "calls": True}
+    return network.model_dump(mode="json", exclude=unread)
+
+
+def _with_helpers(code: Set[Path]) -> set[Path]:
+    """Modules, and those of `optimize` that they import, and so on."""
+    found: set[Path] = set()
+    left = list(code)
+    while left:
+        file = left.pop()
+        if file in found:
+            continue
+        found.add(file)
+        left += _helpers(file, file.stat().st_mtime_ns)
+    return found
+
+
+@cache
+def _helpers(file: Path, _changed: int) -> list[Path]:
+    """Modules of `optimize` that a module imports; read once, because every variant's plan asks."""
+    helpers = [
+        _ROOM.parents[2].joinpath(*node.module.split(".")).with_suffix(".py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    ]
+    return [file for file in helpers if file.is_relative_to(_OPTIMIZE) and file.is_file()]
+
+
+def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python, of the build's libraries, of what the folder's own code imports, and of
+    `more` distributions."""
+    imported = set().union(*(imported_modules(file) for file in spec.folder.glob("*.py")), set())
+    third_party = sorted(imported - set(sys.stdlib_module_names))
+    distributions = _distributions() if third_party else {}
+    named = {name for module in third_party for name in distributions.get(module, ())}
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in sorted(named.union(_TOOLS, more)):
+        if version := _version(name):
+            versions[name] = version
+    return versions
+
+
+@cache
+def _version(distribution: str) -> str | None:
+    """What is installed; it stays the same while this process runs."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Import name -> distributions: reads every installed package's record, so once is enough."""
+    return metadata.packages_distributions()
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a file, read once while it stays as it is: every variant's plan asks, and files may have gigabytes."""
+    state = file.stat()
+    return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(file: Path, *_state: int) -> str:
+    return sha256_file(file)
+
+
+def _named_files(spec: Spec) -> list[Path]:
+    """The files that the spec names. Those of a package bring along the weights next to them; the folder's
+    own are all hashed anyway."""
+    network = spec.model.network
+    found = []
+    for reference in (network.weights, network.onnx, *network.files):
+        if reference is None:
+            continue
+        file = resolve_file(reference, spec, "network")
+        found.append(file)
+        if reference is network.onnx and isinstance(reference, PackageFile):
+            found += data_of(file, f"{spec.file} network.onnx").values()
+    return found
+
+
+def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
+    """SHA-256 of each file below a folder, by its path there; those named `skip` are left out."""
+    return {
+        str(file.relative_to(folder)): _digest(file)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
+    }

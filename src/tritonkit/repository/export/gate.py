@@ -1,0 +1,154 @@
+"""Whether a variant is good enough to be published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tritonkit.errors import GateError
+from tritonkit.repository.export.artifact import Artifact, Measured, below
+from tritonkit.repository.export.timing import VariantTiming
+from tritonkit.repository.modelspec import Spec
+
+__all__ = ["GateOutcome", "Miss", "judge", "refuse"]
+
+
+_DATA = "give more or other calibration data (optimize.calibration)"
+_LAYERS = f"{_DATA}, by which the layers that cost most are found and stay FP32"
+# By a part of the variant's name; the first that is there counts.
+_ADVICE = {
+    "pruned": "remove fewer channels (optimize.channels), leave layers out (optimize.keep_channels),"
+    " train longer (optimize.epochs)",
+    "distilled": "train longer (optimize.epochs), give a larger optimize.student",
+    "int8-qat": "train longer or on more data (optimize.epochs, optimize.training)",
+    "onnx-int8": _LAYERS,
+    "onnx-fp16": _LAYERS,
+    "onnx-bf16": _LAYERS,
+    "openvino-int8": _LAYERS,
+    "llm-": "such as one with more bits (llm-int8, llm-fp32)",
+    "int8": _DATA,
+}
+
+
+@dataclass(frozen=True)
+class Miss:
+    """One limit that a variant misses: the spec's field, what was measured, what was wanted, what to try."""
+
+    field: str
+    found: str
+    wanted: str
+    todo: str
+
+
+@dataclass(frozen=True)
+class GateOutcome:
+    """Passed where nothing was missed. `within_noise`: the metric's drop is no larger than chance."""
+
+    misses: tuple[Miss, ...]
+    within_noise: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be published."""
+        return not self.misses
+
+
+def judge(
+    spec: Spec,
+    artifact: Artifact,
+    base: Artifact | None = None,
+    timing: VariantTiming | None = None,
+    base_timing: VariantTiming | None = None,
+) -> GateOutcome:
+    """Compare a variant's figures with the limits of the spec.
+
+    `base` is the onnx-fp32 variant; size and latency are judged where both sides are known.
+    """
+    limits, measured = spec.model.quality, artifact.quality
+    misses: list[Miss] = []
+    noise = False
+    if measured is not None:
+        noise = measured.drop_low is not None and measured.drop_low <= 0 < measured.drop
+        value = f"{_named(measured)} is {measured.value:.4f} on {measured.samples} samples"
+        if limits.at_least is not None and measured.value < limits.at_least:
+            todo = _at_least(artifact.variant, measured, limits.at_least)
+            misses.append(Miss("quality.at_least", value, f"at least {limits.at_least}", todo))
+        pair = measured.value, measured.reference
+        made_up = limits.samples is None
+        misses += _drop(artifact.variant, pair, limits.max_drop, value, noise, made_up)
+        for name, also in measured.also.items():
+            text = f"{name} is {also[0]:.4f} on {measured.samples} samples"
+            misses += _drop(artifact.variant, also, limits.max_drop, text, False)
+    if base is not None and artifact is not base:
+        sizes = (artifact.size_bytes, base.size_bytes)
+        misses += _ratio("quality.max_size_ratio", "bytes", sizes, limits.max_size_ratio)
+        if timing is not None and base_timing is not None:
+            times = (timing.batch1_ms, base_timing.batch1_ms)
+            misses += _ratio("quality.max_latency_ratio", "ms", times, limits.max_latency_ratio)
+    return GateOutcome(tuple(misses), noise)
+
+
+def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
+    """The error for a variant that may not be published."""
+    first = outcome.misses[0]
+    return GateError(
+        f"{spec.file} {first.field}",
+        found=f"{artifact.variant}: {first.found}",
+        wanted=first.wanted,
+        todo=first.todo,
+        details="\n".join(f"also {m.field}: {m.found}; wanted {m.wanted}" for m in outcome.misses[1:]),
+    )
+
+
+def _named(measured: Measured) -> str:
+    """The metric; of the default one, with the output or columns that moved most, where there are several."""
+    worst = f" of {measured.worst}" if measured.worst else ""
+    return f"{measured.metric}{worst}"
+
+
+def _at_least(variant: str, measured: Measured, limit: float) -> str:
+    """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
+    name = f"the reference ({measured.against})" if measured.against else "the reference"
+    if measured.reference < limit:
+        return (
+            f"{name} itself reaches {measured.reference:.4f}:"
+            " train it longer or on more or better data, or lower at_least"
+        )
+    return (
+        f"{name} reaches {measured.reference:.4f}, so it is the variant that loses:"
+        f" {_lose_less(variant)}, or lower at_least if that much may be lost"
+    )
+
+
+def _lose_less(variant: str) -> str:
+    """How a variant comes nearer to its reference, or which comes nearer."""
+    other = "choose another variant (tritonkit build --variants all shows them)"
+    for mark, advice in _ADVICE.items():
+        if mark in variant:
+            return f"{other}, {advice}"
+    return other
+
+
+def _drop(
+    variant: str, pair: tuple[float, float], limit: float, text: str, noise: bool, made_up: bool = False
+) -> list[Miss]:
+    value, reference = pair
+    drop = below(reference, value)
+    if drop <= limit:
+        return []
+    chance = " (within what chance gives on so few samples: measure on more)" if noise else ""
+    real = "; it was measured on made-up numbers: give real input with quality.samples" * made_up
+    return [
+        Miss(
+            "quality.max_drop",
+            f"{text}, {drop:.4f} below the reference's {reference:.4f}{chance}",
+            f"a drop of at most {limit}",
+            f"{_lose_less(variant)}, or raise max_drop if that much may be lost{real}",
+        )
+    ]
+
+
+def _ratio(field: str, unit: str, pair: tuple[float, float], limit: float | None) -> list[Miss]:
+    if limit is None or pair[0] <= limit * pair[1]:
+        return []
+    found = f"{pair[0]:.6g} {unit}, {pair[0] / pair[1]:.2f} times those of onnx-fp32"
+    return [Miss(field, found, f"at most {limit} times", f"choose another variant, or raise {field}")]

@@ -1,0 +1,375 @@
+"""What every variant of one network is made from: the trained network, its ONNX file, its data."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.artifact import Artifact, Independence, Signature
+from tritonkit.repository.export.batching import DECLARED, demand, hold_to_demand
+from tritonkit.repository.export.checkpoint import Checkpoint
+from tritonkit.repository.export.checkpoint_source import find_checkpoint
+from tritonkit.repository.export.closeness import Yardstick
+from tritonkit.repository.export.coupling import judge_neighbors
+from tritonkit.repository.export.filled import filled_copy
+from tritonkit.repository.export.language import Texts, read_texts
+from tritonkit.repository.export.made_up import NO_HINTS, Hints, make_up
+from tritonkit.repository.export.number_format import is_quantized, read_number_format
+from tritonkit.repository.export.onnx_file import (
+    batch_axis_missing,
+    check_against_spec,
+    check_file,
+    open_session,
+    read_signature,
+    run_session,
+)
+from tritonkit.repository.export.probe import advise, find_hints
+from tritonkit.repository.export.proof import prove_network, prove_variant
+from tritonkit.repository.export.quality import Reference
+from tritonkit.repository.export.samples import Batch, batches, each_item, first_items, hook_calibration, hook_training
+from tritonkit.repository.export.torch_module import as_plain, load_teacher, load_trained
+from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.modelspec import Spec, resolve_file
+
+__all__ = ["Job"]
+
+
+class Job:
+    """One spec on its way to its variants. Everything is made once, on first use.
+
+    Args:
+        base: gives the FP32 ONNX artifact of this job's network, built if need be.
+        known: gives the same if it is built already, else None.
+        threads: cores the measurements may use.
+        say: called with short phrases about what is being done.
+        transform: makes another network of the spec's, from which this job's variants are made, and notes.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        weights: WeightCache,
+        base: Callable[[], Artifact],
+        *,
+        known: Callable[[], Artifact | None] = lambda: None,
+        threads: int = 1,
+        say: Callable[[str], None] = lambda _: None,
+        transform: Callable[[Job], tuple[Any, tuple[str, ...]]] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.threads = threads
+        self.say = say
+        self._weights = weights
+        self.notes: tuple[str, ...] = ()
+        """Notes of the transform."""
+        self.left_out: tuple[str, ...] = ()
+        """Outputs of the PyTorch module that are no tensors, each with a reason."""
+        self._base = base
+        self._known = known
+        self._independence: Independence | None = None
+        self._given: dict[Signature, list[Batch]] = {}
+        self._transform = transform
+
+    @cached_property
+    def batched(self) -> bool:
+        """Whether axis 0 of every tensor holds items, and not something that belongs together, such as time."""
+        asked = demand(self.spec.model.serving)
+        if asked == "none" or self.spec.model.network.onnx is None or asked == "declared":
+            return asked != "none"
+        if (base := self._made_base()) is not None:
+            return base.signature.batched or base.signature.single
+        return self._file_has_items()
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the network gets one item at a time, as its items are not independent and no batch is demanded."""
+        found = self.independence
+        return self.batched and found is not None and not found.holds and demand(self.spec.model.serving) == "open"
+
+    @property
+    def independence(self) -> Independence | None:
+        """Verdict on the FP32 network's items in a batch; None before they were tried, and without a batch axis."""
+        if self._independence is None and (base := self._made_base()) is not None:
+            self._independence = base.independence
+        return self._independence
+
+    def settle(self, independence: Independence) -> None:
+        """Keep what was seen of the FP32 network's items: what is made and measured next follows from it."""
+        self._independence = independence
+        self.__dict__.pop("samples", None)
+
+    def prove(self, run: Callable[[Batch], Batch], file: Path) -> Independence:
+        """Whether the items of a batch are independent in a network that `run` runs; `file` is its ONNX file, if it has
+        one."""
+        if demand(self.spec.model.serving) == "declared":
+            return DECLARED
+        return self._proven(self.signature, run, file)
+
+    def prove_again(self, run: Callable[[Batch], Batch]) -> Independence:
+        """The same, with fewer batches, for a lossless variant of a network whose items are independent."""
+        return prove_variant(self.spec, self.samples, run, self.onnx)
+
+    def _proven(self, signature: Signature, run: Callable[[Batch], Batch], file: Path) -> Independence:
+        self.say("proving that items are independent")
+        hints = self._hints_for(signature)
+        samples = self._samples_for(signature, hints)
+        found = prove_network(self.spec, signature, samples, hints, run, file)
+        if found.state == "coupled" and is_quantized(self.number_format):
+            return self._judged(run, samples, found.seen)
+        return found
+
+    def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
+        """The same of a variant whose numbers are rounded, made of a network whose items are independent.
+
+        Kernels for another batch size may round it otherwise, so what counts is what an outlier changes.
+        """
+        if demand(self.spec.model.serving) == "declared":
+            return DECLARED
+        return self._judged(run, self.samples)
+
+    def _judged(self, run: Callable[[Batch], Batch], samples: list[Batch], seen: str = "") -> Independence:
+        self.say("measuring what an outlier does to the other items")
+        return judge_neighbors(self.spec, run, samples, seen)
+
+    def _made_base(self) -> Artifact | None:
+        return self.base if "base" in self.__dict__ else self._known_base
+
+    @cached_property
+    def _known_base(self) -> Artifact | None:
+        return self._known()
+
+    def _file_has_items(self) -> bool:
+        """Whether the first axes of a user's ONNX file are free and hold independent items.
+
+        Where they are not independent, a request takes all rows, unless the spec speaks of items: in its shapes, or by
+        steps.
+        """
+        where = f"{self.spec.file} network.onnx"
+        model = check_file(self.source, where)
+        if (missing := batch_axis_missing(model)) and demand(self.spec.model.serving) == "open":
+            self._independence = Independence("fixed", missing)
+            return False
+        signature = check_against_spec(read_signature(model, where, batched=True), self.spec, self.source.name)
+        session = open_session(self.source, where)
+        try:
+            found = self._proven(signature, lambda b: run_session(session, b, where), self.source)
+        except BuildError as error:
+            if demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
+                raise
+            self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
+            return False
+        hold_to_demand(self.spec, found, self.source.name)
+        self._independence = found
+        network = self.spec.model.network
+        says_items = bool(network.inputs or network.outputs or self.spec.steps)
+        return found.holds or says_items or demand(self.spec.model.serving) != "open"
+
+    def _runs_whole(self, model: Any, where: str) -> bool:
+        """Whether the network runs at some size of its first axis, though not with one item."""
+        try:
+            self._hints_for(read_signature(model, where, batched=False))
+        except BuildError:
+            return False
+        return not self.has_samples
+
+    @cached_property
+    def base(self) -> Artifact:
+        """The network as an FP32 ONNX artifact, checked against its reference."""
+        return self._base()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """Of a language model: the folder that its variants are made from."""
+        cache = self._weights
+        return find_checkpoint(self.spec, cache.folder, fresh=cache.fresh, say=self.say)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """Of a language model: held-out texts, for measuring alone."""
+        return read_texts(self.spec, self.checkpoint)
+
+    @property
+    def onnx(self) -> Path:
+        """Its file."""
+        return self.base.folder / "model.onnx"
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Inputs and outputs: those of the file a person gave, else those the spec declares."""
+        if self.spec.model.network.torch is not None:
+            return Signature.declared(self.spec)
+        return self.signature_in(self.source)
+
+    def signature_in(self, file: Path) -> Signature:
+        """Inputs and outputs of an ONNX file of this network, held against the spec."""
+        torch = self.spec.model.network.torch is not None
+        where = f"{self.spec.file} network.{'torch' if torch else 'onnx'}"
+        found = read_signature(check_file(file, where), where, self.batched)
+        name = "the exported file" if torch else self.source.name
+        return check_against_spec(found, self.spec, name)
+
+    @cached_property
+    def source(self) -> Path:
+        """The ONNX file a person gave; with `network.fill`, a copy that makes these inputs itself."""
+        reference = self.spec.model.network.onnx
+        if reference is None:
+            raise ValueError("the network of this spec is not an ONNX file")
+        source = resolve_file(reference, self.spec, "network.onnx")
+        if not self.spec.model.network.fill:
+            return source
+        folder = Path(tempfile.mkdtemp(prefix="tritonkit-"))
+        weakref.finalize(self, shutil.rmtree, folder, True)  # it is there as long as this job
+        return filled_copy(self.spec, source, folder)
+
+    @cached_property
+    def number_format(self) -> str:
+        """Number format of a user's ONNX file where it is not FP32; else empty."""
+        return "" if self.spec.model.network.onnx is None else read_number_format(self.source)
+
+    def module(self) -> Any:
+        """A new copy of the network as a torch.nn.Module in evaluation mode, trained once and then read back.
+
+        BuildError for a spec that has an ONNX file instead.
+        """
+        self._need_torch()
+        if self._transform is not None:
+            return copy.deepcopy(self._transformed_module)
+        return self._plain(load_trained(self.spec, self._weights, self.say))
+
+    def _plain(self, module: Any) -> Any:
+        """The module with tensors alone as inputs and outputs, and a note of what that leaves out."""
+        with self.advised():
+            plain, notes = as_plain(self.spec, module, first_items(self.samples[:1], 2, self.batched)[0])
+        self.left_out = notes
+        return plain
+
+    @cached_property
+    def _transformed_module(self) -> Any:
+        assert self._transform is not None  # noqa: S101  the caller has looked
+        module, self.notes = self._transform(self)
+        return module
+
+    def teacher(self) -> Any:
+        """The module that smaller ones are made from: `optimize.teacher`, else the network itself."""
+        self._need_torch()
+        if self.spec.model.optimize.teacher is None:
+            return self._plain(load_trained(self.spec, self._weights, self.say))
+        return load_teacher(self.spec, self._weights, self.say)
+
+    @cached_property
+    def example(self) -> Batch:
+        """Input of 3 items and long free axes to trace with: torch.export takes sizes of 0 and 1 for constants."""
+        return make_up(self.spec, self.signature, 3, largest=True)
+
+    @cached_property
+    def samples(self) -> list[Batch]:
+        """Held-out input, for measuring alone; seeded made-up input where the spec names none. With `one_by_one` each
+        item is a batch of its own."""
+        given = self._samples_for(self.signature, self.hints)
+        return each_item(given) if self.one_by_one else given
+
+    def _samples_for(self, signature: Signature, hints: Hints) -> list[Batch]:
+        """The samples in the layout of a signature; the Python of the model's folder makes them once."""
+        if signature not in self._given:
+            self._given[signature] = batches(self.spec, signature, hints)
+        return self._given[signature]
+
+    def items(self, count: int) -> Batch:
+        """At most `count` items for one run: of the samples where the spec names some, else made up."""
+        if self.has_samples:
+            return first_items(self.samples[:1], count, self.batched)[0]
+        return make_up(self.spec, self.signature, count, largest=True, hints=self.hints)
+
+    @property
+    def known_samples(self) -> list[Batch]:
+        """`samples` where something needed them already, else none: to read them runs Python of the model's folder."""
+        return list(self.__dict__.get("samples", ()))
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the spec names real input; made-up input shows less, and fails for more reasons."""
+        return self.spec.model.quality.samples is not None
+
+    @cached_property
+    def hints(self) -> Hints:
+        """Facts that made-up input needs; nothing is looked for where there are samples, or no ONNX file."""
+        return self._hints_for(self.signature)
+
+    def _hints_for(self, signature: Signature) -> Hints:
+        if self.has_samples or self.spec.model.network.torch is not None:
+            return NO_HINTS
+        where = f"{self.spec.file} network.onnx"
+        model = need("onnx", "build").load(self.source, load_external_data=False)
+        session = cache(lambda: open_session(self.source, where, optimized=False))
+        with self.advised(signature):
+            return find_hints(self.spec, signature, model, lambda batch: run_session(session(), batch, where))
+
+    @contextmanager
+    def advised(self, signature: Signature | None = None) -> Iterator[None]:
+        """Name the keys that describe an input where a network fails on one that was made up."""
+        try:
+            yield
+        except BuildError as error:
+            # Raised by the engine or the module, not by what is checked of its outputs.
+            if error.__cause__ is not None and not self.has_samples:
+                advise(error, self.spec, signature or self.signature)
+            raise
+
+    @cached_property
+    def reference(self) -> Reference:
+        """What the network gives for the samples before anything was done to it."""
+        return Reference.of(self)
+
+    @property
+    def transformed(self) -> bool:
+        """Whether the network is another one than the spec's, compared with the teacher."""
+        return self._transform is not None
+
+    @cached_property
+    def calibration(self) -> list[Batch]:
+        """Real input by which ranges are found and layers chosen: never the held-out samples."""
+        given = hook_calibration(self.spec, self.signature)
+        return each_item(given) if self.one_by_one else given
+
+    @cached_property
+    def training(self) -> list[tuple[Batch, Any]]:
+        """Batches with their targets (an array, or None) for the variants that train."""
+        return hook_training(self.spec, self.signature)
+
+    def closeness(self, run: Callable[[Batch], Batch]) -> float:
+        """How close a network's outputs are to the FP32 ones on the calibration batches, by `yardstick`."""
+        found = [run(batch) for batch in self.calibration]
+        return self.yardstick.mean(found, self._calibration_outputs)
+
+    @cached_property
+    def yardstick(self) -> Yardstick:
+        """The measure behind `closeness`."""
+        return self.yardstick_for(self._calibration_outputs)
+
+    def yardstick_for(self, wanted: list[Batch]) -> Yardstick:
+        """The same for other outputs of the network."""
+        return Yardstick.of(self.spec.model.quality.metric is not None, wanted, self.batched)
+
+    @cached_property
+    def _calibration_outputs(self) -> list[Batch]:
+        where = f"{self.spec.file} optimize.calibration"
+        session = open_session(self.onnx, where)
+        return [run_session(session, batch, where) for batch in self.calibration]
+
+    def _need_torch(self) -> None:
+        if self.spec.model.network.torch is None:
+            raise BuildError(
+                f"{self.spec.file} network",
+                found="an ONNX file, which cannot be trained",
+                wanted="network.torch for this variant",
+                todo="choose a variant made from ONNX, such as onnx-int8-static or openvino-int8",
+            )

@@ -1,0 +1,75 @@
+"""What an ONNX file says of itself; it is parsed, and neither checked, nor run, nor are files that it names read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.external_data import locations
+from tritonkit.repository.export.number_format import number_format
+from tritonkit.repository.export.onnx_file import graphs, parse, tensors
+from tritonkit.repository.export.onnx_kinds import custom_operators, kind_of
+
+__all__ = ["OnnxFacts", "read_onnx"]
+
+
+@dataclass(frozen=True)
+class OnnxFacts:
+    """Of one ONNX file.
+
+    `custom_operators` are those of other domains than ONNX's and ONNX Runtime's: they run only where
+    their library is registered, which tritonkit never does.
+    """
+
+    producer: str
+    opsets: dict[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operators: int
+    numbers: str
+    """Number format where it is not FP32: `INT8 (QDQ)`."""
+    custom_operators: tuple[str, ...]
+    external_files: tuple[str, ...]
+    """Files that hold its weights, as it names them."""
+
+
+def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
+    """The facts, and the parsed model; BuildError for what is no ONNX file or too large for one."""
+    onnx = need("onnx", "build")
+    try:
+        model = parse(file, where)
+    except BuildError:
+        raise
+    except Exception as error:
+        raise BuildError(
+            where, found=f"{file.name} ({file.stat().st_size} bytes) is not an ONNX file: {error}"
+        ) from error
+    nodes = [node for graph in graphs(model) for node in graph.node]
+    external = locations(tensors(model))
+    initial = {tensor.name for tensor in model.graph.initializer}
+    facts = OnnxFacts(
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        opsets={opset.domain or "ai.onnx": opset.version for opset in model.opset_import},
+        inputs=tuple(_describe(v, onnx) for v in model.graph.input if v.name not in initial),
+        outputs=tuple(_describe(v, onnx) for v in model.graph.output),
+        operators=len(nodes),
+        numbers=number_format(model),
+        custom_operators=custom_operators(model, graphs(model)),
+        external_files=tuple(sorted(external)),
+    )
+    return facts, model
+
+
+def _describe(value: Any, onnx: Any) -> str:
+    """`pixels FLOAT [batch,1,8,8]`, as the file has it; `scores: a sequence of maps`."""
+    if kind := kind_of(value):
+        return f"{value.name}: {kind}"
+    tensor = value.type.tensor_type
+    kinds = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    dims = ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim
+    )
+    return f"{value.name} {kinds.get(tensor.elem_type, tensor.elem_type)} [{dims}]"

@@ -1,0 +1,338 @@
+"""Read, check and run an ONNX file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.datatypes import BY_ONNX
+from tritonkit.errors import BuildError, SpecError
+from tritonkit.extras import need
+from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.bf16 import has_bf16, run_with_bf16
+from tritonkit.repository.export.external_data import data_files, flat_names, relocate, resolved_in_place
+from tritonkit.repository.export.missing_shapes import complete_shapes, is_incomplete
+from tritonkit.repository.export.onnx_bounds import load_onnx
+from tritonkit.repository.export.onnx_kinds import (
+    custom_operators,
+    explain_refusal,
+    explain_unreadable,
+    needs_trial,
+    refuse_kinds,
+)
+from tritonkit.repository.export.plain_files import copy_file
+from tritonkit.repository.export.runner import cannot_run
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.modelspec import Spec, Tensor
+from tritonkit.repository.modelspec.base import MAX_SIZE
+from tritonkit.watched import step
+
+__all__ = [
+    "batch_axis_missing",
+    "check_against_spec",
+    "check_file",
+    "copy_model",
+    "data_of",
+    "fix_first_axis",
+    "graphs",
+    "open_session",
+    "parse",
+    "read_signature",
+    "run_session",
+    "session_options",
+    "tensors",
+    "write_missing_shapes",
+]
+
+_EXACT = ("mlas.enable_gemm_fastmath_arm64_bfloat16", "0")
+"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can."""
+
+
+def check_file(file: Path, where: str) -> Any:
+    """The parsed model, after onnx's own full check, or where that is stricter after ONNX Runtime's; BuildError for a
+    file that is not whole, or that cannot be served.
+
+    Weights in other files are not read; `data_files` holds where they lie to the ONNX file's own folder. Outputs
+    without a shape get one.
+    """
+    try:
+        model = parse(file, where)
+        if not model.HasField("graph"):
+            raise ValueError("it holds no network")
+    except (OSError, BuildError):
+        raise
+    except Exception as error:
+        raise explain_unreadable(file, where, _last_line(error)) from error
+    found = data_files(tensors(model), file, where)
+    refuse_kinds(model, where)
+    trial = needs_trial(model, custom_operators(model, graphs(model)))
+    session = None
+    if trial or not _passes_checker(model, file, found):
+        session = open_session(file, where, optimized=False)
+    if is_incomplete(model):
+        session = session or open_session(file, where, optimized=False)
+        inputs = Signature(_inputs(model, where, batched=False), (), batched=False)
+        complete_shapes(model, session.get_outputs(), inputs, lambda batch: run_session(session, batch, where))
+    return model
+
+
+def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
+    """Whether onnx.checker accepts a file: it is stricter than ONNX Runtime, which has the last word."""
+    check = need("onnx", "build").checker.check_model
+    try:
+        with step(f"onnx checks {file.name}"):
+            if found:
+                # By its path: the checker looks for the other files in its folder.
+                with resolved_in_place(file, found) as whole:
+                    check(str(whole), full_check=True)
+            else:
+                check(model, full_check=True)
+    except BuildError:
+        raise
+    except Exception:  # its errors have no common root
+        return False
+    return True
+
+
+def data_of(file: Path, where: str) -> dict[str, Path]:
+    """The files that hold weights of an ONNX file, by the location that it names; none for what is not one."""
+    try:
+        model = parse(file, where)
+    except Exception:  # the build reads it again, and says what is wrong with it
+        return {}
+    return data_files(tensors(model), file, where)
+
+
+def parse(file: Path, where: str = "") -> Any:
+    """The file alone, within the bounds of `load_onnx`.
+
+    Converters write a free axis as the size -1 too, and as the name "?", under which axes of different sizes share
+    one; both are free without a name.
+    """
+    model = load_onnx(file, where)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0 or dim.dim_param == "?":
+                dim.Clear()
+    return model
+
+
+def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, ...]:
+    """Copy an ONNX file as `folder/name`, with the files that hold its weights next to it; their names.
+
+    The file names them by plain names then, whatever folders and names it came with.
+    """
+    model = parse(source, where)
+    found = data_files(tensors(model), source, where)
+    names = flat_names(found, name)
+    for location, path in found.items():
+        copy_file(path, folder / names[location])
+    if relocate(tensors(model), names):
+        (folder / name).write_bytes(model.SerializeToString())
+    else:
+        copy_file(source, folder / name)
+    return tuple(names.values())
+
+
+def write_missing_shapes(file: Path, where: str) -> None:
+    """Complete a copy of a file whose outputs have no shape, as engines and servers want to know them."""
+    if is_incomplete(parse(file, where)):
+        file.write_bytes(check_file(file, where).SerializeToString())
+
+
+def graphs(model: Any) -> Iterator[Any]:
+    """Every graph and function of a file, those inside of branches and loops too."""
+    left = [model.graph, *model.functions]
+    left += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
+    while left:
+        graph = left.pop()
+        yield graph
+        for attribute in (a for node in graph.node for a in node.attribute):
+            left += [attribute.g, *attribute.graphs]
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Every constant of a file.
+
+    One that names another file would have that file read, wherever it lies, when the model is loaded.
+    """
+    for graph in graphs(model):
+        sparse = []
+        if graph.DESCRIPTOR.name == "GraphProto":
+            yield from graph.initializer
+            sparse += graph.sparse_initializer
+        for attribute in (a for node in graph.node for a in node.attribute):
+            yield from (attribute.t, *attribute.tensors)
+            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+        for tensor in sparse:
+            yield from (tensor.values, tensor.indices)
+
+
+def _last_line(error: Exception) -> str:
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+
+
+def batch_axis_missing(model: Any) -> str:
+    """The first input or output of a file without a free axis in front, with its shape; empty where each has one."""
+    initial = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    for side, values in (("input", inputs), ("output", model.graph.output)):
+        for value in values:
+            dims = value.type.tensor_type.shape.dim
+            if not dims or dims[0].HasField("dim_value"):
+                shape = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims]
+                return f"{side} {value.name} has the shape {shape}: no free batch axis in front"
+    return ""
+
+
+def fix_first_axis(file: Path) -> None:
+    """Give the first axis of every input and output of a file the size 1: backends hold the configuration to that."""
+    model = parse(file)
+    initial = {tensor.name for tensor in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name not in initial:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+    file.write_bytes(model.SerializeToString())
+
+
+def read_signature(model: Any, where: str, batched: bool) -> Signature:
+    """What the file takes and gives; with `batched`, axis 0 of every tensor must be free."""
+    return Signature(
+        inputs=_inputs(model, where, batched),
+        outputs=tuple(_tensor(value, where, batched, "output") for value in model.graph.output),
+        batched=batched,
+    )
+
+
+def _inputs(model: Any, where: str, batched: bool) -> tuple[TensorInfo, ...]:
+    initial = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in initial]
+    return tuple(_tensor(value, where, batched, "input") for value in inputs)
+
+
+def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
+    onnx = need("onnx", "build")
+    tensor = value.type.tensor_type
+    dtype = onnx.TensorProto.DataType.Name(tensor.elem_type)
+    if dtype not in BY_ONNX:
+        raise BuildError(
+            where, found=f"{side} {value.name} has the dtype {dtype}", wanted=f"one of {', '.join(BY_ONNX)}"
+        )
+    dims = [(d.dim_value, "") if d.HasField("dim_value") else (-1, d.dim_param) for d in tensor.shape.dim]
+    if batched:
+        if not dims or dims[0][0] != -1:
+            shape = [size for size, _ in dims]
+            raise BuildError(
+                where,
+                found=f"{side} {value.name} has the shape {shape}: no free batch axis in front",
+                wanted="a first axis of free size in every input and output",
+                todo="export with a dynamic batch axis, or set serving.max_batch_size: 0",
+            )
+        dims = dims[1:]
+    if (0, "") in dims:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the shape {[size for size, _ in dims]}, without elements",
+            wanted="sizes of at least 1, as Triton wants them",
+            todo="export it with a free axis there, or make it a constant of the file"
+            if side == "input"
+            else "export it without that output, or take it out:"
+            f" onnx.utils.extract_model(FILE, NEW_FILE, INPUTS, OUTPUTS without {value.name!r})",
+        )
+    sizes = tuple(size for size, _ in dims)
+    if math.prod(size for size in sizes if size > 0) > MAX_SIZE:
+        raise BuildError(
+            where,
+            found=f"{side} {value.name} has the shape {list(sizes)}: too large for a request",
+            wanted=f"at most {MAX_SIZE} elements",
+            todo="export it with the sizes that it takes, or with a free axis there",
+        )
+    return TensorInfo(value.name, BY_ONNX[dtype].name, sizes, tuple(name for _, name in dims))
+
+
+def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
+    """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes.
+
+    Gives the signature with the axis names of the spec, and the sizes the spec fixes for inputs.
+    """
+    network = spec.model.network
+    for side, wanted, found in (
+        ("inputs", network.inputs, signature.inputs),
+        ("outputs", network.outputs, signature.outputs),
+    ):
+        if not wanted:
+            continue
+        where = f"{spec.file} network.{side}"
+        by_name = {tensor.name: tensor for tensor in found}
+        if set(wanted) != set(by_name):
+            raise SpecError(
+                where,
+                found=f"names {sorted(wanted)}",
+                wanted=f"those of {file}: {sorted(by_name)}",
+                todo="correct the names, or leave the section out: it is read from the file",
+            )
+        for name, tensor in wanted.items():
+            actual = by_name[name]
+            if tensor.dtype != actual.dtype:
+                raise SpecError(f"{where}.{name}", found=tensor.dtype, wanted=f"{actual.dtype}, as {file} has it")
+            if not _same_shape(tensor.dims, actual.shape):
+                raise SpecError(
+                    f"{where}.{name}",
+                    found=f"shape {list(tensor.shape)}",
+                    wanted=f"{list(actual.shape)}, as {file} has it",
+                )
+
+    return replace(
+        signature,
+        inputs=tuple(_named(t, network.inputs.get(t.name), narrow=True) for t in signature.inputs),
+        outputs=tuple(_named(t, network.outputs.get(t.name)) for t in signature.outputs),
+    )
+
+
+def _named(found: TensorInfo, wanted: Tensor | None, *, narrow: bool = False) -> TensorInfo:
+    """The spec's axis names, under which `free_axes` describes them, before the file's own; its sizes, too."""
+    if wanted is None:
+        return found
+    own = TensorInfo.of(found.name, wanted)
+    axes = tuple(a or b for a, b in zip(own.axes, found.axes, strict=True))
+    return replace(found, axes=axes, shape=own.shape if narrow else found.shape)
+
+
+def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return len(wanted) == len(found) and all(w == f or f == -1 for w, f in zip(wanted, found, strict=True))
+
+
+def session_options() -> Any:
+    """onnxruntime.SessionOptions with which FP32 is computed as FP32 on every processor: all others start from them."""
+    options = need("onnxruntime", "build").SessionOptions()
+    options.add_session_config_entry(*_EXACT)
+    return options
+
+
+def open_session(file: Path, where: str, optimized: bool = True, options: Any = None) -> Any:
+    """An ONNX Runtime session on the CPU; `options` are those of `session_options`, with more."""
+    ort = need("onnxruntime", "build")
+    options = options or session_options()
+    options.log_severity_level = 4  # it raises what it logs as an error, and probing expects errors
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        with step(f"ONNX Runtime opens {file.name}"):
+            return ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise explain_refusal(file.name, where, str(error)) from error
+
+
+def run_session(session: Any, batch: Batch, where: str) -> Batch:
+    """Outputs by name for one batch; BF16 is float32 in both."""
+    names = [output.name for output in session.get_outputs()]
+    try:
+        with step("ONNX Runtime runs the network"):
+            if has_bf16(session):
+                return run_with_bf16(session, batch)
+            return dict(zip(names, session.run(names, batch), strict=True))
+    except Exception as error:
+        raise cannot_run(where, "ONNX Runtime", batch, _last_line(error)) from error

@@ -1,0 +1,265 @@
+"""Whether an item that is filled up to a longer one's size gets the answer that it gets alone: tried, not assumed.
+
+Servers join requests of different sizes along the axis of `free_axes.AXIS.pad`: each is filled up to the longest of
+its batch, and its outputs are cut back. Where a network looks at what was filled in, an answer depends on the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.export.artifact import Independence, Signature, TensorInfo, below
+from tritonkit.repository.export.comparing import apart, differs_by, may_be_rare, rare, tipped
+from tritonkit.repository.export.neighbors import groups_of, join
+from tritonkit.repository.export.quality import score_outputs
+from tritonkit.repository.export.samples import Batch, count_items
+from tritonkit.repository.modelspec import FreeAxis, Spec
+from tritonkit.repository.modelspec.model import Tolerance
+
+__all__ = ["Padding", "judge_padded", "padding_of", "prove_padded", "with_axes"]
+
+_BUDGET_S = 1.0
+_FEWEST = 3
+"""Pairs of sizes that are tried, however long they take."""
+_MOST_SIZES = 4
+_ITEMS = 4
+_NO_PAIR = "no item runs that could be filled up: the samples have the largest size"
+
+
+class _NotNeutralError(Exception):
+    """A change that was seen; its text is a sentence."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The axis that is filled up, its place in each tensor with the batch counted, and the values of inputs."""
+
+    axis: str
+    sizes: FreeAxis
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+    def size_of(self, batch: Batch) -> int:
+        """The size of the axis in a batch."""
+        name, place = next(iter(self.inputs.items()))
+        return int(batch[name].shape[place])
+
+    def filled(self, batch: Batch, size: int) -> Batch:
+        """The batch as a server fills it up."""
+        return {name: self._filled(name, array, size) for name, array in batch.items()}
+
+    def resized(self, batch: Batch, size: int) -> Batch:
+        """The batch at another size, of its own values: cut, or repeated."""
+        import numpy as np
+
+        return {
+            name: np.take(array, np.arange(size) % array.shape[place], place)
+            if (place := self.inputs.get(name))
+            else array
+            for name, array in batch.items()
+        }
+
+    def cut(self, outputs: Batch, size: int) -> Batch:
+        """The outputs as a server cuts them back."""
+        return {
+            name: array[(slice(None),) * place + (slice(size),)] if (place := self.outputs.get(name)) else array
+            for name, array in outputs.items()
+        }
+
+    def _filled(self, name: str, array: Any, size: int) -> Any:
+        import numpy as np
+
+        place = self.inputs.get(name)
+        if place is None or array.shape[place] == size:
+            return array
+        shape = (*array.shape[:place], size - array.shape[place], *array.shape[place + 1 :])
+        value = np.asarray(self.sizes.pad[name]).astype(array.dtype)
+        return np.concatenate([array, np.full(shape, value)], axis=place)
+
+
+def padding_of(spec: Spec, signature: Signature) -> Padding | None:
+    """The spec's `pad`, applied to a network; None without it, or where it does not fit the inputs: rendering
+    says so."""
+    asked = {axis: free for axis, free in spec.model.network.free_axes.items() if free.pad}
+    if not asked or not signature.batched:
+        return None
+    ((axis, sizes),) = asked.items()
+    inputs = _places(signature.inputs, axis)
+    outputs = _places([with_axes(info, spec) for info in signature.outputs], axis)
+    return Padding(axis, sizes, inputs, outputs) if set(inputs) == set(sizes.pad) else None
+
+
+def with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
+    """An output whose free axis has no known name takes the network's only free axis: exporters
+    name input axes, and leave output axes to inference."""
+    free = spec.model.network.free_axes
+    if len(free) != 1:
+        return info
+    return replace(
+        info,
+        axes=tuple(
+            next(iter(free)) if size == -1 and axis not in free else axis
+            for size, axis in zip(info.shape, info.axis_names, strict=True)
+        ),
+    )
+
+
+def _places(tensors: Sequence[TensorInfo], axis: str) -> dict[str, int]:
+    return {info.name: info.axis_names.index(axis) + 1 for info in tensors if axis in info.axis_names}
+
+
+def prove_padded(
+    run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding, tolerance: Tolerance
+) -> Independence:
+    """Whether items give the same alone and filled up next to a longer one.
+
+    Args:
+        run: gives the outputs of a batch, and raises BuildError where it cannot.
+        samples: batches of any size of the axis.
+    """
+    pairs: list[tuple[int, int]] = []
+    counts: dict[str, list[int]] = {}
+    ends = time.monotonic() + _BUDGET_S
+    try:
+        for items, size in _pairs(samples, padding):
+            if len(pairs) >= _FEWEST and time.monotonic() > ends:
+                break
+            if _hold_to_alone(run, items, size, padding, tolerance, counts):
+                pairs.append((padding.size_of(items[0]), size))
+        for name, (differing, compared) in counts.items():
+            if differing > rare(compared):
+                raise _NotNeutralError(f"{differing} of {compared} values of output {name} differ")
+    except _NotNeutralError as seen:
+        return Independence("coupled", str(seen))
+    if not pairs:
+        return Independence("unknown", _NO_PAIR)
+    shown = ", ".join(f"{short} to {long}" for short, long in pairs[:_MOST_SIZES])
+    return Independence("proven", f"filled up along {padding.axis} from {shown} without a change")
+
+
+def _pairs(samples: Sequence[Batch], padding: Padding) -> Iterator[tuple[list[Batch], int]]:
+    """A few items of one size, and a larger size that they are filled up to: the shortest items first, all sizes of
+    items before the next larger size."""
+    groups = [group for group in groups_of(samples) if padding.size_of(group[0]) > 0]
+    groups += _shortened(groups, padding)
+    groups.sort(key=lambda group: padding.size_of(group[0]))
+    if len(groups) > _MOST_SIZES:
+        step = (len(groups) - 1) / (_MOST_SIZES - 1)
+        groups = [groups[round(step * place)] for place in range(_MOST_SIZES)]
+    turns = [(group, list(_longer(padding.size_of(group[0]), padding.sizes))) for group in groups]
+    for turn in range(_MOST_SIZES):
+        for group, sizes in turns:
+            if turn < len(sizes):
+                yield group[:_ITEMS], sizes[turn]
+
+
+def _shortened(groups: Sequence[list[Batch]], padding: Padding) -> list[list[Batch]]:
+    """Items of half the largest size, cut from the largest ones, for a spec with few sizes and no room above."""
+    sizes = {padding.size_of(group[0]) for group in groups}
+    if not groups or len(sizes) > 2:
+        return []
+    shorter = padding.sizes.at_most(max(sizes) // 2)
+    if shorter in sizes or shorter >= max(sizes):
+        return []
+    largest = max(groups, key=lambda group: padding.size_of(group[0]))
+    return [[padding.resized(item, shorter) for item in largest[:_ITEMS]]]
+
+
+def _longer(size: int, sizes: FreeAxis) -> Iterator[int]:
+    """Sizes to fill up to: twice as large, far larger, a little larger, and one between."""
+    wanted = (2 * size, max(4 * size, 64), size + sizes.multiple_of, size + size // 2)
+    allowed = (sizes.at_most(larger) for larger in wanted)
+    yield from dict.fromkeys(larger for larger in allowed if larger > size)
+
+
+def _hold_to_alone(
+    run: Callable[[Batch], Batch],
+    items: Sequence[Batch],
+    size: int,
+    padding: Padding,
+    tolerance: Tolerance,
+    counts: dict[str, list[int]],
+) -> bool:
+    """Items of one size around a longer one; False where they do not run alone."""
+    short = padding.size_of(items[0])
+    longer = padding.resized(items[-1], size)
+    try:
+        alone = [run(item) for item in items]
+        run(longer)
+    except BuildError:
+        return False
+    rows = [padding.filled(items[0], size), longer]
+    rows += [padding.filled(item, size) for item in items[1:]]
+    try:
+        together = run(join(rows))
+    except BuildError as error:
+        raise _NotNeutralError(
+            f"an item of {padding.axis} {short} runs alone, and filled up to {size} it does not: {error.found}"
+        ) from error
+    for place, (item, wanted) in enumerate(zip(items, alone, strict=True)):
+        row = place + (place > 0)
+        got = padding.cut({n: a[row : row + 1] for n, a in together.items()}, short)
+        seen = f"{short} differs from that of the same item alone when it is filled up to {size}"
+        _hold_answer(run, item, wanted, got, tolerance, counts, f"{padding.axis} {seen}")
+    return True
+
+
+def _hold_answer(
+    run: Callable[[Batch], Batch],
+    item: Batch,
+    wanted: Batch,
+    got: Batch,
+    tolerance: Tolerance,
+    counts: dict[str, list[int]],
+    seen: str,
+) -> None:
+    """An item's outputs are those alone, but for values that rounding may change."""
+    by_rounding: dict[str, Any] = {}
+    for name, expected in wanted.items():
+        differing, count = apart(got[name], expected, tolerance, 0.01), 0
+        if differing is not None and got[name].shape == expected.shape:
+            by_rounding = by_rounding or tipped(run, item, wanted, tolerance)
+            differing = differing & ~by_rounding[name]
+            count = int(differing.sum())
+        if differing is not None and differing.any() and not may_be_rare(item, expected):
+            by = differs_by(got[name], expected)
+            raise _NotNeutralError(f"output {name} of an item of {seen}{',' * bool(by)}{by}")
+        compared = counts.setdefault(name, [0, 0])
+        compared[0] += count
+        compared[1] += expected.size
+
+
+def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding) -> Independence:
+    """The same of a network whose numbers are rounded: by the spec's metric, of all samples filled up to twice their
+    size next to such an item, held to `quality.max_drop`."""
+    exact = prove_padded(run, samples, padding, spec.model.quality.tolerance)
+    if exact.state != "coupled":
+        return exact
+    alone, filled = [], []
+    for batch in samples:
+        outputs = run(batch)
+        alone.append(outputs)
+        filled.append(_filled_outputs(run, batch, padding) or outputs)
+    if any(a.shape != f[n].shape for one, f in zip(alone, filled, strict=True) for n, a in one.items()):
+        return exact
+    name, best = score_outputs(spec, alone, alone)
+    _, score = score_outputs(spec, filled, alone)
+    change = f"filled up to twice the {padding.axis}, {name} falls from {best:.4f} alone to {score:.4f}"
+    if below(best, score) <= spec.model.quality.max_drop:
+        return Independence("proven", f"within quality.max_drop: {change}")
+    return Independence("coupled", f"{exact.seen}; {change}")
+
+
+def _filled_outputs(run: Callable[[Batch], Batch], batch: Batch, padding: Padding) -> Batch | None:
+    """Outputs of a batch next to an item twice as large; None where no size is larger."""
+    size, count = padding.size_of(batch), count_items(batch)
+    larger = padding.sizes.at_most(2 * size)
+    if larger <= size:
+        return None
+    last = {name: array[-1:] for name, array in batch.items()}
+    outputs = run(join([padding.filled(batch, larger), padding.resized(last, larger)]))
+    return padding.cut({name: array[:count] for name, array in outputs.items()}, size)

@@ -1,0 +1,53 @@
+"""The proof that items are independent, of a spec's network and its variants: which items, sizes and facts it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tritonkit.repository.export.artifact import Independence, Signature
+from tritonkit.repository.export.independence import DEFAULT_LARGEST, prove
+from tritonkit.repository.export.made_up import Hints, make_up
+from tritonkit.repository.export.neighbors import FINITE_KINDS, groups_of
+from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.shaken import facts_of
+from tritonkit.repository.modelspec import Spec
+
+__all__ = ["prove_network", "prove_variant"]
+
+_MADE_UP = 8
+"""Items of each size that are made up for the proof, besides those that quality is measured on."""
+_AGAIN = 60_000_000_000
+"""Work for the proof of a variant, as `independence.prove` counts it."""
+
+
+def prove_network(
+    spec: Spec, signature: Signature, samples: Sequence[Batch], hints: Hints, run: Callable[[Batch], Batch], file: Path
+) -> Independence:
+    """The proof for a network in full precision; `file` is its ONNX file, if it has one."""
+    more: list[Batch] = []
+    if spec.model.quality.samples is None:  # few values may all lie on one side of a threshold
+        more = [
+            make_up(spec, signature, _MADE_UP, largest, seed, hints) for seed, largest in ((100, False), (101, True))
+        ]
+    return prove(
+        run,
+        groups_of([*samples, *more]),
+        spec.model.quality.tolerance,
+        largest=max(DEFAULT_LARGEST, spec.model.serving.max_batch_size or 0),
+        **facts_of(file),
+    )
+
+
+def prove_variant(spec: Spec, samples: Sequence[Batch], run: Callable[[Batch], Batch], base: Path) -> Independence:
+    """The same, with fewer batches, for a lossless variant of the network in the file `base`, whose items are
+    independent."""
+    return prove(
+        run,
+        groups_of(samples),
+        spec.model.quality.tolerance,
+        kinds=FINITE_KINDS,
+        largest=8,
+        budget=_AGAIN,
+        **facts_of(base),
+    )

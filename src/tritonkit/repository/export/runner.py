@@ -1,0 +1,45 @@
+"""What every runtime gives: a network that runs on batches, and says where its time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.export.samples import Batch, said_shapes
+
+__all__ = ["OperatorTime", "Runner", "Runs", "cannot_run"]
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """Time of one operator in one run: its name in the graph, its kind, milliseconds."""
+
+    name: str
+    kind: str
+    ms: float
+
+
+class Runs(Protocol):
+    """A network that gives outputs, wherever it is."""
+
+    def run(self, batch: Batch) -> Batch:
+        """Outputs by name, batch axis first."""
+        ...
+
+
+class Runner(Runs, Protocol):
+    """An opened network."""
+
+    def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
+        """Mean time of each operator over `repeats` runs, by the runtime's own profiler."""
+        ...
+
+
+def cannot_run(where: str, engine: str, batch: Batch, reason: str) -> BuildError:
+    """The error for a batch that an engine does not take."""
+    return BuildError(
+        where,
+        found=f"{engine} cannot run it on {said_shapes(batch)}: {reason}",
+        wanted="a network that runs at every batch and axis size the spec allows",
+    )

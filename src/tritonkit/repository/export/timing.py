@@ -1,0 +1,145 @@
+"""How fast variants are on this machine, side by side: one item alone, and the batch size that costs least per item."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import TritonkitError
+from tritonkit.repository.export.artifact import seal, unseal
+from tritonkit.repository.export.samples import Batch, count_items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tritonkit.repository.export.artifact import Artifact
+    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.export.runner import Runner
+
+__all__ = ["Timed", "VariantTiming", "batch_of", "find_timing", "time_together"]
+
+RECORD = "timing.json"
+_SIZES = (1, 2, 4, 8, 16, 32)
+_WARM_RUNS = 2
+ROUNDS = 3
+_LEAST_RUNS, _MOST_RUNS = 2, 70
+_SIZE_S = 0.15
+
+
+@dataclass(frozen=True)
+class VariantTiming:
+    """Median times of a variant in process, by the runtime that serves it, on `threads` threads.
+
+    Args:
+        run: names the measurement; only variants of the same one were measured beside each other.
+    """
+
+    threads: int
+    batch1_ms: float
+    best_batch: int
+    best_batch_ms: float
+    run: str
+
+    @property
+    def per_s(self) -> float:
+        """Items per second at the best batch size."""
+        return self.best_batch / self.best_batch_ms * 1000
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A variant to be measured.
+
+    Args:
+        job: what it was made from; gives the input.
+        folder: where its files lie and its figures are kept.
+        open_runner: loads it.
+    """
+
+    job: Job
+    folder: Path
+    open_runner: Callable[[], Runner]
+
+
+def find_timing(artifact: Artifact, threads: int) -> VariantTiming | None:
+    """What was measured before on as many threads; it lies beside the artifact's record."""
+    try:
+        found = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return found if found.threads == threads else None
+
+
+def time_together(
+    variants: Mapping[str, Timed], say: Callable[[str], None]
+) -> dict[str, VariantTiming | TritonkitError]:
+    """Measure variants in turns, in several rounds, and record the figures in their folders where that can be written.
+
+    A machine that others use is faster in one minute than in the next, so what is compared must be measured
+    within the same minutes. One at a time is loaded: all of them may not fit into memory.
+
+    Returns:
+        Medians over all rounds, or why a variant does not run.
+    """
+    run = uuid.uuid4().hex
+    times: dict[str, dict[int, list[float]]] = {name: {} for name in variants}
+    failed: dict[str, TritonkitError] = {}
+    for number in range(1, ROUNDS + 1):
+        for name, timed in variants.items():
+            if name in failed:
+                continue
+            say(f"measuring speed, round {number} of {ROUNDS}: {name}")
+            try:
+                _measure(timed, times[name])
+            except TritonkitError as error:
+                failed[name] = error
+    found = {n: _timing(variants[n], times[n], run) for n in variants if n not in failed}
+    for name, timing in found.items():
+        # On a full disk the figures are measured again next time; half a record is none to `find_timing`.
+        with contextlib.suppress(OSError):
+            (variants[name].folder / RECORD).write_text(seal(asdict(timing)))
+    return {**found, **failed}
+
+
+def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
+    """Load a variant and add what it takes for each batch size, in milliseconds."""
+    job = timed.job
+    largest = job.spec.model.serving.max_batch_size
+    together = job.batched and not job.one_by_one
+    sizes = [s for s in _SIZES if s <= (largest or 8)] if together else [1]
+    runner = timed.open_runner()
+    for size in sizes:
+        batch = batch_of(job.samples, size) if job.batched else job.samples[0]
+        times.setdefault(size, []).extend(_times_ms(runner, batch))
+
+
+def _timing(timed: Timed, times: Mapping[int, list[float]], run: str) -> VariantTiming:
+    medians = {size: statistics.median(each) for size, each in times.items()}
+    best = min(medians, key=lambda size: medians[size] / size)
+    return VariantTiming(timed.job.threads, medians[1], best, medians[best], run)
+
+
+def batch_of(samples: list[Batch], size: int) -> Batch:
+    """The first sample batch's items, repeated or cut to `size`."""
+    import numpy as np
+
+    first = samples[0]
+    repeats = -(-size // count_items(first))
+    return {name: np.concatenate([array] * repeats)[:size].copy() for name, array in first.items()}
+
+
+def _times_ms(runner: Runner, batch: Batch) -> list[float]:
+    for _ in range(_WARM_RUNS):
+        runner.run(batch)
+    times: list[float] = []
+    deadline = time.perf_counter() + _SIZE_S
+    while len(times) < _LEAST_RUNS or (time.perf_counter() < deadline and len(times) < _MOST_RUNS):
+        start = time.perf_counter()
+        runner.run(batch)
+        times.append((time.perf_counter() - start) * 1000)
+    return times

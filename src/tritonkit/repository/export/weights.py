@@ -1,0 +1,78 @@
+"""Trained weights, cached between builds: training is what takes longest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import write_whole
+from tritonkit.errors import TritonkitError
+from tritonkit.extras import need
+from tritonkit.repository.export.artifact import sha256_file, sha256_json
+from tritonkit.repository.export.fingerprint import folder_digests, network_facts, tool_versions
+from tritonkit.repository.modelspec import Spec
+from tritonkit.text import first_line
+
+__all__ = ["WeightCache"]
+
+
+class WeightCache:
+    """The weights of one spec's modules, as files of tensors alone; each file's name ends with its SHA-256.
+
+    With `fresh`, what was trained before is ignored. `warn` is called for a file that is damaged.
+    """
+
+    def __init__(
+        self, folder: Path, spec: Spec, *, fresh: bool = False, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.folder = folder
+        self._spec = spec
+        self.fresh = fresh
+        self._warn = warn
+        self._made: set[str] = set()
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """The weights of a module that was trained from the same code and data; None without.
+
+        torch does not notice a flipped bit, so the digest is checked first.
+        """
+        if self.fresh and name not in self._made:
+            return None
+        for file in sorted(self.folder.glob(f"{self._stem(name)}-*.pt")):
+            try:
+                if sha256_file(file) != file.stem.rpartition("-")[2]:
+                    raise ValueError("its content is not what its hash says")
+                state: dict[str, Any] = need("torch", "build").load(file, weights_only=True)
+            except TritonkitError:
+                raise
+            except Exception as error:
+                self._warn(f"{file} is damaged and not used: {first_line(error)}")
+                continue
+            return state
+        return None
+
+    def store(self, name: str, state: dict[str, Any]) -> None:
+        """Cache weights, in place of older ones of that name."""
+        for old in self.folder.glob(f"weights-{name}-*"):
+            old.unlink(missing_ok=True)
+        # Through memory: on a full disk torch reports positions in an archive, or ends the process.
+        content = io.BytesIO()
+        need("torch", "build").save(state, content)
+        digest = hashlib.sha256(content.getbuffer()).hexdigest()
+        write_whole(self.folder / f"{self._stem(name)}-{digest}.pt", content.getbuffer())
+        self._made.add(name)
+
+    def _stem(self, name: str) -> str:
+        network, optimize = self._spec.model.network, self._spec.model.optimize
+        tools = tool_versions(self._spec)
+        facts = {
+            "network": network_facts(network),
+            "teacher": optimize.teacher and optimize.teacher.model_dump(),
+            "folder": folder_digests(self._spec.folder, skip={self._spec.file.name}),
+            "tools": {key: tools.get(key) for key in ("numpy", "python", "torch", "machine")},
+            "code": sha256_file(Path(__file__).with_name("torch_module.py")),
+        }
+        return f"weights-{name}-{sha256_json(facts)[:16]}"

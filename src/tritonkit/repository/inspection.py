@@ -1,0 +1,157 @@
+"""A model folder looked at from outside: what is in it, what would run, what would be served. Runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import TritonkitError
+from tritonkit.repository.export.artifact import Artifact, Signature
+from tritonkit.repository.export.onnx_facts import OnnxFacts, read_onnx
+from tritonkit.repository.export.onnx_file import batch_axis_missing, check_against_spec, data_of, read_signature
+from tritonkit.repository.modelspec import FileReference, PackageFile, Spec, resolve_file
+from tritonkit.repository.modelspec.contents import FolderFile, PythonUse, list_files, python_uses
+from tritonkit.repository.optimize.variants import AUTO, LLM_PLAIN, PLAIN, PYTHON, for_target, variant_of
+from tritonkit.repository.render.parts import CALLS
+from tritonkit.repository.render.plan import plan_models
+from tritonkit.repository.render.values import ModelPlan, Target
+
+__all__ = ["Inspection", "declared_signature", "inspect_model"]
+
+# The file of a form by which its backend is known; Triton serves none of `tflite`.
+_MAIN_FILES = {
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+    "llm": "openvino_model.xml",
+    "tensorrt": "model.plan",
+    "torchscript": "model.pt",
+    "torch": "model.py",
+    PYTHON: "model.py",
+}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of a model folder without running anything of it."""
+
+    spec: Spec
+    files: tuple[FolderFile, ...]
+    python: tuple[PythonUse, ...]
+    onnx: OnnxFacts | None
+    models: tuple[ModelPlan, ...]
+    """The Triton models that a build would write, in the order of the pipeline."""
+    unknown: tuple[str, ...]
+    """What cannot be said without running it, or would be refused."""
+
+    @property
+    def variant(self) -> str:
+        """The form of the network that is served."""
+        network, named = self.spec.model.network, self.spec.model.serving.variant
+        if network.python:
+            return PYTHON
+        return LLM_PLAIN if network.llm and named == PLAIN else named
+
+    @property
+    def network(self) -> dict[str, str]:
+        """Where the network comes from: key of `network` -> what stands there."""
+        network = self.spec.model.network
+        given = {"torch": network.torch, "onnx": network.onnx, "python": network.python}
+        given |= {"train": network.train, "weights": network.weights}
+        if network.llm:
+            given |= {f"llm.{key}": value for key, value in network.llm.model_dump().items()}
+        return {key: _text(value) for key, value in given.items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.spec.name,
+            "folder": str(self.spec.folder),
+            "network": self.network,
+            "variant": self.variant,
+            "pipeline": [step.name if step else "network" for step in self.spec.steps],
+            "files": [asdict(file) for file in self.files],
+            "python": [asdict(use) for use in self.python],
+            "onnx": None if self.onnx is None else asdict(self.onnx),
+            "models": [_model_facts(plan) for plan in self.models],
+            "unknown": list(self.unknown),
+        }
+
+
+def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
+    """Look at a model folder: its files are read or parsed, none is imported, unpickled or run.
+
+    What a build would refuse is said under `unknown`, in a line each.
+    """
+    spec = for_target(spec, target)
+    unknown: list[str] = []
+    facts, signature = None, None
+    try:
+        facts, signature = _signature(spec)
+        if facts is not None and facts.external_files:
+            data_of(_onnx_file(spec), f"{spec.file} network.onnx")
+    except TritonkitError as error:
+        unknown.append(error.in_a_line())
+    models: tuple[ModelPlan, ...] = ()
+    if signature is not None:
+        try:
+            models = _models(spec, signature, target, cores)
+        except TritonkitError as error:
+            unknown.append(error.in_a_line())
+        if spec.model.serving.variant == AUTO:
+            unknown.append("serving.variant is auto: a build measures the variants to choose one")
+    return Inspection(spec, list_files(spec), python_uses(spec), facts, models, tuple(unknown))
+
+
+def declared_signature(spec: Spec) -> Signature:
+    """The network's inputs and outputs, from its ONNX file or else from the spec; nothing runs."""
+    signature = _signature(spec)[1]
+    assert signature is not None  # noqa: S101  None stands for what was not read yet
+    return signature
+
+
+def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
+    """What the network takes and gives, by its ONNX file or else by the spec."""
+    network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
+    if network.onnx is None:
+        return None, Signature.declared(spec)
+    where, file = f"{spec.file} network.onnx", _onnx_file(spec)
+    facts, model = read_onnx(file, where)
+    if spec.model.serving.max_batch_size is None and batch_axis_missing(model):
+        batched = False
+    return facts, check_against_spec(read_signature(model, where, batched), spec, file.name)
+
+
+def _onnx_file(spec: Spec) -> Path:
+    reference = spec.model.network.onnx
+    assert reference is not None  # noqa: S101  the caller has looked
+    return resolve_file(reference, spec, "network.onnx")
+
+
+def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:
+    """The plan of an artifact that is not there yet: its signature and its main file say enough."""
+    if spec.model.serving.variant == AUTO and not spec.model.network.python:
+        return ()
+    planned = Artifact(spec.name, variant_of(spec).name, spec.folder, {}, signature, None, "", {})
+    main = _MAIN_FILES.get(planned.form.partition("-")[0], "model.onnx")
+    planned = replace(planned, files={main: ""})
+    return plan_models(spec, planned, target, cores)
+
+
+def _text(reference: FileReference) -> str:
+    if isinstance(reference, PackageFile):
+        return f"{reference.file} of the package {reference.package}"
+    return reference
+
+
+def _model_facts(plan: ModelPlan) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "backend": plan.backend or "ensemble",
+        "max_batch_size": plan.max_batch_size,
+        "instances": sum(group.count or 0 for group in plan.instances),
+        "inputs": [str(tensor) for tensor in plan.inputs],
+        "outputs": [str(tensor) for tensor in plan.outputs],
+        "calls": plan.parameters.get(CALLS, "").split(),
+        "notes": list(plan.notes),
+    }

@@ -1,0 +1,48 @@
+"""From a model folder to a `Spec`: what a person wrote, read strictly and checked."""
+
+from tritonkit.datatypes import DataType
+from tritonkit.repository.modelspec.base import FileReference, PackageFile, Tensor
+from tritonkit.repository.modelspec.load import (
+    Spec,
+    find_root,
+    kept_specs,
+    load,
+    load_all,
+    load_readable,
+    read_example,
+    read_examples,
+    resolve,
+    resolve_file,
+)
+from tritonkit.repository.modelspec.model import Example, FreeAxis, ModelFile, Network, PipelineStep, Quality
+from tritonkit.repository.modelspec.schema import schema_text
+from tritonkit.repository.modelspec.serving import Serving, VersionPolicy
+from tritonkit.repository.modelspec.step import ResolvedStep, StepContract
+
+__all__ = [
+    "DataType",
+    "Example",
+    "FileReference",
+    "FreeAxis",
+    "ModelFile",
+    "Network",
+    "PackageFile",
+    "PipelineStep",
+    "Quality",
+    "ResolvedStep",
+    "Serving",
+    "Spec",
+    "StepContract",
+    "Tensor",
+    "VersionPolicy",
+    "find_root",
+    "kept_specs",
+    "load",
+    "load_all",
+    "load_readable",
+    "read_example",
+    "read_examples",
+    "resolve",
+    "resolve_file",
+    "schema_text",
+]

@@ -1,0 +1,107 @@
+"""What `model.yaml` says of a language model on GPUs: there an engine of NVIDIA's images serves the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tritonkit.datatypes import DataType
+from tritonkit.repository.modelspec.base import Strict
+
+__all__ = ["ENGINES", "Engine", "EngineName", "EngineTensors", "Speculation"]
+
+EngineName = Literal["vllm", "tensorrt-llm"]
+Count = Annotated[int, Field(ge=1, le=1024, strict=True)]
+Path = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
+
+
+@dataclass(frozen=True)
+class EngineTensors:
+    """What a model of the engine takes and gives: name, dtype, shape; of the inputs, all but the first are optional."""
+
+    inputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
+    outputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
+
+
+_TEXT: tuple[str, DataType, tuple[int, ...]] = ("text_output", "BYTES", (-1,))
+_REASON: tuple[str, DataType, tuple[int, ...]] = ("finish_reason", "BYTES", (-1,))
+_LIKELIHOOD: tuple[str, DataType, tuple[int, ...]] = ("cumulative_logprob", "FP32", (-1,))
+
+# src/model.py of triton-inference-server/vllm_backend; triton_backend/all_models/llmapi of NVIDIA/TensorRT-LLM.
+ENGINES: Mapping[EngineName, EngineTensors] = {
+    "vllm": EngineTensors(
+        inputs=(
+            ("text_input", "BYTES", (1,)),
+            ("stream", "BOOL", (1,)),
+            ("sampling_parameters", "BYTES", (1,)),
+            ("exclude_input_in_output", "BOOL", (1,)),
+            ("return_finish_reason", "BOOL", (1,)),
+            ("return_cumulative_logprob", "BOOL", (1,)),
+            ("return_logprobs", "BOOL", (1,)),
+            ("return_num_input_tokens", "BOOL", (1,)),
+            ("return_num_output_tokens", "BOOL", (1,)),
+        ),
+        outputs=(
+            _TEXT,
+            _REASON,
+            _LIKELIHOOD,
+            ("logprobs", "BYTES", (-1,)),
+            ("num_input_tokens", "UINT32", (1,)),
+            ("num_output_tokens", "UINT32", (-1,)),
+        ),
+    ),
+    "tensorrt-llm": EngineTensors(
+        inputs=(
+            ("text_input", "BYTES", (-1,)),
+            ("streaming", "BOOL", (1,)),
+            ("sampling_param_best_of", "INT32", (1,)),
+            ("sampling_param_temperature", "FP32", (1,)),
+            ("sampling_param_top_k", "INT32", (1,)),
+            ("sampling_param_top_p", "FP32", (1,)),
+            ("sampling_param_frequency_penalty", "FP32", (1,)),
+            ("sampling_param_presence_penalty", "FP32", (1,)),
+            ("sampling_param_max_tokens", "INT32", (1,)),
+            ("sampling_param_stop", "BYTES", (-1,)),
+            ("sampling_param_seed", "UINT64", (1,)),
+            ("sampling_param_exclude_input_from_output", "BOOL", (1,)),
+            ("return_finish_reason", "BOOL", (1,)),
+            ("return_stop_reason", "BOOL", (1,)),
+            ("return_cumulative_logprob", "BOOL", (1,)),
+            ("stop", "BOOL", (1,)),
+        ),
+        outputs=(_TEXT, _REASON, ("stop_reason", "BYTES", (-1,)), _LIKELIHOOD),
+    ),
+}
+
+
+class Speculation(Strict):
+    """Guess several tokens and let the network check them in one step."""
+
+    tokens: Annotated[int, Field(ge=1, le=32, strict=True)]
+    """Guessed at a time."""
+    draft: Path | None = None
+    """A smaller checkpoint that guesses: a folder at the server, or a name on Hugging Face's Hub; without one, what
+    followed the same tokens earlier in prompt and answer is the guess."""
+
+
+class Engine(Strict):
+    """How `--target gpu` serves it."""
+
+    name: EngineName = "vllm"
+    checkpoint: Path | None = None
+    """Where the server finds the checkpoint; /checkpoints/NAME by default."""
+    tensor_parallel: Count = 1
+    """GPUs that share each layer."""
+    pipeline_parallel: Count = 1
+    """Groups of GPUs that have a part of the layers each."""
+    cache_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Of a GPU's memory: with vllm what weights, activations and cache may take; with tensorrt-llm what the cache takes
+    of what weights and activations leave."""
+    chunked_prefill: bool = True
+    """Let a long prompt take several steps, between which others go on."""
+    dtype: Literal["auto", "bfloat16", "float16"] = "auto"
+    """That it computes in; auto: the checkpoint's."""
+    speculation: Speculation | None = None

@@ -1,0 +1,114 @@
+"""What `model.yaml` says of a causal language model: where it comes from, and how it generates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.datatypes import DataType
+from tritonkit.repository.modelspec.base import Hook, InnerPath, Strict
+from tritonkit.repository.modelspec.engines import Engine
+
+__all__ = ["LANGUAGE_INPUTS", "LANGUAGE_OUTPUTS", "Generation", "LanguageModel"]
+
+LANGUAGE_INPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
+    ("text", "BYTES", (1,)),
+    ("messages", "BYTES", (1,)),
+    ("max_tokens", "INT32", (1,)),
+    ("min_tokens", "INT32", (1,)),
+    ("temperature", "FP32", (1,)),
+    ("top_p", "FP32", (1,)),
+    ("top_k", "INT32", (1,)),
+    ("repetition_penalty", "FP32", (1,)),
+    ("presence_penalty", "FP32", (1,)),
+    ("frequency_penalty", "FP32", (1,)),
+    ("seed", "INT64", (1,)),
+    ("stop", "BYTES", (-1,)),
+    ("ignore_eos", "BOOL", (1,)),
+    ("logprobs", "BOOL", (1,)),
+)
+"""Of every language model; a request gives text or messages, and of the others what it likes."""
+LANGUAGE_OUTPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
+    ("text", "BYTES", (1,)),
+    ("tokens", "INT64", (-1,)),
+    ("logprobs", "FP32", (-1,)),
+    ("finish_reason", "BYTES", (1,)),
+    ("prompt_tokens", "INT32", (1,)),
+)
+"""Of each answer in the stream: the last two of the last one alone, logprobs where they were asked for."""
+
+_MAX_TOKENS = 128
+Tokens = Annotated[int, Field(ge=1, le=1 << 24, strict=True)]
+
+
+class LanguageModel(Strict):
+    """Where the checkpoint comes from: exactly one of these."""
+
+    checkpoint: InnerPath | None = None
+    """A folder as Hugging Face's save_pretrained writes it, with safetensors and a fast tokenizer."""
+    train: Hook | None = None
+    """Function that takes a pathlib.Path and writes such a folder there; the build seeds every generator."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.checkpoint is None) == (self.train is None):
+            raise ValueError("wanted exactly one of checkpoint and train")
+        return self
+
+
+class Generation(Strict):
+    """How a language model generates: requests join and leave the running batch at every token."""
+
+    context: Annotated[int, Field(ge=2, le=1 << 24, strict=True)] | None = None
+    """Tokens of prompt and answer together; what the network was made for by default."""
+    max_tokens: Tokens | None = None
+    """Of an answer, where a request does not say; 128, or half the context if that is less, by default."""
+    cache_mib: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 256
+    """Keys and values of all sequences, in pages that they share."""
+    max_sequences: Annotated[int, Field(ge=1, le=4096, strict=True)] = 64
+    """In the running batch."""
+    max_batched_tokens: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 512
+    """Of a step: a longer prompt takes several, between which others go on."""
+    max_waiting: Annotated[int, Field(ge=0, le=1 << 20, strict=True)] = 1024
+    """Requests that may wait for a place; more are refused as UNAVAILABLE."""
+    prefix_cache: bool = True
+    """Keep the keys and values of prompts for others that begin alike."""
+    batching: Literal["continuous", "static"] = "continuous"
+    """static: a batch runs until its last sequence has ended, then the next; for comparison."""
+    gpu: Engine = Engine()
+    """What serves it with `--target gpu`."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.context and self.max_tokens and self.max_tokens >= self.context:
+            raise ValueError(
+                f"max_tokens is {self.max_tokens}, context is {self.context}; wanted fewer, for a prompt too"
+            )
+        if self.max_batched_tokens < self.max_sequences:
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}, max_sequences is {self.max_sequences};"
+                " wanted one for each sequence"
+            )
+        given = "max_batched_tokens" in self.model_fields_set
+        if given and not self.gpu.chunked_prefill and self.max_batched_tokens < (self.context or 0):
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}, context is {self.context};"
+                " wanted room for a whole prompt, or gpu.chunked_prefill: true"
+            )
+        return self
+
+    def resolved(self, positions: int) -> Generation:
+        """The same with `context` and `max_tokens`, of a network for so many tokens."""
+        context = self.context or positions
+        max_tokens = self.max_tokens or min(_MAX_TOKENS, context // 2)
+        return self.model_copy(update={"context": context, "max_tokens": max_tokens})
+
+    def parameters(self) -> dict[str, str]:
+        """Those of the backend `llm`, as Triton carries them."""
+        facts = self.model_dump(mode="json", exclude_none=True, exclude={"gpu"})
+        return {key: _text(value) for key, value in facts.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

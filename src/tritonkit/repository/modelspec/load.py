@@ -1,0 +1,337 @@
+"""Read a model's folder: its file, the files it names, and the steps of its pipeline."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import SpecError, UsageError
+from tritonkit.repository.modelspec.base import FileReference, PackageFile
+from tritonkit.repository.modelspec.document import nearest, read_document
+from tritonkit.repository.modelspec.model import ModelFile, PipelineStep
+from tritonkit.repository.modelspec.step import ResolvedStep, StepContract, StepParameter, to_text
+from tritonkit.resources import STEPS, shipped
+
+__all__ = [
+    "Spec",
+    "find_root",
+    "kept_specs",
+    "load",
+    "load_all",
+    "load_readable",
+    "read_example",
+    "read_examples",
+    "resolve_file",
+]
+
+FILE_NAME = "model.yaml"
+_SENT = ("example.", "serving.model_warmup")
+_MOST_SENT_MIB = 256
+"""Largest file that is sent as one input of a request."""
+_MOST_ONNX_MIB = 2048
+_SPLIT = "keep the weights in another file: onnx.save(model, FILE, save_as_external_data=True)"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model folder that was read and checked.
+
+    `steps` are the resolved parts of the pipeline in order; None stands for the network.
+    """
+
+    folder: Path
+    model: ModelFile
+    steps: tuple[ResolvedStep | None, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What clients call."""
+        return self.model.name
+
+    @property
+    def file(self) -> Path:
+        """The model.yaml it was read from."""
+        return self.folder / FILE_NAME
+
+    @property
+    def network_name(self) -> str:
+        """The Triton model that holds the network: `digits_network`, or `digits` without steps."""
+        return f"{self.name}_network" if self.steps else self.name
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The project's folder: this one if it holds `models/`, else the nearest above it that holds a
+    `models/NAME/model.yaml`."""
+    start = (start or Path.cwd()).resolve()
+    if (start / "models").is_dir():
+        return start
+    for folder in start.parents:
+        if next((folder / "models").glob(f"*/{FILE_NAME}"), None):
+            return folder
+    raise UsageError(
+        str(start),
+        found="neither this folder nor one above it holds models/",
+        wanted="a project: a folder with models/NAME/model.yaml",
+        todo="start one here with `tritonkit new`, or name one with --root",
+    )
+
+
+def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
+    """The named specs, or every one below `models/` that is built by default, in the order of their
+    names. Nothing is read of the folders of others.
+
+    Raises:
+        UsageError: there is no such folder. SpecError: one of them cannot be built.
+    """
+    specs, failed = load_readable(root, names)
+    for error in failed.values():
+        raise error
+    return specs
+
+
+def load_readable(
+    root: Path, names: tuple[str, ...] = (), *, every: bool = False
+) -> tuple[list[Spec], dict[str, SpecError]]:
+    """The same, where a folder that cannot be built does not hide the others: folder -> what is wrong with it.
+
+    Args:
+        every: without names, also the specs that are built only when they are named.
+    """
+    folders = _chosen_folders(root, names)
+    specs: list[Spec] = []
+    failed: dict[str, SpecError] = {}
+    for name, folder in folders.items():
+        try:
+            model = _read(folder)
+            # The files of a model that is not built may be missing.
+            if names or every or model.default:
+                specs.append(resolve(folder, model, root))
+        except SpecError as error:
+            failed[name] = error
+    return specs, failed
+
+
+def kept_specs(root: Path) -> frozenset[str]:
+    """The specs whose published models a build of all others leaves alone: those that are built only when they
+    are named, and those whose `model.yaml` cannot be read."""
+    kept = set()
+    for name, folder in _folders(root).items():
+        try:
+            built = _read(folder).default
+        except SpecError:
+            built = False
+        if not built:
+            kept.add(name)
+    return frozenset(kept)
+
+
+def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:
+    """The named folders, or all, in the order of their names."""
+    folders = _folders(root)
+    if not folders:
+        raise UsageError(str(root / "models"), found="it holds no model", todo="see `tritonkit new --help`")
+    for name in names:
+        if name not in folders:
+            raise UsageError(
+                f"model {name!r}", found=f"there is no models/{name}/{FILE_NAME}", wanted=nearest(name, list(folders))
+            )
+    return {name: folders[name] for name in sorted(set(names or folders))}
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return {
+        file.parent.name: file.parent
+        for file in sorted((root / "models").glob(f"*/{FILE_NAME}"))
+        if not file.parent.name.startswith(".")
+    }
+
+
+def load(folder: Path, root: Path) -> Spec:
+    """Read one model folder; SpecError for anything in it that cannot be built."""
+    return resolve(folder, _read(folder), root)
+
+
+def _read(folder: Path) -> ModelFile:
+    """A folder's `model.yaml`, which names the folder."""
+    model = read_document(folder / FILE_NAME, ModelFile)
+    if model.name != folder.name:
+        raise SpecError(f"{folder / FILE_NAME} name", found=model.name, wanted=f"the folder's name, {folder.name!r}")
+    return model
+
+
+def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
+    """What a `model.yaml` says, with its steps and files; SpecError where one of them is not there."""
+    spec = Spec(folder, model)
+    _check_files(spec)
+    steps = tuple(None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline)
+    return Spec(folder, model, steps)
+
+
+def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
+    """Where a file a spec names lies; it exists, and it is inside the folder or package it names."""
+    where = f"{spec.file} {field}"
+    if isinstance(reference, PackageFile):
+        try:
+            found = importlib.util.find_spec(reference.package)
+        except ValueError:  # `__main__` and its like have none
+            found = None
+        if found is None or found.origin is None:
+            raise SpecError(
+                where,
+                found=f"package {reference.package!r} is not installed",
+                todo=f"pip install {reference.package.replace('_', '-')}",
+            )
+        base, inner = Path(found.origin).parent, reference.file
+    else:
+        base, inner = spec.folder, reference
+    try:
+        path = (base / inner).resolve()
+        exists = path.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, a link that leads to itself
+        raise SpecError(where, found=f"{inner[:60]!r} cannot be followed: {error}", wanted="a file") from None
+    if not path.is_relative_to(base.resolve()):
+        raise SpecError(where, found=f"{inner!r} leads out of {base}", wanted="a file inside it")
+    if not exists:
+        raise SpecError(where, found=f"there is no file {inner!r} in {base}", todo="correct the path, or add the file")
+    return path
+
+
+def read_example(spec: Spec, name: str) -> bytes:
+    """The content of the example that the spec gives for an input."""
+    return read_examples(spec, name)[0]
+
+
+def read_examples(spec: Spec, name: str) -> tuple[bytes, ...]:
+    """The same with its `more`."""
+    example = spec.model.example[name]
+    if example.file is None:
+        return tuple(text.encode() for text in (example.text or "", *example.more))
+    field = f"example.{name}.file"
+    return tuple(resolve_file(file, spec, field).read_bytes() for file in (example.file, *example.more))
+
+
+def _check_files(spec: Spec) -> None:
+    """Every file and hook that the spec names exists."""
+    model, network, warmup = spec.model, spec.model.network, spec.model.serving.model_warmup
+    samples = () if isinstance(warmup, str) else warmup
+    named: list[tuple[str, FileReference | None]] = [
+        ("network.weights", network.weights),
+        ("network.onnx", network.onnx),
+        ("network.python", network.python),
+        *(
+            [("network.llm.checkpoint", f"{network.llm.checkpoint}/config.json")]
+            if network.llm and network.llm.checkpoint
+            else []
+        ),
+        *(("network.files", file) for file in network.files),
+        *((field, f"{hook.split(':')[0]}.py") for field, hook in model.hooks.items()),
+        *((f"example.{name}.file", example.file) for name, example in model.example.items()),
+        *(
+            (f"example.{name}.more", file)
+            for name, example in model.example.items()
+            if example.file is not None
+            for file in example.more
+        ),
+        *(("serving.model_warmup", each.file) for one in samples for each in one.inputs.values()),
+    ]
+    for field, reference in named:
+        if reference is not None:
+            path = resolve_file(reference, spec, field)
+            if field.startswith(_SENT):
+                _hold_to_size(path, _MOST_SENT_MIB, f"{spec.file} {field}")
+            elif field == "network.onnx":
+                _hold_to_size(path, _MOST_ONNX_MIB, f"{spec.file} {field}", _SPLIT)
+
+
+def _hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None:
+    """SpecError for a file that is larger than any of its purpose; nothing of it is read."""
+    size = path.stat().st_size
+    if size > most_mib << 20:
+        raise SpecError(
+            where,
+            found=f"{path.name} has {size} bytes",
+            wanted=f"at most {most_mib} MiB ({most_mib << 20} bytes)",
+            todo=todo or "name the right file, or a part of it",
+        )
+
+
+def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
+    """A pipeline part with its contract read and its parameters checked against it."""
+    # The nearest wins: a step that a later tritonkit ships under the same name changes no project.
+    places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
+    known = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
+    where = f"{spec.file} pipeline.{part.name or part.step}"
+    if part.step not in known:
+        raise SpecError(where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(known)))
+    folder = known[part.step]
+    contract = read_document(folder / "step.yaml", StepContract)
+    values, files = _parameters(part, contract, spec, where)
+    for given, allowed, side in ((part.inputs, contract.inputs, "input"), (part.outputs, contract.outputs, "output")):
+        for name in given:
+            if name not in allowed:
+                raise SpecError(
+                    where, found=f"step {part.step} has no {side} {name!r}", wanted=nearest(name, list(allowed))
+                )
+    return ResolvedStep(
+        name=f"{spec.name}_{part.name or part.step}",
+        folder=folder,
+        contract=contract,
+        parameters=values,
+        files=files,
+        inputs={name: tensor.resolve(values) for name, tensor in contract.inputs.items()},
+        outputs={name: tensor.resolve(values) for name, tensor in contract.outputs.items()},
+        optional=frozenset(name for name, tensor in contract.inputs.items() if tensor.optional),
+    )
+
+
+def _parameters(
+    part: PipelineStep, contract: StepContract, spec: Spec, where: str
+) -> tuple[dict[str, str], dict[str, Path]]:
+    """The step's parameters as strings, and the files among them."""
+    values: dict[str, str] = {}
+    files: dict[str, Path] = {}
+    for name in part.parameters:
+        if name not in contract.parameters:
+            raise SpecError(
+                f"{where}.parameters",
+                found=f"unknown parameter {name!r}",
+                wanted=nearest(name, list(contract.parameters)),
+            )
+    for name, rule in contract.parameters.items():
+        value = part.parameters.get(name, rule.default)
+        field = f"{where}.parameters.{name}"
+        if value is None:
+            if rule.required:
+                raise SpecError(field, found="it is missing", wanted=f"{rule.type}: {rule.help}")
+        elif rule.type == "file":
+            if not isinstance(value, str | PackageFile):
+                raise SpecError(field, found=f"{value!r}", wanted="a path in the model's folder")
+            files[name] = resolve_file(value, spec, field.removeprefix(f"{spec.file} "))
+            if rule.largest_mib is not None:
+                _hold_to_size(files[name], rule.largest_mib, field)
+            values[name] = files[name].name
+        else:
+            _check_value(value, rule, field)
+            values[name] = to_text(value)
+    return values, files
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+
+
+def _check_value(value: Any, rule: StepParameter, field: str) -> None:
+    """A parameter has its type, its minimum and its choices."""
+    items: list[Any] = value if isinstance(value, list) else [value]
+    kinds: Any = _TYPES[rule.type.removesuffix("s")]
+    if isinstance(value, list) and not rule.type.endswith("s"):
+        raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")
+    for item in items:
+        # bool is an int in Python, and never meant as one here.
+        if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
+            raise SpecError(field, found=f"{item!r}", wanted=rule.type)
+        if rule.minimum is not None and float(item) < rule.minimum:
+            raise SpecError(field, found=f"{item}", wanted=f"at least {rule.minimum:g}")
+        if rule.choices and item not in rule.choices:
+            raise SpecError(field, found=f"{item!r}", wanted=f"one of {', '.join(map(str, rule.choices))}")

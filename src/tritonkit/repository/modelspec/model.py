@@ -1,0 +1,289 @@
+"""`model.yaml` as a value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tritonkit.releases import to_release
+from tritonkit.repository.modelspec.base import MAX_SIZE, FileReference, Hook, InnerPath, ModelName, Strict, Tensor
+from tritonkit.repository.modelspec.fields import Ensemble
+from tritonkit.repository.modelspec.language import LanguageModel
+from tritonkit.repository.modelspec.optimize import Optimize
+from tritonkit.repository.modelspec.serving import Serving
+
+__all__ = ["Example", "FreeAxis", "ModelFile", "Network", "PipelineStep", "Quality", "Tolerance"]
+
+Scalar = bool | int | float | str
+
+
+def _release(value: object) -> str:
+    """Refuse a number: YAML reads 25.10 as 25.1, which would be another release."""
+    if not isinstance(value, str):
+        raise ValueError(f"found {value}; wanted a release in quotes, such as '24.10'")
+    to_release(value)
+    return value
+
+
+TritonRelease = Annotated[str, BeforeValidator(_release)]
+
+
+class FreeAxis(Strict):
+    """Sizes an axis of free size may take."""
+
+    min: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
+    max: Annotated[int, Field(ge=2, le=MAX_SIZE, strict=True)]
+    multiple_of: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
+    """Every size is a multiple of it, as in networks that halve an image several times; min is one by default."""
+    warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Sizes that warm-up covers; without them, min and max."""
+    pad: dict[str, int | float] = {}
+    """By input with this axis, the value that fills it up: requests of different sizes then share a batch, as long
+    as its longest, and outputs with this axis are cut back. For target cpu."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _smallest_multiple(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "multiple_of" in given and "min" not in given:
+            return {**given, "min": given["multiple_of"]}
+        return given
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for name, size in (("min", self.min), ("max", self.max), *(("warm", w) for w in self.warm)):
+            if size % self.multiple_of:
+                raise ValueError(f"{name} has {size}; wanted a multiple of {self.multiple_of}")
+        if self.min >= self.max:
+            raise ValueError(f"min is {self.min} and max is {self.max}; wanted min below max")
+        if outside := [size for size in self.warm if not self.min <= size <= self.max]:
+            raise ValueError(f"warm has {outside[0]}; wanted {self.min} to {self.max}")
+        return self
+
+    def at_least(self, size: int) -> int:
+        """The smallest allowed size that is not below another one, at most `max`."""
+        return min(self.max, max(self.min, -(-size // self.multiple_of) * self.multiple_of))
+
+    def at_most(self, size: int) -> int:
+        """The largest allowed size that is not above another one, at least `min`."""
+        return max(self.min, min(self.max, size // self.multiple_of * self.multiple_of))
+
+
+class Network(Strict):
+    """Where the network comes from: exactly one of torch, onnx, python and llm."""
+
+    torch: Hook | None = None
+    """Function without arguments that returns a torch.nn.Module."""
+    train: Hook | None = None
+    """Function that takes the module and trains it in place; the build seeds every generator."""
+    weights: FileReference | None = None
+    """A .safetensors file, or a checkpoint read with weights_only."""
+    onnx: FileReference | None = None
+    """An existing ONNX file."""
+    python: InnerPath | None = None
+    """A model.py for Triton's Python backend, served as it is."""
+    files: tuple[FileReference, ...] = ()
+    """More files for the version folder of a python model."""
+    calls: tuple[ModelName, ...] | None = None
+    """Models that a python model calls while it answers (BLS): loaded before it, and with it."""
+    llm: LanguageModel | None = None
+    """A causal language model; its inputs and outputs are always the same (docs/llm.md)."""
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+    free_axes: dict[str, FreeAxis] = {}
+    """Axes named in a shape: the sizes they may take."""
+    fill: dict[str, bool | int | float] = {}
+    """Inputs of an ONNX file that nobody sends: the value that stands everywhere in them, such as token_type_ids: 0."""
+    opset: Annotated[int, Field(ge=17, le=23)] = 18
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        known = ("torch", "onnx", "python", "llm")
+        sources = [key for key in known if getattr(self, key) is not None]
+        if len(sources) != 1:
+            raise ValueError(f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one")
+        if self.llm and (self.inputs or self.outputs or self.free_axes):
+            raise ValueError("inputs, outputs and free_axes are given; wanted none of them for llm")
+        if (self.train or self.weights) and not self.torch:
+            raise ValueError("train and weights belong to torch")
+        if self.fill and not self.onnx:
+            raise ValueError("fill belongs to onnx; wanted the input left out of inputs")
+        if both := sorted(set(self.fill) & set(self.inputs)):
+            raise ValueError(f"fill and inputs both have {both[0]}; wanted it in one of them")
+        if self.train and self.weights:
+            raise ValueError("both train and weights are given; wanted one")
+        if not self.onnx and not self.llm and not self.inputs:
+            raise ValueError(f"{sources[0]} needs inputs: names, dtypes and shapes")
+        if self.calls is not None and not self.python:
+            raise ValueError("calls belongs to python: no other network calls models")
+        if self.python and not self.outputs:
+            raise ValueError("python needs outputs: names, dtypes and shapes")
+        if self.torch and not self.outputs:
+            raise ValueError("torch needs outputs: names in the order the module returns them")
+        if names := [name for name, tensor in self.outputs.items() if tensor.optional]:
+            raise ValueError(f"output {names[0]} is optional; only inputs can be optional")
+        names = [name for name, tensor in self.inputs.items() if tensor.optional]
+        if names and not self.python:
+            raise ValueError(
+                f"input {names[0]} is optional; wanted that for a python network alone: the graph of"
+                f" {sources[0]} needs all its inputs"
+            )
+        return self._axes_known()
+
+    def _axes_known(self) -> Self:
+        for name, tensor in self.inputs.items():
+            for axis in tensor.shape:
+                if isinstance(axis, str) and axis not in self.free_axes:
+                    raise ValueError(f"input {name} has the axis {axis!r}; wanted it under free_axes")
+                if axis == -1 and self.torch:
+                    raise ValueError(f"input {name} has an axis -1; wanted a name described under free_axes")
+        for axis in self.free_axes if self.torch else ():
+            if not axis.isidentifier() or axis == "batch":
+                raise ValueError(f"free_axes has the name {axis!r}; wanted letters, digits and _, and not `batch`")
+        return self._padding_known()
+
+    def _padding_known(self) -> Self:
+        padded = [axis for axis, free in self.free_axes.items() if free.pad]
+        if len(padded) > 1:
+            raise ValueError(f"free_axes has pad for {' and '.join(padded)}; wanted one axis")
+        if padded and self.python:
+            raise ValueError("free_axes has pad; a python network forms its batches itself")
+        for axis in padded if self.torch else ():
+            having = [name for name, tensor in self.inputs.items() if axis in tensor.shape]
+            if set(self.free_axes[axis].pad) != set(having):
+                raise ValueError(
+                    f"free_axes.{axis}.pad has {sorted(self.free_axes[axis].pad)}; wanted all inputs with that"
+                    f" axis: {sorted(having)}"
+                )
+        return self
+
+
+class Tolerance(Strict):
+    """Largest difference between the exported file and the reference, as numpy.allclose takes it."""
+
+    absolute: Annotated[float, Field(ge=0)] = 1e-4
+    relative: Annotated[float, Field(ge=0)] = 1e-3
+
+
+class Quality(Strict):
+    """How good the network must be to be published."""
+
+    samples: Hook | None = None
+    """Function without arguments that returns real input: a list of batches, each name -> array."""
+    metric: Hook | None = None
+    """Function of (outputs, reference), lists of batches in the order of the samples; more is better.
+
+    It returns a number, or an array of one score per item, whose mean counts and whose spread gives a
+    drop its confidence interval. With `max_samples` it gets the first so many items alone.
+    """
+    also: tuple[Hook, ...] = ()
+    """More such functions, each held to max_drop."""
+    at_least: float | None = None
+    """The metric of the exported file must reach this."""
+    max_drop: Annotated[float, Field(ge=0)] = 0.01
+    """It may lie this much below the reference's."""
+    max_samples: Annotated[int, Field(ge=1)] | None = None
+    """Most items of the samples to measure on; all by default."""
+    max_latency_ratio: Annotated[float, Field(gt=0)] | None = None
+    """Latency of one item over that of onnx-fp32, on the machine that builds."""
+    max_size_ratio: Annotated[float, Field(gt=0)] | None = None
+    """Bytes over those of onnx-fp32."""
+    tolerance: Tolerance = Tolerance()
+
+
+class PipelineStep(Strict):
+    """A pre- or post-processing step beside the network."""
+
+    step: str
+    """A folder of python_backends/steps/, or of steps/ in the model's folder."""
+    name: ModelName | None = None
+    """Suffix of the Triton model's name; without it, the step's."""
+    parameters: dict[str, Scalar | list[Scalar] | FileReference] = {}
+    inputs: dict[str, str] = {}
+    """Step input -> pipeline tensor, where the names differ."""
+    outputs: dict[str, str] = {}
+    """Step output -> pipeline tensor, where the names differ."""
+    calls: tuple[ModelName, ...] | None = None
+    """Models that the step's Python calls while it answers (BLS): loaded before it, and with it."""
+    serving: Serving = Serving()
+
+
+class Example(Strict):
+    """One item of a text or file input."""
+
+    text: str | None = None
+    file: FileReference | None = None
+    more: tuple[str, ...] = ()
+    """Further items of the same kind, texts or files: with them the build tries steps of your own in batches."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.text is None) == (self.file is None):
+            raise ValueError("wanted exactly one of text and file")
+        return self
+
+
+class ModelFile(Strict):
+    """The whole of `model.yaml`."""
+
+    name: ModelName
+    """The name clients call; also the folder's."""
+    description: str = ""
+    default: bool = True
+    """Whether it is built when no model is named."""
+    network: Network
+    quality: Quality = Quality()
+    optimize: Optimize = Optimize()
+    serving: Serving = Serving()
+    pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
+    """The steps in order, with `network` in its place; without it the network is served alone."""
+    ensemble: Ensemble = Ensemble()
+    """Additional settings of a pipeline's ensemble; the parts have their own `serving`."""
+    triton: TritonRelease = "24.10"
+    """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: later fields are
+    refused. The embedded server and tritonkit's images are 24.10."""
+    example: dict[str, Example] = {}
+    """Real data for BYTES inputs, by which steps are warmed up."""
+
+    @property
+    def hooks(self) -> dict[str, Hook]:
+        """The functions of the folder that a build calls: field of `model.yaml` -> module:function."""
+        network, quality, optimize = self.network, self.quality, self.optimize
+        teacher = optimize.teacher
+        hooks = {
+            "network.torch": network.torch,
+            "network.train": network.train,
+            "network.llm.train": network.llm.train if network.llm else None,
+            "quality.samples": quality.samples,
+            "quality.metric": quality.metric,
+            **{f"quality.also.{index}": hook for index, hook in enumerate(quality.also)},
+            "optimize.calibration": optimize.calibration,
+            "optimize.training": optimize.training,
+            "optimize.student": optimize.student,
+            "optimize.teacher.torch": teacher.torch if teacher else None,
+            "optimize.teacher.train": teacher.train if teacher else None,
+        }
+        return {field: hook for field, hook in hooks.items() if hook is not None}
+
+    @model_validator(mode="after")
+    def _calls_others(self) -> Self:
+        steps = [part for part in self.pipeline if isinstance(part, PipelineStep)]
+        for calls in (self.network.calls, *(part.calls for part in steps)):
+            if calls and self.name in calls:
+                raise ValueError(f"calls has {self.name!r}, the model itself; wanted other models")
+        return self
+
+    @model_validator(mode="after")
+    def _network_once(self) -> Self:
+        if self.pipeline and list(self.pipeline).count("network") != 1:
+            raise ValueError("pipeline must have `network` exactly once")
+        if not self.pipeline and self.ensemble != Ensemble():
+            raise ValueError("ensemble is given without a pipeline; wanted it under serving")
+        if self.network.llm and self.pipeline:
+            raise ValueError("pipeline is given; wanted none for llm, which takes and gives text")
+        if self.network.llm and (self.quality.metric or self.quality.also):
+            raise ValueError("quality has a metric; wanted none for llm: it is the log-likelihood of a token")
+        names = [p.name or p.step for p in self.pipeline if isinstance(p, PipelineStep)]
+        if twice := [name for name in names if names.count(name) > 1 or name == "network"]:
+            raise ValueError(f"pipeline has two parts called {twice[0]!r}; give one another name")
+        return self

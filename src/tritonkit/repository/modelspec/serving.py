@@ -1,0 +1,363 @@
+"""How Triton shall serve a model. Names are Triton's own (`model_config.proto`), times carry units."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tritonkit.datatypes import DataType
+from tritonkit.repository.modelspec.base import MAX_SIZE, InnerPath, Strict
+from tritonkit.repository.modelspec.fields import BatchInput, BatchOutput, Fields, ModelOperations, SecondaryDevice
+from tritonkit.repository.modelspec.language import Generation
+from tritonkit.repository.modelspec.units import Microseconds
+
+__all__ = [
+    "Accelerator",
+    "ControlInput",
+    "Cuda",
+    "Direct",
+    "DynamicBatching",
+    "Instances",
+    "Oldest",
+    "Optimization",
+    "QueuePolicy",
+    "RateLimiter",
+    "Resource",
+    "SequenceBatching",
+    "Serving",
+    "State",
+    "VersionPolicy",
+    "WarmupInput",
+    "WarmupSample",
+]
+
+# strict: `true` and "4" are no numbers here.
+PositiveInt = Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)]
+NaturalInt = Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)]
+# Triton's names for times carry the unit.
+QueueDelay = Annotated[Microseconds, Field(serialization_alias="max_queue_delay_microseconds")]
+
+_FLAG_DTYPES = ("FP32", "INT32", "BOOL")
+_CORRID_DTYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
+
+
+class QueuePolicy(Strict):
+    """What happens to a request that waits."""
+
+    timeout_action: Literal["reject", "delay"] = "reject"
+    default_timeout: Annotated[Microseconds, Field(serialization_alias="default_timeout_microseconds")] = 0
+    """Longest wait in the queue; 0us for none."""
+    allow_timeout_override: bool = False
+    """Whether a request may bring a shorter timeout."""
+    max_queue_size: NaturalInt = 0
+    """Requests beyond this many waiting ones are rejected; 0 for no limit."""
+
+
+class DynamicBatching(Strict):
+    """Join single requests into batches on the server."""
+
+    preferred_batch_size: tuple[PositiveInt, ...] = ()
+    max_queue_delay: QueueDelay = 0
+    preserve_ordering: bool = False
+    priority_levels: NaturalInt = 0
+    default_priority_level: NaturalInt = 0
+    default_queue_policy: QueuePolicy | None = None
+    priority_queue_policy: dict[PositiveInt, QueuePolicy] = {}
+
+    @model_validator(mode="after")
+    def _priorities_agree(self) -> Self:
+        levels = self.priority_levels
+        if levels and not 1 <= self.default_priority_level <= levels:
+            raise ValueError(f"default_priority_level is {self.default_priority_level}; wanted 1 to {levels}")
+        if beyond := [level for level in self.priority_queue_policy if level > levels]:
+            raise ValueError(f"priority_queue_policy names level {beyond[0]}; priority_levels is {levels}")
+        return self
+
+    @model_validator(mode="after")
+    def _order_can_be_kept(self) -> Self:
+        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        if not self.preserve_ordering:
+            return self
+        if self.priority_levels > 1:
+            raise ValueError(f"preserve_ordering is on with {self.priority_levels} priority_levels; wanted at most 1")
+        policies = [self.default_queue_policy, *self.priority_queue_policy.values()]
+        if any(p and p.default_timeout and p.timeout_action == "delay" for p in policies):
+            raise ValueError(
+                "preserve_ordering is on and a queue policy delays requests; wanted timeout_action: reject"
+            )
+        return self
+
+
+class ControlInput(Strict):
+    """A tensor in which Triton gives a model the state of the sequence that a request belongs to."""
+
+    kind: Literal["start", "end", "ready", "corrid"]
+    dtype: DataType = "FP32"
+    false_true: tuple[float, float] = (0, 1)
+    """The values for no and yes; not used by `corrid`."""
+
+    @model_validator(mode="after")
+    def _dtype_fits(self) -> Self:
+        """Triton has flags of three dtypes and correlation ids of five (model_config.proto)."""
+        known = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
+        if self.dtype not in known:
+            raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(known)}")
+        fraction = any(value != int(value) for value in self.false_true)
+        if self.dtype == "BOOL" and not set(self.false_true) <= {0, 1}:
+            raise ValueError(f"false_true is {self.false_true} for BOOL; wanted 0 and 1")
+        if self.dtype == "INT32" and fraction:
+            raise ValueError(f"false_true is {self.false_true} for INT32; wanted whole numbers")
+        return self
+
+
+class State(Strict):
+    """A tensor that Triton keeps between the requests of a sequence."""
+
+    input: str
+    output: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    initial: Literal["zero"] | InnerPath | None = None
+    """First value: zeros, or a file in `initial_state/`; without it the model must handle start."""
+    use_same_buffer_for_input_output: bool = False
+    use_growable_memory: bool = False
+
+    @model_validator(mode="after")
+    def _first_value_has_a_size(self) -> Self:
+        if self.initial is not None and -1 in self.shape:
+            raise ValueError(f"initial is given for the shape {list(self.shape)}; wanted a size for every axis")
+        return self
+
+
+class Direct(Strict):
+    """Each sequence keeps one batch slot of one instance."""
+
+    max_queue_delay: QueueDelay = 0
+    minimum_slot_utilization: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Oldest(Strict):
+    """Dynamic batches are formed from the oldest requests of different sequences."""
+
+    max_candidate_sequences: PositiveInt
+    preferred_batch_size: tuple[PositiveInt, ...] = ()
+    max_queue_delay: QueueDelay = 0
+    preserve_ordering: bool = False
+
+
+class SequenceBatching(Strict):
+    """Send the requests of one sequence to the same instance, in order."""
+
+    max_sequence_idle: Annotated[Microseconds, Field(serialization_alias="max_sequence_idle_microseconds")] = 1_000_000
+    direct: Direct | None = None
+    oldest: Oldest | None = None
+    control_input: dict[str, ControlInput] = {}
+    state: tuple[State, ...] = ()
+    iterative_sequence: bool = False
+
+    @model_validator(mode="after")
+    def _one_strategy(self) -> Self:
+        if self.direct is not None and self.oldest is not None:
+            raise ValueError("both direct and oldest are given; wanted one strategy")
+        return self
+
+
+class Resource(Strict):
+    """Units of a named resource that an instance holds while it runs."""
+
+    name: str
+    count: PositiveInt
+    global_: Annotated[bool, Field(alias="global")] = False
+    """Shared by all devices instead of one pool per device."""
+
+
+class RateLimiter(Strict):
+    """Which instances may run at the same time."""
+
+    resources: tuple[Resource, ...] = ()
+    priority: NaturalInt = 0
+
+
+class Instances(Strict):
+    """A group of equal instances of a model."""
+
+    kind: Literal["auto", "cpu", "gpu", "model"] | None = None
+    """Where they run; without it, where the build's target says."""
+    count: PositiveInt | None = None
+    """How many; without it, as many as the cores allow for the thread count."""
+    name: str = ""
+    gpus: tuple[NaturalInt, ...] = ()
+    secondary_devices: tuple[SecondaryDevice, ...] = ()
+    profile: tuple[str, ...] = ()
+    """TensorRT optimization profiles by name."""
+    passive: bool = False
+    host_policy: str | None = None
+    rate_limiter: RateLimiter | None = None
+
+    @model_validator(mode="after")
+    def _gpus_belong_to_gpu(self) -> Self:
+        if self.gpus and self.kind in ("cpu", "model"):
+            raise ValueError(f"gpus are given for kind {self.kind}; wanted kind gpu, or no gpus")
+        return self
+
+
+class VersionPolicy(Strict):
+    """Which versions are served, and so which ones the build keeps."""
+
+    latest: PositiveInt | None = None
+    all: Literal[True] | None = None
+    specific: tuple[PositiveInt, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if sum((self.latest is not None, bool(self.all), bool(self.specific))) != 1:
+            raise ValueError("wanted exactly one of latest, all and specific")
+        return self
+
+
+class WarmupInput(Strict):
+    """Data for one input of a warm-up request: zeros, random values, or a file of the model's folder."""
+
+    data: Literal["zero", "random"] | None = None
+    file: InnerPath | None = None
+    dtype: DataType
+    shape: tuple[NaturalInt, ...]
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.data is None) == (self.file is None):
+            raise ValueError("wanted exactly one of data and file")
+        return self
+
+
+class WarmupSample(Strict):
+    """A request that Triton sends to a model before it calls it ready."""
+
+    name: str
+    batch_size: NaturalInt = 1
+    count: NaturalInt = 0
+    """Times it is sent; Triton takes 0 as once."""
+    inputs: dict[str, WarmupInput]
+
+
+class Accelerator(Strict):
+    """An execution accelerator inside a backend, such as TensorRT or OpenVINO in ONNX Runtime."""
+
+    name: str
+    parameters: dict[str, str] = {}
+
+
+class GraphSpecInput(Strict):
+    """Shape of one input for which a CUDA graph is captured."""
+
+    dim: tuple[PositiveInt, ...]
+
+
+class GraphLowerBound(Strict):
+    """The smallest batch size and input shapes a captured CUDA graph may also serve."""
+
+    batch_size: NaturalInt
+    input: dict[str, GraphSpecInput] = {}
+
+
+class GraphSpec(Strict):
+    """A batch size and input shapes for which a CUDA graph is captured."""
+
+    batch_size: NaturalInt
+    input: dict[str, GraphSpecInput] = {}
+    graph_lower_bound: GraphLowerBound | None = None
+
+
+class Cuda(Strict):
+    """CUDA settings of an instance."""
+
+    graphs: bool = False
+    busy_wait_events: bool = False
+    output_copy_stream: bool = False
+    graph_spec: tuple[GraphSpec, ...] = ()
+
+
+class Optimization(Strict):
+    """`optimization` of Triton's configuration."""
+
+    graph_level: Literal[-1, 0, 1, 2] | None = None
+    """ONNX Runtime: -1 basic, 1 extended, 2 off, 0 or nothing all."""
+    priority: Literal["default", "max", "min"] = "default"
+    cuda: Cuda | None = None
+    cpu_execution_accelerator: tuple[Accelerator, ...] = ()
+    gpu_execution_accelerator: tuple[Accelerator, ...] = ()
+    input_pinned_memory: bool | None = None
+    output_pinned_memory: bool | None = None
+    gather_kernel_buffer_threshold: NaturalInt = 0
+    eager_batching: bool = False
+
+
+class Serving(Fields):
+    """How one Triton model is served. What is left out is chosen from the artifact and the cores."""
+
+    variant: str = "onnx-fp32"
+    """Which optimized form of the network is published; `auto`: the fastest that passes the gate."""
+    max_batch_size: NaturalInt | None = None
+    """Largest batch; 0 for a model without a batch axis."""
+    independent_items: bool = False
+    """Declares that each item of a batch gets the answer that it gets alone; without it the build proves that
+    before it switches batching on."""
+    dynamic_batching: DynamicBatching | Literal[False] | None = None
+    """On by default for a model that batches and keeps no sequences; false turns it off."""
+    sequence_batching: SequenceBatching | None = None
+    instance_group: tuple[Instances, ...] = ()
+    threads: PositiveInt | None = None
+    """Threads of one instance; instances x threads never exceeds the cores."""
+    version_policy: VersionPolicy = VersionPolicy(latest=1)
+    response_cache: bool = False
+    model_warmup: Literal["auto", "off"] | tuple[WarmupSample, ...] = "auto"
+    """auto: batch 1 and every preferred batch size, at every warm size of a free axis."""
+    optimization: Optimization = Optimization()
+    decoupled: bool = False
+    """`model_transaction_policy`: a request may get any number of responses."""
+    generation: Generation = Generation()
+    """Of a language model (network.llm)."""
+    idempotent: bool = False
+    """Whether a request may run twice, as the model changes nothing: then clients send it again also after
+    the loss of a server that may have begun with it, and may hedge it."""
+    batch_input: tuple[BatchInput, ...] = ()
+    batch_output: tuple[BatchOutput, ...] = ()
+    default_model_filename: str = ""
+    """The file of the version folder that the backend opens; the backend chooses if unset."""
+    cc_model_filenames: dict[str, str] = {}
+    """The file of the version folder for GPUs of each CUDA compute capability (8.6)."""
+    model_operations: ModelOperations = ModelOperations()
+    parameters: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _idempotent_without_state(self) -> Self:
+        if self.idempotent and self.sequence_batching is not None:
+            raise ValueError(
+                "idempotent is on with sequence_batching: a model with state cannot run a request twice;"
+                " wanted one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _batching_agrees(self) -> Self:
+        dynamic = self.dynamic_batching
+        if dynamic and self.sequence_batching is not None:
+            raise ValueError("both dynamic_batching and sequence_batching are given; wanted one")
+        if dynamic and self.max_batch_size == 0:
+            raise ValueError("dynamic_batching needs a max_batch_size above 0")
+        oldest = self.sequence_batching.oldest if self.sequence_batching else None
+        batching = dynamic or oldest
+        largest = max((batching.preferred_batch_size if batching else ()), default=0)
+        if self.max_batch_size is not None and largest > self.max_batch_size:
+            raise ValueError(f"preferred_batch_size has {largest}; max_batch_size is {self.max_batch_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _cache_can_work(self) -> Self:
+        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        if self.response_cache and self.decoupled:
+            raise ValueError("response_cache is on for a decoupled model, which Triton refuses; wanted one of them")
+        if self.response_cache and self.sequence_batching is not None:
+            raise ValueError("response_cache is on with sequence_batching, which Triton refuses; wanted one of them")
+        return self

@@ -1,0 +1,124 @@
+"""`step.yaml`: the contract of a pre- or post-processing step, and a spec's parameters checked against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self, cast, get_args
+
+from pydantic import Field, model_validator
+
+from tritonkit.datatypes import DataType
+from tritonkit.repository.modelspec.base import FileReference, Strict
+from tritonkit.repository.modelspec.model import Scalar
+
+__all__ = ["ResolvedStep", "StepContract", "StepParameter", "StepTensor"]
+
+
+_TEXT_MIB = 64
+
+ParameterName = Annotated[str, Field(pattern=r"^\$")]
+
+
+class StepParameter(Strict):
+    """One parameter of a step."""
+
+    type: Literal["int", "float", "str", "bool", "file", "floats", "ints"]
+    default: Scalar | list[Scalar] | None = None
+    required: bool = False
+    minimum: float | None = None
+    choices: tuple[Scalar, ...] = ()
+    place: Literal["model", "version"] = "version"
+    """Where a file goes: beside config.pbtxt (text under version control) or in the version folder."""
+    max_mib: int | None = Field(default=None, ge=1)
+    """Largest file in MiB; 64 for one that is placed beside config.pbtxt, none for others."""
+    help: str = ""
+
+    @property
+    def largest_mib(self) -> int | None:
+        """`max_mib` with its default."""
+        return self.max_mib or (_TEXT_MIB if self.place == "model" else None)
+
+    @property
+    def fits_size(self) -> bool:
+        """Whether `$name` in a shape may stand for it: an int that is always there."""
+        return self.type == "int" and self._is_set
+
+    @property
+    def fits_dtype(self) -> bool:
+        """Whether a `$name` dtype may stand for it: one of a choice of dtypes, always there."""
+        dtypes = bool(self.choices) and set(self.choices) <= set(get_args(DataType))
+        return self.type == "str" and dtypes and self._is_set
+
+    @property
+    def _is_set(self) -> bool:
+        return self.required or self.default is not None
+
+
+class StepTensor(Strict):
+    """An input or output of a step; `$name` as its dtype or in its shape is a parameter's value."""
+
+    dtype: DataType | ParameterName
+    shape: tuple[int | ParameterName, ...]
+    optional: bool = False
+    """Whether a request may leave it out; only for inputs."""
+
+    def resolve(self, values: dict[str, str]) -> tuple[DataType, tuple[int, ...]]:
+        """Dtype and shape under these values of the step's parameters."""
+        dtype = values[self.dtype[1:]] if self.dtype.startswith("$") else self.dtype
+        shape = (int(values[size[1:]]) if isinstance(size, str) else size for size in self.shape)
+        return cast(DataType, dtype), tuple(shape)
+
+
+class StepContract(Strict):
+    """The whole of `step.yaml`."""
+
+    description: str
+    parameters: dict[str, StepParameter] = {}
+    inputs: dict[str, StepTensor]
+    outputs: dict[str, StepTensor]
+
+    @model_validator(mode="after")
+    def _names_known(self) -> Self:
+        for name, tensor in (*self.inputs.items(), *self.outputs.items()):
+            if tensor.optional and name not in self.inputs:
+                raise ValueError(f"output {name} is optional; only inputs can be optional")
+            rule = self.parameters.get(tensor.dtype.removeprefix("$"))
+            if tensor.dtype.startswith("$") and not (rule and rule.fits_dtype):
+                raise ValueError(
+                    f"{name} has the dtype {tensor.dtype}; wanted a str parameter whose choices are dtypes"
+                )
+            for size in (size for size in tensor.shape if isinstance(size, str)):
+                rule = self.parameters.get(size[1:])
+                if not (rule and rule.fits_size):
+                    raise ValueError(f"{name} has the size {size}; wanted an int parameter")
+        return self
+
+
+@dataclass(frozen=True)
+class ResolvedStep:
+    """A step of a pipeline with its contract and its parameters checked.
+
+    `parameters` are the strings of Triton's configuration; `files` maps a parameter to where its
+    file lies now; a file's string is its base name.
+    """
+
+    name: str
+    folder: Path
+    contract: StepContract
+    parameters: dict[str, str]
+    files: dict[str, Path]
+    inputs: dict[str, tuple[DataType, tuple[int, ...]]]
+    outputs: dict[str, tuple[DataType, tuple[int, ...]]]
+    """Tensor name -> dtype and shape without the batch axis."""
+    optional: frozenset[str] = frozenset()
+    """Inputs that a request may leave out."""
+
+
+def to_text(value: Scalar | list[Scalar] | FileReference) -> str:
+    """A parameter as the string that Triton's configuration holds: lists comma-separated."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(to_text(item) for item in value)
+    return str(value)

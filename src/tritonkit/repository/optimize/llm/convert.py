@@ -1,0 +1,99 @@
+"""A checkpoint as the folder that a server reads: the network with its weights in few bits, and the tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.checkpoint import Checkpoint
+from tritonkit.repository.export.plain_files import copy_file
+from tritonkit.repository.export.quiet import quiet
+from tritonkit.repository.optimize.llm.stateful import make_stateful
+from tritonkit.repository.optimize.llm.traced import trace
+from tritonkit.repository.optimize.openvino_core import PRECISION, PRECISION_ENTRY, Precision, first_reason, open_nncf
+from tritonkit.repository.optimize.openvino_half import half_precision_notes, halve_weights
+
+__all__ = ["FILE", "WEIGHTS", "Weights", "convert_checkpoint"]
+
+Weights = Literal["fp32", "bf16", "int8", "int4"]
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+FILE = "openvino_model.xml"
+"""Its weights lie beside it in openvino_model.bin."""
+_GROUP = 64
+"""Weights of INT4 that share a scale."""
+
+
+def convert_checkpoint(checkpoint: Checkpoint, out: Path, weights: Weights = "fp32") -> tuple[str, ...]:
+    """Write the network and what a server needs beside it into a folder; gives notes for people.
+
+    Args:
+        weights: fp32 as they are; bf16, and computed in it where the processor can; int8, one scale for each row;
+            int4, one for each 64 of a row, with the first and last layers in INT8. All but bf16 compute in FP32.
+
+    Raises:
+        BuildError: the network cannot be converted, or the engine cannot run it.
+    """
+    where = str(checkpoint.folder)
+    model = trace(checkpoint.load(), where)
+    make_stateful(model)
+    model, notes = _compressed(model, weights, where)
+    precision: Precision = "bf16" if weights == "bf16" else "f32"
+    model.set_rt_info(precision, PRECISION_ENTRY)
+    need("openvino", "optimize").save_model(model, out / FILE, compress_to_fp16=False)
+    for file in checkpoint.carried:
+        copy_file(file, out / file.name)
+    (out / "config.json").write_text(checkpoint.configuration, encoding="utf-8")
+    _check_runs(out, where, precision)
+    return notes
+
+
+def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[str, ...]]:
+    if weights == "fp32":
+        return model, ()
+    if weights == "bf16":
+        halve_weights(model)
+        return model, half_precision_notes()
+    nncf = open_nncf()
+    modes = nncf.CompressWeightsMode
+    options: dict[str, Any] = {"mode": modes.INT8_ASYM}
+    if weights == "int4":
+        # Rows that are no multiple of the group have smaller groups.
+        fallback = nncf.AdvancedCompressionParameters(group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST)
+        options = {"mode": modes.INT4_SYM, "group_size": _GROUP, "ratio": 1.0, "advanced_parameters": fallback}
+    try:
+        with quiet():
+            return nncf.compress_weights(model, **options), ()
+    except Exception as error:
+        raise BuildError(
+            where,
+            found=f"its weights cannot be made {weights.upper()}: {first_reason(error)}",
+            wanted="matrices that nncf compresses",
+            todo="choose another variant",
+        ) from error
+
+
+def _check_runs(folder: Path, where: str, precision: Precision) -> None:
+    """Let the engine read it, and generate a token: some architectures convert, and have no paged form."""
+    genai, ov = need("openvino_genai", "llm"), need("openvino", "optimize")
+    import numpy as np
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.num_kv_blocks = 4
+    try:
+        pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", {PRECISION: precision})
+        options = genai.GenerationConfig()
+        options.max_new_tokens, options.eos_token_id, options.stop_token_ids = 1, 0, {0}
+        handle = pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), options)
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+        found = [each for output in handle.read_all() for each in output.generated_ids]
+    except Exception as error:
+        raise BuildError(
+            where,
+            found=f"the engine cannot run it: {first_reason(error)}",
+            wanted="an architecture that OpenVINO GenAI runs with paged attention",
+        ) from error
+    if len(found) != 1:
+        raise BuildError(where, found=f"the engine gave {len(found)} tokens for 1", wanted="1")

@@ -1,0 +1,73 @@
+"""How good a language model is: the log-likelihood of a token of held-out texts, as served and as given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.repository.export.artifact import Measured
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.export.language import mean_log_likelihood
+from tritonkit.repository.export.quality import bootstrap_drop
+from tritonkit.repository.optimize.llm.convert import FILE
+from tritonkit.repository.optimize.openvino_core import compile_for_cpu, open_core
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["measure_language", "served_log_likelihoods"]
+
+METRIC = "log_likelihood"
+
+
+def measure_language(job: Job, folder: Path) -> Measured:
+    """Mean log-likelihood of a token (natural logarithm; minus that of the perplexity), text by text, of the files in a
+    folder beside those of the checkpoint.
+
+    Raises:
+        BuildError: the samples are no texts, or too short.
+    """
+    import numpy as np
+
+    job.say("measuring quality")
+    texts = job.texts
+    found, wanted = (served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods)
+    low, high = bootstrap_drop(found, wanted)
+    return Measured(
+        METRIC,
+        float(found.mean()),
+        float(wanted.mean()),
+        float(np.abs(found - wanted).max()),
+        len(found),
+        low,
+        high,
+        against="PyTorch",
+    )
+
+
+def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], threads: int) -> NDArray[np.float64]:
+    """Of the converted network: float64 [texts], the mean over a text's tokens but the first.
+
+    Args:
+        texts: int64 [tokens] each.
+    """
+    import numpy as np
+
+    model = open_core().read_model(str(folder / FILE))
+    request = compile_for_cpu(model, threads).create_infer_request()
+    found = []
+    for ids in texts:
+        request.reset_state()
+        row = ids[None]
+        logits = request.infer(
+            {
+                "input_ids": row,
+                "attention_mask": np.ones_like(row),
+                "position_ids": np.arange(len(ids), dtype=np.int64)[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )["logits"]
+        found.append(mean_log_likelihood(logits[0], ids))
+    return np.array(found)

@@ -1,0 +1,290 @@
+"""Build one variant of a spec, or find it in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tritonkit.disk import is_of_writing, try_writing, unwritable
+from tritonkit.errors import BuildError, SpecError, TritonkitError
+from tritonkit.limits import advice, is_of_limits
+from tritonkit.repository.export.artifact import Artifact, Independence, Signature, sha256_file
+from tritonkit.repository.export.batching import fits_demand, hold_to_demand, hold_to_padding
+from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.fingerprint import fingerprint, tool_versions
+from tritonkit.repository.export.hooks import hook_errors, last_calls
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.export.number_format import hold_to_fp32, is_quantized
+from tritonkit.repository.export.onnx_file import fix_first_axis
+from tritonkit.repository.export.padded import judge_padded, padding_of, prove_padded
+from tritonkit.repository.export.quality import measure
+from tritonkit.repository.export.start import measure_start
+from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.optimize.gpu import find_gpu
+from tritonkit.repository.optimize.outputs import settle_outputs
+from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
+from tritonkit.repository.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
+from tritonkit.repository.optimize.variants.int8_cpu import cpu_kind
+from tritonkit.text import first_line
+from tritonkit.watched import step, unbounded
+
+__all__ = ["BuildPlan", "build", "job_of", "plan"]
+
+_RESERVED = ("artifact.json", "loaded.json", "manifest.json", "timing.json")
+_EXTRAS = {
+    "build": (),
+    "llm": ("nncf", "openvino", "openvino-genai", "tokenizers", "transformers"),
+    "optimize": ("nncf", "openvino", "torch-pruning", "torchao"),
+    "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
+    "tflite": ("ai-edge-litert", "litert-torch"),
+}
+"""The distributions of a pip extra, whose versions count for what is made with it."""
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What a build of one variant will do: nothing when `cached` holds the artifact."""
+
+    spec: Spec
+    variant: Variant
+    source_hash: str
+    tools: dict[str, str]
+    cached: Artifact | None
+
+
+def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Variant | None = None) -> BuildPlan:
+    """Decide without doing: which variant (the served one by default), under which hash, and whether
+    it lies in the cache."""
+    variant = variant_of(spec, variant)
+    made_by = [part for part in (variant.form, variant.transform) if part is not None]
+    code = {_module(part.make) for part in made_by}
+    extra = made_by[-1].extra if made_by else "build"
+    try:
+        tools = tool_versions(spec, _EXTRAS[extra])
+        if extra == "tensorrt":
+            tools["gpu"] = find_gpu() or "none"  # a plan is for the GPU it was built on
+        if variant.form is not None and variant.form.by_cpu:
+            tools["cpu"] = cpu_kind()
+        source_hash = fingerprint(spec, variant.name, tools, code)
+    except OSError as error:
+        raise SpecError(
+            str(error.filename or spec.folder),
+            found=f"it cannot be read: {error.strerror or error}",
+            todo=advice(is_of_limits(error), "this command")
+            or "correct its permissions, or take it out of the model's folder",
+        ) from error
+    cached = None if force else cache.find(spec.name, variant.name, source_hash)
+    if cached is not None and not fits_demand(spec, cached):
+        cached = None
+    return BuildPlan(spec, variant, source_hash, tools, cached)
+
+
+def _module(make: Any) -> Path:
+    """The file that makes a form; a table may have fixed some of its arguments."""
+    function = make.func if isinstance(make, partial) else make
+    return Path(sys.modules[function.__module__].__file__ or "")
+
+
+def job_of(
+    spec: Spec,
+    cache: BuildCache,
+    variant: str | Variant = PLAIN,
+    *,
+    threads: int = 1,
+    fresh: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> Job:
+    """What the variants of a spec are made from; those of a transform share one, too."""
+    variant = variant_of(spec, variant)
+    weights = WeightCache(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
+    job: Job
+
+    def base() -> Artifact:
+        return build(plan(spec, cache, variant=variant.base), cache, job)
+
+    def known() -> Artifact | None:
+        return None if fresh else plan(spec, cache, variant=variant.base).cached
+
+    transform = variant.transform.make if variant.transform else None
+    job = Job(spec, weights, base, known=known, threads=threads, say=say, transform=transform)
+    return job
+
+
+def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifact:
+    """The planned artifact, measured against its reference. Whether it is good enough is the gate's to say.
+
+    BuildError where it cannot be made or does not do what the reference does.
+    """
+    if what.cached is not None:
+        return what.cached
+    job = job or job_of(what.spec, cache, what.variant)
+    if what.variant.is_made_from_onnx:
+        _ = job.base  # made first: a workplace empties the others of its model
+    with cache.workplace(what.spec.name) as folder:
+        try:
+            # What a person's Python prints is no part of a command's own output, such as --json.
+            with contextlib.redirect_stdout(sys.stderr):
+                artifact = _build_in(folder, what, job)
+            return cache.store(artifact)
+        except MemoryError as error:
+            raise BuildError(
+                str(what.spec.file),
+                found=f"there is not enough memory: {error}",
+                wanted="room for the network and a few items of its input",
+                todo=advice(is_of_limits(error), "this command") or "correct the shapes, or build on a larger machine",
+            ) from error
+        except OSError as error:
+            raise unwritable(folder.parent, error) from error
+
+
+def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
+    spec, measured, start, independence = what.spec, None, None, None
+    notes: tuple[str, ...] = ()
+    form = what.variant.form
+    if form is None:
+        signature = _copy_python(spec, folder)
+    elif spec.model.network.llm:
+        notes, signature = _made(form, job, what, folder), Signature.declared(spec)
+        if what.variant.name in LLM_FORMS:
+            measured = llm_checkpoint.measure(job, folder)
+    else:
+        if form.narrows:
+            hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
+        notes = _made(form, job, what, folder)
+        # Every other form keeps what the FP32 file takes and gives.
+        file = folder / "model.onnx"
+        from_onnx = what.variant.is_made_from_onnx
+        signature = (
+            replace(job.base.signature, batched=job.batched, single=False) if from_onnx else job.signature_in(file)
+        )
+        if form.runtime is not None:
+            where = f"{spec.file} variant {what.variant}"
+            runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            # Before anything else is run: the engine keeps the memory that it once took.
+            start = measure_start(spec, signature, job.samples, runner)
+            independence = _independence(what, job, runner, file)
+            if not (from_onnx and job.one_by_one):
+                runner, signature = settle_outputs(job, folder, runner, signature)
+            if job.one_by_one and file.is_file():
+                fix_first_axis(file)
+                runner = RUNTIMES[form.runtime](folder, job.threads, where)
+            independence = _padded(what, job, runner, signature, independence)
+            # Another engine rounds in other places: the metric judges that.
+            exact = not job.transformed and not is_quantized(job.number_format)
+            network = job.onnx if from_onnx else file
+            measured = measure(job, runner, lossless=form.lossless and exact, file=network)
+            notes = (*notes, *filter(None, (measured.edges,)))
+        else:
+            independence = job.independence
+        if job.one_by_one:
+            signature = replace(signature, batched=False, single=True)
+    files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
+    numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
+    return Artifact(
+        spec.name,
+        what.variant.name,
+        folder,
+        files,
+        signature,
+        measured,
+        what.source_hash,
+        what.tools,
+        notes,
+        start=start,
+        independence=independence,
+        number_format=numbers,
+    )
+
+
+def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
+    """Verdict on a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for forms
+    made from it. `file` is its ONNX file, if it has one.
+
+    BuildError where the spec demands batches, and items are not independent. A variant that alone couples them is
+    served without batches otherwise.
+    """
+    form, found = what.variant.form, job.independence
+    if not job.batched or form is None:
+        return found
+    if found is None:
+        found = job.prove(runner.run, file)
+        job.settle(found)
+    elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
+        found = job.prove_again(runner.run)
+    elif found.state == "proven" and form.narrows:
+        found = job.prove_rounded(runner.run)
+    hold_to_demand(what.spec, found, f"variant {what.variant}")
+    return found
+
+
+def _padded(
+    what: BuildPlan, job: Job, runner: Runner, signature: Signature, independence: Independence | None
+) -> Independence | None:
+    """The verdict on a variant's items, extended by the proof of padding.
+
+    BuildError where that changes answers.
+    """
+    form = what.variant.form
+    if job.one_by_one or form is None or independence is None or not independence.holds:
+        return independence
+    spec, padding = what.spec, padding_of(what.spec, signature)
+    if padding is None or independence.state == "declared":
+        return independence
+    job.say(f"proving that filling up {padding.axis} changes no answer")
+    padded = (
+        judge_padded(spec, runner.run, job.samples, padding)
+        if form.narrows or is_quantized(job.number_format)
+        else prove_padded(runner.run, job.samples, padding, spec.model.quality.tolerance)
+    )
+    hold_to_padding(spec, padded, f"variant {what.variant}")
+    return replace(independence, seen=f"{independence.seen}; {padded.seen}")
+
+
+def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
+    """Let the form write its files; what a library stumbles over is told as that."""
+    try:
+        # A person's module is traced and trained in Python, which has no limit.
+        limited = what.spec.model.network.torch is None and not what.spec.model.network.llm
+        with step(f"making {what.variant}") if limited else unbounded():
+            return (*form.make(job, folder), *job.notes)
+    except (TritonkitError, MemoryError):
+        raise
+    except Exception as error:
+        if is_of_writing(error):
+            raise
+        try_writing(folder.parent, Path(tempfile.gettempdir()))
+        raise BuildError(
+            f"{what.spec.file} variant {what.variant}",
+            found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",
+            wanted="a network that the variant's libraries can take",
+            todo="choose another variant",
+            details=last_calls(error),
+        ) from error
+
+
+def _copy_python(spec: Spec, folder: Path) -> Signature:
+    """A model.py for Triton's Python backend: copied with its files, described by the spec alone."""
+    network = spec.model.network
+    assert network.python is not None  # noqa: S101  the caller chose this source
+    source = resolve_file(network.python, spec, "network.python")
+    with hook_errors(spec, "network.python", f"compiling {source.name}"):
+        compile(source.read_bytes(), source.name, "exec")
+    shutil.copyfile(source, folder / "model.py")
+    for reference in network.files:
+        source = resolve_file(reference, spec, "network.files")
+        if source.name in _RESERVED or (folder / source.name).exists():
+            raise SpecError(
+                f"{spec.file} network.files",
+                found=f"{source.name!r} is there already, or kept for the build's own file",
+                wanted="names of their own, because all files lie in one version folder",
+            )
+        shutil.copyfile(source, folder / source.name)
+    return Signature.declared(spec)

@@ -1,0 +1,86 @@
+"""OpenVINO as variants and runtimes use it: one door, and its errors in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal
+
+from tritonkit.extras import need
+from tritonkit.repository.export.quiet import quiet
+
+__all__ = [
+    "PRECISION",
+    "PRECISION_ENTRY",
+    "Precision",
+    "compile_for_cpu",
+    "convert_module",
+    "first_reason",
+    "open_core",
+    "open_nncf",
+]
+
+PRECISION = "INFERENCE_PRECISION_HINT"
+"""OpenVINO's property for what to compute in: f32 or bf16."""
+PRECISION_ENTRY = ["runtime_options", PRECISION]
+"""The place of the precision in a file of ours (rt_info). Both kinds of openvino backend read this entry, and so do
+measurements. OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""
+Precision = Literal["f32", "bf16"]
+
+_SILENT = "NNCF_CI"
+"""With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
+
+
+@cache
+def open_core() -> Any:
+    """The process's openvino.Core; BuildError where the package is not installed."""
+    return need("openvino", "optimize").Core()
+
+
+def compile_for_cpu(model: Any, threads: int, precision: str | None = None, **properties: Any) -> Any:
+    """Compile an openvino.Model for the CPU: the only place where the build does so.
+
+    Args:
+        precision: of the computation; by default what the model's file asks for, and FP32 where it asks for nothing.
+        properties: OpenVINO's, in addition.
+    """
+    if precision is None and model.has_rt_info(PRECISION_ENTRY):
+        precision = model.get_rt_info(PRECISION_ENTRY).astype(str)
+    given = {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False, PRECISION: precision or "f32"}
+    return open_core().compile_model(model, "CPU", given | properties)
+
+
+def open_nncf() -> Any:
+    """NNCF, without its progress bars and without its reports over the network."""
+    with _environment(_SILENT, "1"), quiet():
+        return need("nncf", "optimize")
+
+
+def convert_module(module: Any, example: dict[str, Any]) -> Any:
+    """The openvino.Model of a torch.nn.Module that is traced with an example, without a report over the network."""
+    ov = need("openvino", "optimize")
+    # openvino.tools.ovc.telemetry_utils: with this set nothing is sent.
+    with _environment("CI", "true"), quiet():
+        return ov.convert_model(module, example_input=example)
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def first_reason(error: Exception) -> str:
+    """What went wrong, in a line, without the lines that say where in OpenVINO's source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
+    return " ".join(told or lines)[:400]

@@ -1,0 +1,177 @@
+"""Shapes of outputs as the engine has them, which servers hold a configuration to.
+
+An ONNX file says shapes of its outputs, and engines infer them. Where the two differ, ONNX Runtime goes by what
+it infers, or forgets a size or all axes. What a run gives may be another shape again. So the engine that will
+serve is asked, and run; the file is corrected where it says something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.samples import Batch, count_items, first_items
+from tritonkit.repository.optimize.runtimes.onnxruntime_cpu import OnnxRuntimeRunner
+from tritonkit.repository.optimize.runtimes.openvino_cpu import OpenVINORunner
+
+if TYPE_CHECKING:
+    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.export.runner import Runner
+
+__all__ = ["settle_outputs"]
+
+Shape = tuple[int | str | None, ...]
+"""Sizes: a number, the name of a free axis, or None for a free axis without a name."""
+
+_ITEMS = (1, 2, 3)
+
+
+def settle_outputs(job: Job, folder: Path, runner: Runner, signature: Signature) -> tuple[Runner, Signature]:
+    """The signature with the outputs' shapes of an opened variant, and the variant, opened again where its file
+    had to be corrected.
+
+    BuildError where outputs keep contradicting the engine, or a network to be batched has a fixed batch.
+    """
+    if isinstance(runner, OnnxRuntimeRunner):
+        return _of_onnxruntime(job, folder, runner, signature)
+    if isinstance(runner, OpenVINORunner):
+        return runner, _of_openvino(runner, signature)
+    return runner, signature
+
+
+def _of_onnxruntime(
+    job: Job, folder: Path, runner: OnnxRuntimeRunner, signature: Signature
+) -> tuple[Runner, Signature]:
+    file = folder / "model.onnx"
+    shapes = runner.output_shapes()
+    found = _seen(job, runner, signature)
+    wrong = {name: _loosened(shapes[name], found[name]) for name in shapes if name in found}
+    contradicted = {name for name, shape in wrong.items() if shape != shapes[name]}
+    if _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted)):
+        runner = runner.reopened()
+        shapes = runner.output_shapes()
+        _hold(job, shapes, found)
+    where = f"{job.spec.file} output"
+    outputs = tuple(_described(output, shapes[output.name], signature.batched, where) for output in signature.outputs)
+    return runner, replace(signature, outputs=outputs)
+
+
+def _seen(job: Job, runner: Runner, signature: Signature) -> dict[str, list[tuple[int, ...]]]:
+    """Output name -> its shapes for the first samples; with batches for 1, 2 and 3 items."""
+    seen: dict[str, list[tuple[int, ...]]] = {}
+    for batch in _few(job, signature):
+        try:
+            outputs = runner.run(batch)
+        except BuildError:  # its measurement reports that
+            continue
+        for name, array in outputs.items():
+            seen.setdefault(name, []).append(tuple(array.shape))
+    return seen
+
+
+def _few(job: Job, signature: Signature) -> Iterable[Batch]:
+    if not signature.batched:
+        return job.samples[: len(_ITEMS)]
+    most = max(job.samples, key=count_items)
+    return [first_items([most], count, True)[0] for count in _ITEMS if count <= count_items(most)]
+
+
+def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:
+    """The engine's shape; sizes that a run contradicts become free, and all of them where the rank differs."""
+    ranks = {len(shape) for shape in seen}
+    if ranks != {len(said)}:
+        return (None,) * max(ranks)
+    return tuple(
+        None if isinstance(size, int) and any(shape[place] != size for shape in seen) else size
+        for place, size in enumerate(said)
+    )
+
+
+def _correct(file: Path, shapes: Mapping[str, Shape], *, drop_inner: bool) -> bool:
+    """Write shapes of outputs into an ONNX file where it says others; whether it did.
+
+    With `drop_inner` shapes of inner tensors go, from which wrong ones may have been inferred.
+    """
+    onnx = need("onnx", "build")
+    model = onnx.load(file, format="protobuf", load_external_data=False)
+    changed = False
+    for value in model.graph.output:
+        said, shape = value.type.tensor_type, shapes[value.name]
+        if said.HasField("shape") and _of_proto(said.shape) == shape:
+            continue
+        said.shape.CopyFrom(onnx.TensorShapeProto())
+        for size in shape:
+            axis = said.shape.dim.add()
+            if isinstance(size, int):
+                axis.dim_value = size
+            elif size:
+                axis.dim_param = size
+        changed = True
+    if drop_inner:
+        changed = changed or bool(model.graph.value_info)
+        del model.graph.value_info[:]
+    if changed:
+        file.write_bytes(model.SerializeToString())
+    return changed
+
+
+def _of_proto(shape: Any) -> Shape:
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in shape.dim
+    )
+
+
+def _hold(job: Job, shapes: Mapping[str, Shape], seen: Mapping[str, list[tuple[int, ...]]]) -> None:
+    """BuildError for an output that the engine still says to be what no run gives."""
+    for name, said in shapes.items():
+        if name in seen and _loosened(said, seen[name]) != said:
+            raise BuildError(
+                f"{job.spec.file} output {name}",
+                found=f"ONNX Runtime infers the shape {_text(said)}, and gives {list(seen[name][-1])}",
+                wanted="a shape that holds: servers and clients go by it",
+                todo="export the network again, or end it with an operator that fixes the shape",
+            )
+
+
+def _text(shape: Shape) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> TensorInfo:
+    """An output with an engine's shape; free axes keep the names that they have."""
+    if batched and (not shape or isinstance(shape[0], int)):
+        raise BuildError(
+            f"{where} {found.name}",
+            found=f"ONNX Runtime infers the shape {_text(shape)}: no free batch axis in front",
+            wanted="a first axis of free size in every input and output",
+            todo="export with a dynamic batch axis, or set serving.max_batch_size: 0",
+        )
+    own = shape[1:] if batched else shape
+    names = found.axis_names if len(found.shape) == len(own) else ("",) * len(own)
+    return replace(
+        found,
+        shape=tuple(size if isinstance(size, int) else -1 for size in own),
+        axes=tuple("" if isinstance(size, int) else name or size or "" for size, name in zip(own, names, strict=True)),
+    )
+
+
+def _of_openvino(runner: OpenVINORunner, signature: Signature) -> Signature:
+    """OpenVINO's own sizes, where it knows them: its backend takes no free axis for them."""
+    shapes = runner.output_shapes(signature.batched)
+    return replace(signature, outputs=tuple(_sized(each, shapes.get(each.name)) for each in signature.outputs))
+
+
+def _sized(found: TensorInfo, shape: tuple[int, ...] | None) -> TensorInfo:
+    if shape is None or len(shape) != len(found.shape):
+        return found
+    return replace(
+        found,
+        shape=tuple(size if size >= 0 else old for size, old in zip(shape, found.shape, strict=True)),
+        axes=tuple("" if size >= 0 else axis for size, axis in zip(shape, found.axis_names, strict=True)),
+    )

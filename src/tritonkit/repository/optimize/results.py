@@ -1,0 +1,272 @@
+"""The variants of a spec side by side: made or not, how good, how fast, and whether one may be published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritonkit.errors import GateError, TritonkitError
+from tritonkit.repository.export.artifact import Artifact
+from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.gate import GateOutcome, judge, refuse
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.export.timing import Timed, VariantTiming, find_timing, time_together
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.make import BuildPlan, build, job_of, plan
+from tritonkit.repository.optimize.progress import Progress
+from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
+from tritonkit.repository.optimize.variants import (
+    AUTO,
+    LLM_FORMS,
+    LLM_PLAIN,
+    PLAIN,
+    PLAINS,
+    PYTHON,
+    Variant,
+    variant_names,
+    variant_of,
+)
+
+__all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
+
+SERVED_RUNTIMES = ("onnxruntime", "openvino")
+"""What `auto` chooses among: engines that every server has on a CPU."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One variant of one model. Without an artifact there is a `problem`, or it was a dry run."""
+
+    model: str
+    variant: str
+    cached: bool
+    artifact: Artifact | None = None
+    timing: VariantTiming | None = None
+    outcome: GateOutcome | None = None
+    problem: TritonkitError | None = None
+    runtime: str | None = None
+    """The engine that runs it here."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it was made, measured where there is something to measure, and may be published."""
+        return self.measured and self.outcome is not None and self.outcome.passed
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was held against the reference: a plan for another machine was not."""
+        artifact = self.artifact
+        return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        facts: dict[str, Any] = {n: getattr(self, n) for n in ("model", "variant", "cached")}
+        if self.artifact is not None:
+            quality, independence = self.artifact.quality, self.artifact.independence
+            facts |= {
+                "size_bytes": self.artifact.size_bytes,
+                "source_hash": self.artifact.source_hash,
+                "number_format": self.artifact.number_format or None,
+                "quality": None if quality is None else asdict(quality),
+                "notes": list(self.artifact.notes),
+                "independent_items": independence and asdict(independence),
+            }
+        if self.timing is not None:
+            facts["timing"] = {**asdict(self.timing), "per_s": self.timing.per_s}
+        if self.outcome is not None:
+            facts |= {"passed": self.passed, "measured": self.measured, **asdict(self.outcome)}
+        if self.problem is not None:
+            facts["problem"] = str(self.problem)
+        return facts
+
+
+def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
+    """What to build for a spec: what was asked for (`all`, `spec` or names), what it serves, and
+    onnx-fp32 where others are compared with it."""
+    if spec.model.network.python:
+        return (variant_of(spec),)
+    if spec.model.network.llm:
+        return _of_language_model(spec, asked)
+    serving, quality = spec.model.serving.variant, spec.model.quality
+    compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
+    names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
+    for name in asked:
+        if name == "all":
+            names += [*variant_names(), *spec.model.optimize.variants]
+        elif name == "spec":
+            names += spec.model.optimize.variants
+        else:
+            names.append(name)
+    names += spec.model.optimize.variants if serving == AUTO else [serving]
+    return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
+
+
+def _of_language_model(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
+    names = [LLM_PLAIN] if asked else []
+    for name in asked:
+        if name == "all":
+            names += LLM_FORMS
+        elif name == "spec":
+            names += spec.model.optimize.variants
+        else:
+            names.append(name)
+    names.append(variant_of(spec).name)
+    return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
+
+
+def evaluate(
+    spec: Spec,
+    variants: Sequence[str | Variant],
+    cache: BuildCache,
+    *,
+    threads: int = 1,
+    force: bool = False,
+    timed: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    jobs: dict[str, Job] | None = None,
+) -> tuple[Result, ...]:
+    """Make and measure each variant; one that cannot be made is a result with its problem.
+
+    Args:
+        variants: parsed or as names, onnx-fp32 first where the others are to be compared with it.
+        threads: cores that the measurements may use.
+        force: make anew what the cache holds.
+        timed: measure speed too.
+        jobs: is filled with what the variants were made from, by the name of their FP32 variant.
+    """
+    progress = progress or Progress()
+    jobs = {} if jobs is None else jobs
+    plans: list[BuildPlan] = []
+    results: list[Result] = []
+    for variant in variants:
+        # Now, not before: what an earlier one was made from lies in the cache by then.
+        what = plan(spec, cache, force, variant)
+        plans.append(what)
+        if dry_run:
+            results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
+            continue
+        network = what.variant.base
+        if network not in jobs:
+            jobs[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
+        result = _made(what, cache, jobs[network], _base(results), progress)
+        progress.done(result)
+        results.append(result)
+    if timed and not dry_run:
+        results = _timed(spec, plans, results, jobs, progress)
+        progress.timed(results)
+    return tuple(results)
+
+
+def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
+    """The artifact to publish.
+
+    Raises:
+        BuildError: the one the spec names could not be made.
+        GateError: it may not be published; with `auto`, none may.
+    """
+    if spec.model.serving.variant == AUTO and not spec.model.network.python:
+        return _fastest(spec, results)
+    name = variant_of(spec).name
+    result = next(result for result in results if result.variant == name)
+    if result.problem is not None:
+        raise result.problem
+    assert result.artifact is not None  # noqa: S101  made, as there is no problem
+    assert result.outcome is not None  # noqa: S101
+    if not result.outcome.passed:
+        raise refuse(spec, result.artifact, result.outcome)
+    return result.artifact
+
+
+def _base(results: Sequence[Result]) -> Result | None:
+    """What the others are compared with."""
+    plain = results and results[0].variant in PLAINS
+    return results[0] if plain else None
+
+
+def _made(what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, progress: Progress) -> Result:
+    """A variant with its quality, not yet with its speed."""
+    spec, cached = what.spec, what.cached is not None
+    try:
+        if not cached:
+            progress.runs(what)
+            progress.start(what)
+        artifact = build(what, cache, job)
+    except TritonkitError as problem:
+        return Result(spec.name, what.variant.name, cached, problem=problem)
+    return judged(spec, what.variant, artifact, None, base, cached)
+
+
+def judged(
+    spec: Spec, variant: Variant, artifact: Artifact, timing: VariantTiming | None, base: Result | None, cached: bool
+) -> Result:
+    """The result of a variant that is made, held to the gate; `base` is onnx-fp32's, if it is known."""
+    fp32, fp32_timing = (base.artifact, base.timing) if base else (None, None)
+    outcome = judge(spec, artifact, fp32, timing, fp32_timing)
+    return Result(spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime)
+
+
+def _timed(
+    spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job], progress: Progress
+) -> list[Result]:
+    """The same results with their speed, held to the gate again; what does not run on this machine has none."""
+    pairs = list(zip(plans, results, strict=True))
+    able = {r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime}
+    times = _known_times([a for _, a in able.values()], jobs)
+    if times is None:
+        for what, _ in able.values():
+            progress.runs(what)  # for its samples
+        progress.timing(spec.name, len(able))
+        wanted = {
+            name: Timed(jobs[p.variant.base], a.folder, _opener(p, a, jobs[p.variant.base].threads))
+            for name, (p, a) in able.items()
+        }
+        times = time_together(wanted, progress.say)
+    timed: list[Result] = []
+    for what, result in pairs:
+        time = times.get(result.variant)
+        if isinstance(time, TritonkitError):
+            timed.append(Result(spec.name, result.variant, result.cached, problem=time))
+        elif result.artifact is None:
+            timed.append(result)
+        else:
+            timed.append(judged(spec, what.variant, result.artifact, time, _base(timed), result.cached))
+    return timed
+
+
+def _known_times(
+    artifacts: Sequence[Artifact], jobs: Mapping[str, Job]
+) -> dict[str, VariantTiming | TritonkitError] | None:
+    """What was measured before, where all of it was in one run: only that can be compared."""
+    threads = next((job.threads for job in jobs.values()), 1)
+    found = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
+    known = {name: time for name, time in found.items() if time is not None}
+    together = len({time.run for time in known.values()}) <= 1
+    return dict(known) if len(known) == len(found) and together else None
+
+
+def _opener(what: BuildPlan, artifact: Artifact, threads: int) -> Callable[[], Runner]:
+    runtime = what.variant.runtime
+    assert runtime is not None  # noqa: S101  the caller has looked
+    where = f"{what.spec.file} variant {what.variant}"
+    return lambda: RUNTIMES[runtime](artifact.folder, threads, where)
+
+
+def _fastest(spec: Spec, results: Sequence[Result]) -> Artifact:
+    able = [result for result in results if result.passed and result.runtime in SERVED_RUNTIMES]
+    if not able:
+        tried = "\n".join(
+            f"{r.variant}: {r.problem or (r.outcome and r.outcome.misses and r.outcome.misses[0].found)}"
+            for r in results
+        )
+        raise GateError(
+            f"{spec.file} serving.variant",
+            found="auto, and none of the variants may be published",
+            wanted="one that passes the gate",
+            todo="see what each loses: tritonkit build --variants spec",
+            details=tried,
+        )
+    best = max(able, key=lambda result: result.timing.per_s if result.timing else 0.0)
+    assert best.artifact is not None  # noqa: S101  passed means made
+    return best.artifact

@@ -1,0 +1,20 @@
+"""The engines that run variants, each as it will serve them: a module with an `open_runner` in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tritonkit.repository.export.runner import OperatorTime, Runner
+from tritonkit.repository.optimize.runtimes import litert, onnxruntime_cpu, openvino_cpu, tensorrt_gpu, torch_cpu
+
+__all__ = ["RUNTIMES", "OperatorTime", "Runner"]
+
+RUNTIMES: dict[str, Callable[[Path, int, str], Runner]] = {
+    "onnxruntime": onnxruntime_cpu.open_runner,
+    "torch": torch_cpu.open_runner,
+    "tensorrt": tensorrt_gpu.open_runner,
+    "litert": litert.open_runner,
+    "openvino": openvino_cpu.open_runner,
+}
+"""Opens the variant in a folder, for so many threads; `where` is what an error names."""

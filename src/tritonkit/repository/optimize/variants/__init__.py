@@ -1,0 +1,219 @@
+"""The optimized forms a network can be built in, and the changes of the network itself, in two tables.
+
+A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-fp32` (`pruned`), or both
+(`distilled+onnx-int8-static`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import SpecError
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.modelspec.engines import ENGINES
+from tritonkit.repository.optimize.llm.convert import WEIGHTS
+from tritonkit.repository.optimize.transforms import distilled, pruned
+from tritonkit.repository.optimize.variants import (
+    llm_checkpoint,
+    llm_engine,
+    onnx_bf16,
+    onnx_fp16,
+    onnx_fp32,
+    onnx_fuse,
+    onnx_int8,
+    onnx_int8_qat,
+    openvino_ir,
+    tensorrt_library,
+    tensorrt_plan,
+    tflite,
+    torch_export,
+)
+
+__all__ = [
+    "AUTO",
+    "ENGINE_FORMS",
+    "FORMS",
+    "LLM_FORMS",
+    "LLM_PLAIN",
+    "PLAIN",
+    "PLAINS",
+    "PYTHON",
+    "TRANSFORMS",
+    "Form",
+    "Transform",
+    "Variant",
+    "for_target",
+    "parse",
+    "variant_names",
+    "variant_of",
+]
+
+AUTO = "auto"
+"""`serving.variant: auto` takes the fastest variant that passes the gate."""
+PLAIN = "onnx-fp32"
+"""The form that all others are made from and compared with."""
+PYTHON = "python"
+"""The only variant of a spec with `network.python`: its model.py."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a form is made, and through what it runs."""
+
+    make: Callable[[Job, Path], tuple[str, ...]]
+    """Writes the files into an empty folder and returns notes for people."""
+    runtime: str | None
+    """The key of `RUNTIMES` that measures it and will serve it; None where it cannot run on this machine."""
+    extra: str = "build"
+    """The pip extra that has what both need."""
+    lossless: bool = False
+    """Held to `quality.tolerance` besides the metric."""
+    narrows: bool = False
+    """Rounds FP32 numbers to a smaller format, so the network must have FP32 numbers."""
+    by_cpu: bool = False
+    """Depends on the kind of CPU it is made on."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Another network made of the spec's, from which any form can be made; held against `Job.teacher`."""
+
+    make: Callable[[Job], tuple[Any, tuple[str, ...]]]
+    """A trained torch.nn.Module in evaluation mode, and notes for people."""
+    extra: str = "build"
+
+
+_PLANS = "tensorrt" if tensorrt_library.serves_here() else None
+FORMS: dict[str, Form] = {
+    "onnx-fp32": Form(onnx_fp32.make, "onnxruntime", lossless=True),
+    "onnx-fp32-fused": Form(onnx_fuse.make, "onnxruntime", lossless=True),
+    "onnx-fp16": Form(onnx_fp16.make, "onnxruntime", narrows=True),
+    "onnx-bf16": Form(onnx_bf16.make, "onnxruntime", narrows=True),
+    "onnx-int8-dynamic": Form(onnx_int8.make_dynamic, "onnxruntime", narrows=True, by_cpu=True),
+    "onnx-int8-static": Form(onnx_int8.make_static, "onnxruntime", narrows=True, by_cpu=True),
+    "onnx-int8-qat": Form(onnx_int8_qat.make, "onnxruntime", extra="optimize", narrows=True, by_cpu=True),
+    "openvino-fp32": Form(openvino_ir.make_fp32, "openvino", extra="optimize", lossless=True),
+    "openvino-bf16": Form(openvino_ir.make_bf16, "openvino", extra="optimize", narrows=True),
+    "openvino-int8": Form(openvino_ir.make_int8, "openvino", extra="optimize", narrows=True),
+    "torchscript": Form(torch_export.make_torchscript, "torch", lossless=True),
+    "torch-compile": Form(torch_export.make_compiled, "torch", lossless=True),
+    "tensorrt-fp32": Form(tensorrt_plan.make_fp32, _PLANS, extra="tensorrt"),
+    "tensorrt-fp16": Form(tensorrt_plan.make_fp16, _PLANS, extra="tensorrt"),
+    "tensorrt-int8": Form(tensorrt_plan.make_int8, _PLANS, extra="tensorrt", narrows=True),
+    "tflite": Form(tflite.make_fp32, "litert", extra="tflite", lossless=True),
+    "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
+}
+LLM_PLAIN = "llm-fp32"
+"""What a language model serves where its spec names no variant."""
+PLAINS = (PLAIN, LLM_PLAIN)
+"""What the other variants of a network are compared with, whichever it has."""
+LLM_FORMS: dict[str, Form] = {
+    f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm") for weights in WEIGHTS
+}
+"""The forms of a spec with `network.llm` on a CPU."""
+ENGINE_FORMS: dict[str, Form] = {str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES}
+"""Those on GPUs, which `for_target` chooses."""
+TRANSFORMS: dict[str, Transform] = {
+    "teacher": Transform(distilled.make_teacher),
+    "pruned": Transform(pruned.make, extra="optimize"),
+    "distilled": Transform(distilled.make),
+}
+
+
+def variant_names() -> tuple[str, ...]:
+    """Every form and every transform, in the order of the tables."""
+    return (*FORMS, *TRANSFORMS)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant's name, taken apart once; `str` of it is the name again.
+
+    `form` is None for a model.py, which is served as it is. `transform` makes another network of the
+    spec's, which then takes the form; None leaves the network as it is.
+    """
+
+    name: str
+    form: Form | None = None
+    transform: Transform | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def base(self) -> str:
+        """The FP32 variant of the same network, with which this one is compared."""
+        if self.name in (*LLM_FORMS, *ENGINE_FORMS):
+            return LLM_PLAIN
+        return self.name.partition("+")[0] if self.transform else PLAIN
+
+    @property
+    def is_made_from_onnx(self) -> bool:
+        """Whether the FP32 ONNX file is there before it, to be made from."""
+        return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values(), *ENGINE_FORMS.values())
+
+    @property
+    def runtime(self) -> str | None:
+        """The key of `RUNTIMES` that measures it; None where this machine cannot run it."""
+        return self.form.runtime if self.form else None
+
+
+def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
+    """The variant of that name for a spec, by default the served one; a model.py has only one.
+
+    SpecError for a name that is not known.
+    """
+    if spec.model.network.python:
+        return Variant(PYTHON)
+    if isinstance(name, Variant):
+        return name
+    if spec.model.network.llm:
+        return _of_language_model(spec, name)
+    if name is None:
+        return parse(spec.model.serving.variant, f"{spec.file} serving.variant")
+    return parse(name, f"{spec.file} variant")
+
+
+def _of_language_model(spec: Spec, name: str | None) -> Variant:
+    served = spec.model.serving.variant
+    wanted = name or (LLM_PLAIN if served == PLAIN else served)
+    forms = LLM_FORMS | ENGINE_FORMS
+    if wanted not in forms:
+        raise SpecError(
+            f"{spec.file} {'variant' if name else 'serving.variant'}",
+            found=f"unknown variant {wanted!r} of a language model",
+            wanted=nearest(wanted, list(LLM_FORMS)),
+        )
+    return Variant(wanted, forms[wanted])
+
+
+def for_target(spec: Spec, target: str) -> Spec:
+    """The spec as a target serves it: on GPUs an engine has a language model, whatever its form on a CPU is."""
+    model = spec.model
+    if target == "cpu" or not model.network.llm:
+        return spec
+    serving = model.serving.model_copy(update={"variant": model.serving.generation.gpu.name})
+    return replace(spec, model=model.model_copy(update={"serving": serving}))
+
+
+def parse(name: str, where: str) -> Variant:
+    """Take a variant's name apart; SpecError for one that is not known."""
+    first, plus, second = name.partition("+")
+    if first in TRANSFORMS and (not plus or second in FORMS):
+        return Variant(name, FORMS[second or PLAIN], TRANSFORMS[first])
+    if first in FORMS and not plus:
+        return Variant(name, FORMS[first])
+    unknown = second if plus and first in TRANSFORMS else first if not plus else name
+    raise SpecError(
+        where,
+        found=f"unknown variant {name!r}",
+        wanted=nearest(unknown, list(variant_names()))
+        if not plus
+        else "a transform, a +, and a form, such as distilled+onnx-int8-static",
+    )

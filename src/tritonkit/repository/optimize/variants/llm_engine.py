@@ -1,0 +1,21 @@
+"""The variant of a language model that an engine on GPUs serves: the checkpoint itself, which stays where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.export.plain_files import copy_file
+
+__all__ = ["make"]
+
+
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Keep what says how large the network is.
+
+    Raises:
+        BuildError: the checkpoint cannot be read.
+    """
+    for file in job.checkpoint.carried:
+        copy_file(file, folder / file.name)
+    return ()

@@ -1,0 +1,99 @@
+"""`onnx-fp16`: operators and weights in FP16, but for those that must stay FP32."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tritonkit.errors import BuildError
+from tritonkit.extras import need
+from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator
+from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save
+from tritonkit.repository.optimize.variants.onnx_half import LARGEST, Half
+from tritonkit.repository.optimize.variants.onnx_search import Search
+
+if TYPE_CHECKING:
+    from tritonkit.repository.export.job import Job
+
+__all__ = ["make"]
+
+_WANTED = 0.999
+"""Closeness to FP32: half precision is to be as good as FP32, whatever max_drop allows."""
+
+
+def make(job: Job, folder: Path) -> tuple[str, ...]:
+    """Write model.onnx with FP32 inputs and outputs.
+
+    FP32 stay: operators whose inputs, outputs or weights are beyond FP16's range on `optimize.calibration`,
+    and those that cost most closeness, as long as it is below 0.999.
+    BuildError where no operator can be FP16, or the network is not close to FP32 even so.
+    """
+    import numpy as np
+
+    where = f"{job.spec.file} optimize.calibration"
+    calibration = job.calibration
+    model = need("onnx", "build").load(job.onnx)
+    name_nodes(model)
+    half = Half(model)
+    if not half.operators:
+        raise _none(job, "no operator that could be FP16")
+    tensors = list(dict.fromkeys(t for name in half.operators for t in half.tensors(name)))
+    ranges = Calibrator(model, tensors, calibration, job.batched, where, job.say).by("minmax")
+    largest = {name: max(-low, high) for name, (low, high) in ranges.items()}
+    beyond = [
+        name
+        for name in half.operators
+        if max((largest.get(tensor, 0.0) for tensor in half.tensors(name)), default=0.0) > LARGEST
+        or any(np.abs(array).max(initial=0) > LARGEST for array in half.constants(name))
+    ]
+    search, imprecise = Search(job, _WANTED, layouts=False), []
+    closeness = search.closeness(half.write(beyond, imitated=True))
+    if closeness < _WANTED:
+        rest = [name for name in half.operators if name not in beyond]
+        found = search.layers_to_exclude(rest, lambda out: half.write([*beyond, *out], imitated=True))
+        if found is None:
+            raise _none(job, f"a {job.yardstick.name} of {closeness:.4f} to FP32, with half of the operators FP32 too")
+        imprecise = list(found)
+        closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))
+    save(half.write([*beyond, *imprecise]), folder / "model.onnx")
+    _hold_to_loading(job, folder / "model.onnx")
+    count = len(half.operators) - len(beyond) - len(imprecise)
+    notes = [
+        search.said(closeness),
+        f"{count} of {len(half.operators)} operators FP16",
+        "on a CPU, ONNX Runtime computes them in FP32: the file is smaller, not faster",
+    ]
+    if beyond:
+        notes.insert(2, f"FP32, because values are beyond FP16's range: {', '.join(beyond)}")
+    if imprecise:
+        notes.insert(2, f"FP32, because they cost most closeness: {', '.join(imprecise)}")
+    return tuple(notes)
+
+
+def _hold_to_loading(job: Job, file: Path) -> None:
+    """Open the file in a process of its own: ONNX Runtime 1.24 to 1.31 dies of some FP16 networks on x86.
+
+    Known of a Transpose before a MatMul (https://github.com/microsoft/onnxruntime/issues/28392).
+    """
+    code = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, check=False)
+    if done.returncode < 0:
+        version = need("onnxruntime", "build").__version__
+        raise BuildError(
+            f"{job.spec.file} variant onnx-fp16",
+            found=f"ONNX Runtime {version} dies ({signal.Signals(-done.returncode).name}) when it loads it on this CPU",
+            wanted="a network that the runtime can load",
+            todo="choose onnx-bf16, which is as small; or another version of onnxruntime",
+        )
+
+
+def _none(job: Job, found: str) -> BuildError:
+    return BuildError(
+        f"{job.spec.file} network",
+        found=found,
+        wanted="a network whose values FP16 can hold",
+        todo="choose another variant, such as onnx-bf16, which has FP32's range",
+    )

@@ -1,0 +1,155 @@
+"""A float network with some operators in FP16: written, or imitated in FP32 with every value rounded.
+
+ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must, so a value
+that overflows on a GPU does not there. What an operator costs is therefore measured on the imitation,
+in which each tensor becomes FP16 and FP32 again, as between two operators of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tritonkit.extras import need
+from tritonkit.repository.optimize.variants.onnx_graph import Graph
+
+__all__ = ["LARGEST", "Half"]
+
+LARGEST = 65504.0
+"""Largest FP16 number."""
+_OWN_DTYPE = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"}
+"""Operators whose output's dtype does not follow from their input's."""
+_ANY_DTYPE = {"Shape", "Size"}
+"""Operators that do not look at the values."""
+
+
+class Half:
+    """What of a float model (an onnx.ModelProto) can be FP16, and the model with some of it so."""
+
+    def __init__(self, model: Any) -> None:
+        onnx = need("onnx", "build")
+        self._model = onnx.shape_inference.infer_shapes(model)  # for dtypes: sizes do not count
+        self._graph = Graph(self._model)
+        graph = self._model.graph
+        values = [*graph.value_info, *graph.input, *graph.output]
+        self._dtypes = {value.name: value.type.tensor_type.elem_type for value in values}
+        self._dtypes |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+        self._float, self._half = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+        self._known = need("onnxruntime.transformers.float16", "build").DEFAULT_OP_BLOCK_LIST
+        self._named = {node.name: node for node in self._graph.nodes}
+        self._halves = {n.name: places for n in self._graph.nodes if (places := self._places(n))}
+
+    @property
+    def operators(self) -> list[str]:
+        """Names of the nodes that can be FP16, in the graph's order."""
+        return list(self._halves)
+
+    def tensors(self, name: str) -> list[str]:
+        """The activations that are FP16 when the node `name` is."""
+        node = self._named[name]
+        inputs = [node.input[place] for place in self._halves[name]]
+        outputs = [tensor for tensor in node.output if self._dtypes.get(tensor) == self._float]
+        return [tensor for tensor in [*inputs, *outputs] if tensor not in self._graph.weights]
+
+    def constants(self, name: str) -> list[Any]:
+        """The float constants that are FP16 when the node `name` is, as arrays."""
+        node = self._named[name]
+        found = [self._graph.float_weight(node.input[place]) for place in self._halves[name]]
+        return [array for array in found if array is not None]
+
+    def write(self, floats: Collection[str], *, imitated: bool = False) -> Any:
+        """The model in FP16 but for the operators `floats`; inputs and outputs stay FP32.
+
+        `imitated`: all in FP32, each value rounded to FP16 where it would be one.
+        """
+        onnx = need("onnx", "build")
+        nodes: list[Any] = []
+        constants: dict[str, Any] = {}
+        taken: dict[str, str] = {}  # tensor -> its name as FP16 nodes take it
+        halves = {name: places for name, places in self._halves.items() if name not in floats}
+
+        def cast(name: str, out: str, to: int) -> str:
+            nodes.append(onnx.helper.make_node("Cast", [name], [out], to=to))
+            return out
+
+        def as_half(name: str) -> str:
+            if name not in taken and (array := self._graph.float_weight(name)) is not None:
+                taken[name] = f"{name}/half"
+                constants[name] = _half_constant(array, taken[name], imitated)
+            elif name not in taken:
+                taken[name] = cast(name, f"{name}/half", self._half)
+                if imitated:
+                    taken[name] = cast(taken[name], f"{name}/rounded", self._float)
+            return taken[name]
+
+        for node in self._graph.nodes:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            places = halves.get(node.name, [])
+            for place in places:
+                copy.input[place] = as_half(node.input[place])
+            if node.op_type in _ANY_DTYPE:
+                copy.input[0] = taken.get(node.input[0], node.input[0])
+            nodes.append(copy)
+            for place, name in enumerate(node.output if places else ()):
+                if self._dtypes.get(name) != self._float:
+                    continue
+                made = copy.output[place] = f"{name}/given"
+                taken[name] = name if imitated else made
+                if imitated:
+                    made = cast(made, f"{name}/half", self._half)
+                if imitated or self._needs_float(name, halves):
+                    cast(made, name, self._float)
+        return self._graph.with_nodes(nodes, constants.values())
+
+    def _needs_float(self, name: str, halves: Mapping[str, list[int]]) -> bool:
+        """Whether anything takes a tensor as FP32: the graph's outputs, a node, a subgraph of one."""
+        for user in self._graph.users.get(name, ()):
+            places = {place for place, given in enumerate(user.input) if given == name}
+            if user.op_type not in _ANY_DTYPE and not (places and places <= set(halves.get(user.name, ()))):
+                return True
+        return name in self._graph.outputs
+
+    def _places(self, node: Any) -> list[int]:
+        """Indices of the inputs that are FP16 when a node is; none for a node that cannot be.
+
+        Its outputs must all have the dtype of such an input, by the operator's schema.
+        """
+        onnx = need("onnx", "build")
+        kind, version = node.op_type, self._version(node.domain)
+        own = node.domain or kind in _OWN_DTYPE or kind in self._known
+        if own or any(a.HasField("g") or len(a.graphs) for a in node.attribute):
+            return []
+        if not onnx.defs.has(kind, version, ""):
+            return []
+        schema = onnx.defs.get_schema(kind, version, "")
+        allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        both = {"tensor(float)", "tensor(float16)"}
+        free = {name for name, types in allowed.items() if both <= types}
+
+        def variable(formal: Any, place: int) -> str:
+            return str(formal[min(place, len(formal) - 1)].type_str)  # the last may be variadic
+
+        places = [
+            place
+            for place, name in enumerate(node.input)
+            if self._dtypes.get(name) == self._float and variable(schema.inputs, place) in free
+        ]
+        followed = {variable(schema.inputs, place) for place in places}
+        given = [(place, name) for place, name in enumerate(node.output) if name]
+        floats = [place for place, name in given if self._dtypes.get(name) == self._float]
+        known = all(name in self._dtypes for _, name in given)
+        follow = all(variable(schema.outputs, place) in followed for place in floats)
+        return places if floats and known and follow else []
+
+    def _version(self, domain: str) -> int:
+        return next((e.version for e in self._model.opset_import if e.domain == domain), 1)
+
+
+def _half_constant(array: Any, name: str, imitated: bool) -> Any:
+    import numpy as np
+
+    with np.errstate(over="ignore"):  # such a node is among `floats`, unless it is just tried
+        half = np.asarray(array).astype(np.float16)
+    found = half.astype(np.float32) if imitated else half
+    return need("onnx", "build").numpy_helper.from_array(found, name)

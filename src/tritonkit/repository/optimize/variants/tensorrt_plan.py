@@ -1,0 +1,114 @@
+"""`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`: serialized plans.
+
+Beside a GPU the plan is built by `tensorrt`, measured, and served by Triton's tensorrt backend. Without
+one the same converter runs with `tensorrt_rtx`: the network parses, its profiles hold, and a plan for
+TensorRT-RTX's own runtime lies in the cache, kept beside and never served.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.variants.tensorrt_build import build_plan
+from tritonkit.repository.optimize.variants.tensorrt_library import Library, choose_library
+from tritonkit.repository.optimize.variants.tensorrt_onnx import PRECISIONS, typed_network
+from tritonkit.repository.optimize.variants.tensorrt_profiles import profiles
+
+if TYPE_CHECKING:
+    from tritonkit.repository.export.artifact import Signature
+    from tritonkit.repository.export.job import Job
+
+__all__ = ["make_fp16", "make_fp32", "make_int8", "trtexec_command"]
+
+RECORD = "plan.json"
+NETWORK = "network.onnx"
+_VARIANTS = tuple(f"tensorrt-{precision}" for precision in PRECISIONS)
+
+
+def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
+    """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
+    which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
+    library = choose_library()
+    spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
+    wanted = profiles(spec, signature)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        file = Path(scratch if library.gpu else folder) / NETWORK
+        typed, notes = typed_network(job, precision, file, thorough=library.gpu is not None)
+        job.say(f"building with {library.name}")
+        # Beside the model's artifacts, so that later builds find it.
+        timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
+        data, facts = build_plan(spec, library, typed, wanted, timing)
+    with (folder / library.file).open("wb") as stream:
+        stream.write(data)
+    record = {"library": library.name, "precision": precision, **facts}
+    record["tensorrt"] = spec.model.optimize.tensorrt.model_dump(mode="json")
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+    return (*_notes(spec, library, record), *notes)
+
+
+def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan of the network as it is."""
+    return _make(job, folder, "fp32")
+
+
+def make_fp16(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan in half precision, with FP32 inputs and outputs."""
+    return _make(job, folder, "fp16")
+
+
+def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
+    """A plan with layers in INT8, their ranges found on `optimize.calibration`."""
+    return _make(job, folder, "int8")
+
+
+def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, ...]:
+    count, asked = len(record["profiles"]), spec.model.optimize.tensorrt
+    about = f"{count} optimization profile{'' if count == 1 else 's'}" if count else "fixed shapes"
+    if library.gpu:
+        built = f"built by {library.name} on {library.gpu}: {about}"
+        if not asked.version_compatible:
+            return (built,)
+        flag = "--backend-config=tensorrt,version-compatible=true"
+        return built, f"Triton loads it with {flag} only"
+    left_out = ["version_compatible"] if asked.version_compatible else []
+    left_out += ["hardware_compatibility"] if asked.hardware_compatibility != "none" else []
+    return (
+        f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
+        f" {', '.join(record['compute_capabilities'])}, {about}; it is kept beside and not served",
+        "for a plan that Triton serves, on the GPU machine: pip install tensorrt && tritonkit build"
+        f" {spec.name} --variants tensorrt-{record['precision']} --target gpu",
+        *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
+    )
+
+
+def trtexec_command(
+    spec: Spec, signature: Signature, variant: str, onnx: Path, plan: Path = Path("model.plan")
+) -> list[str]:
+    """The `trtexec` command line, as a list of arguments, that builds the variant's plan from its
+    typed ONNX file: network.onnx of a build without a GPU; for tensorrt-fp32, onnx-fp32's model.onnx.
+
+    Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
+    """
+    if variant not in _VARIANTS:
+        raise BuildError(f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(_VARIANTS))
+    asked = spec.model.optimize.tensorrt
+    command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]
+    for place, profile in enumerate(profiles(spec, signature)):
+        command.append(f"--profile={place}")
+        for key in ("min", "opt", "max"):
+            shapes = ",".join(f"{name}:{'x'.join(map(str, getattr(shape, key)))}" for name, shape in profile.items())
+            command.append(f"--{key}Shapes={shapes}")
+    if asked.memory_limit is not None:
+        command.append(f"--memPoolSize=workspace:{asked.memory_limit}B")
+    if asked.hardware_compatibility != "none":
+        level = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
+        command.append(f"--hardwareCompatibilityLevel={level[asked.hardware_compatibility]}")
+    if asked.version_compatible:
+        command.append("--versionCompatible")
+    return [*command, "--timingCacheFile=timing.cache", "--skipInference"]

@@ -1,0 +1,66 @@
+"""Models of one repository in another: beside it as a copy that takes no room, or in place of what is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tritonkit.repository.publish.existing import made_from
+from tritonkit.repository.publish.publish import disk_errors, locked, remove_models, staged
+
+__all__ = ["copy_models", "replace_models"]
+
+_LINKED_BYTES = 1 << 20
+_COMPILED = shutil.ignore_patterns("__pycache__")
+
+
+def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) -> list[str]:
+    """Copy models into a repository that has none of them; a publish into `source` waits meanwhile.
+
+    Large files are linked, since publishing replaces files and never changes them; small ones, which people edit, are
+    copied. Compiled Python is left out.
+
+    Args:
+        source: a repository.
+        out: another one, on the same disk if it is to take no room.
+        models: names; all folders by default.
+
+    Returns:
+        The names that were copied, of those that are there.
+
+    Raises:
+        PublishError: it cannot be written or read, or its disk is full.
+    """
+    with disk_errors(out), locked(source):
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = [path.name for path in sorted(source.iterdir()) if path.is_dir() and path.name[0] != "."]
+        names = [name for name in there if models is None or name in models]
+        for name in names:
+            shutil.copytree(source / name, out / name, copy_function=_copy, ignore=_COMPILED)
+    return names
+
+
+def replace_models(source: Path, repository: Path, spec: str, models: Sequence[str]) -> None:
+    """Put models of one repository in place of those in another that were rendered from the same spec: each in one
+    step and all of them or none; then those that are not among them go.
+
+    Raises:
+        PublishError: it cannot be written, or its disk is full; everything is as it was.
+    """
+    with staged(repository) as stage:
+        for name in models:
+            shutil.copytree(source / name, stage.new(name), copy_function=_copy, dirs_exist_ok=True, ignore=_COMPILED)
+        stage.commit(models)
+    remove_models(repository, [name for name in made_from(repository, spec) if name not in models])
+
+
+def _copy(source: str, target: str) -> None:
+    if Path(source).stat().st_size >= _LINKED_BYTES:
+        try:
+            os.link(Path(source).resolve(), target)
+            return
+        except OSError:  # another file system, or another owner's
+            pass
+    shutil.copy2(source, target)

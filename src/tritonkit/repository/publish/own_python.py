@@ -1,0 +1,131 @@
+"""A user's own Python in batches: the items it is tried with, and the verdicts, kept next to the artifact."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonkit.disk import write_whole
+from tritonkit.repository.export.artifact import Independence, Signature, seal, sha256_file, unseal
+from tritonkit.repository.export.job import Job
+from tritonkit.repository.export.samples import Batch, batches, each_item
+from tritonkit.repository.modelspec import Spec, read_examples
+from tritonkit.repository.modelspec.contents import build_python, own_python
+from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.render.own_python import Verdicts, wants_proof
+
+if TYPE_CHECKING:
+    from tritonkit.repository.render.values import TensorPlan
+
+__all__ = ["given_items", "keep_verdicts", "kept_verdicts", "untried"]
+
+RECORD = "own-python.json"
+_MOST_ITEMS = 12
+
+
+def untried(models: Sequence[Rendered]) -> list[str]:
+    """The models that are to be tried, of those that were rendered with what is known."""
+    return [model.plan.name for model in models if wants_proof(model.plan)]
+
+
+def given_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]:
+    """Items to try them with, by the names of the pipeline's tensors: the samples, at the network's inputs, and the
+    examples, at the callers'."""
+    called = models[-1].plan
+    found = [_examples(spec, called.inputs)]
+    if spec.model.quality.samples is not None:
+        steps = {step.model: step.input_map for step in called.steps}
+        names: Mapping[str, str] = steps.get(spec.network_name, {})
+        samples = _of_one_layout(_samples(spec, job))
+        found.append({names.get(name, name): array for name, array in samples.items()})
+    return [items for items in found if items and len(next(iter(items.values()))) > 1]
+
+
+def _samples(spec: Spec, job: Job) -> list[Batch]:
+    if spec.model.network.python is not None:
+        return batches(spec, Signature.declared(spec))
+    return job.samples
+
+
+def _of_one_layout(samples: Sequence[Batch]) -> Batch:
+    """The first items of the layout that most of them have, as one batch."""
+    import numpy as np
+
+    groups: dict[Any, list[Batch]] = {}
+    for item in each_item(samples):
+        groups.setdefault(tuple(array.shape for array in item.values()), []).append(item)
+    most = max(groups.values(), key=len)[:_MOST_ITEMS]
+    return {name: np.concatenate([item[name] for item in most]) for name in most[0]}
+
+
+def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
+    """As many items of the callers' inputs as each example has; of those alone that have one."""
+    import numpy as np
+
+    known = {t.name: t for t in inputs if t.name in spec.model.example}
+    texts = {name: read_examples(spec, name) for name in known}
+    count = min(map(len, texts.values()), default=0)
+    found: Batch = {}
+    for name, tensor in known.items():
+        shape = [max(1, size) for size in tensor.client_dims]
+        found[name] = np.array([np.full(shape, text, object) for text in texts[name][:count]], object)
+    return found
+
+
+def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
+    """Verdicts of an earlier build on these models as they are now."""
+    own = [model for model in models if wants_proof(model.plan)]
+    if not own:
+        return {}
+    kept = _read(own[0].artifact.folder / RECORD)
+    found = {}
+    for model in own:
+        entry = kept.get(model.plan.name, {})
+        if entry.get("tried") == _fingerprint(spec, model):
+            found[model.plan.name] = Independence(entry["state"], entry["seen"])
+    return found
+
+
+def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) -> None:
+    """Keep the verdicts on these models, which were rendered without them."""
+    entries = {
+        model.plan.name: asdict(verdicts[model.plan.name]) | {"tried": _fingerprint(spec, model)}
+        for model in models
+        if model.plan.name in verdicts
+    }
+    record = models[0].artifact.folder / RECORD
+    with contextlib.suppress(OSError):  # the next build tries them again
+        write_whole(record, seal(_read(record) | entries).encode())
+
+
+def _fingerprint(spec: Spec, model: Rendered) -> str:
+    """Hash of all a trial depends on: the configuration, files, examples, and the Python that gives samples."""
+    plan = model.plan
+    files = {**plan.version_files, **plan.model_files}
+    facts = {
+        "config": model.config,
+        "files": {name: sha256_file(file) for name, file in sorted(files.items())},
+        "examples": {
+            name: [hashlib.sha256(text).hexdigest() for text in read_examples(spec, name)]
+            for name in sorted(spec.model.example)
+        },
+        "samples": {
+            name: sha256_file(spec.folder / name)
+            for name in sorted({*build_python(spec)} - {*own_python(spec)})
+            if (spec.folder / name).is_file()
+        },
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _read(record: Path) -> dict[str, Any]:
+    """Record of earlier trials; empty if it cannot be read."""
+    try:
+        return dict(unseal(record.read_text()))
+    except (OSError, ValueError, KeyError, RecursionError):
+        return {}

@@ -1,0 +1,218 @@
+"""How large batches get and who forms them, where the spec leaves it open."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tritonkit.client.wire.signature import INDEPENDENT_ITEMS
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import Artifact, Independence, StartNeeds
+from tritonkit.repository.export.batching import advice, hold_to_demand, reason
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.serving import DynamicBatching
+from tritonkit.repository.modelspec.units import format_bytes
+from tritonkit.repository.render.parts import Part
+from tritonkit.repository.render.values import Target
+
+__all__ = [
+    "DEFAULT_MAX_BATCH_SIZE",
+    "PADDED_MAX_BATCH_SIZE",
+    "affordable",
+    "independence_note",
+    "independence_parameter",
+    "pad_parameter",
+    "plan_dynamic_batching",
+    "plan_lengths",
+    "plan_max_batch_size",
+    "plan_padding",
+    "warm_batches",
+    "warm_up_note",
+]
+
+DEFAULT_MAX_BATCH_SIZE = 64
+PADDED_MAX_BATCH_SIZE = 8
+"""For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
+
+
+WARM_BYTES = 1 << 30
+"""Memory that warming up may take, in one instance."""
+WARM_S = 60.0
+"""Seconds of a core that the largest batch may take."""
+
+
+_UNPADDED = ("BYTES", "FP16", "BF16")
+
+
+def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
+    """The network's: as given, else 64 (for OpenVINO 8), less where that could not be warmed up, or its largest
+    preferred size; 0 without a batch axis."""
+    serving, batched = spec.model.serving, artifact.signature.batched
+    given = serving.max_batch_size
+    found = artifact.independence
+    if given is None and batched and found is not None and not found.holds:
+        return 1  # a variant that couples items where the network does not
+    if given is None:
+        padded = "model.xml" in artifact.files
+        default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
+        return max(min(default, affordable(artifact)), *_preferred(spec)) if batched else 0
+    hold_to_demand(spec, artifact.independence, f"variant {artifact.variant}")
+    if (given > 0) != batched:
+        raise RenderError(
+            f"{spec.file} serving.max_batch_size",
+            found=f"{given}, and the network has {'a' if batched else 'no'} batch axis",
+            wanted="a size above 0" if batched else "0",
+            todo="change it" if batched else "change it, or export with a free first axis",
+        )
+    return given
+
+
+def affordable(artifact: Artifact) -> int:
+    """The largest power of two whose batch of the largest items can be warmed up within bounds, as far as was
+    measured."""
+    start, size = artifact.start, 1
+    if start is None:
+        return DEFAULT_MAX_BATCH_SIZE
+    while size < DEFAULT_MAX_BATCH_SIZE and not _is_too_much(start, 2 * size):
+        size *= 2
+    return size
+
+
+def _is_too_much(start: StartNeeds, size: int) -> bool:
+    return size * start.memory_bytes > WARM_BYTES or size * start.processor_s > WARM_S
+
+
+def warm_up_note(spec: Spec, artifact: Artifact, max_batch_size: int) -> str:
+    """Why the largest batch is smaller than by default, or what it takes where the spec chose it."""
+    start = artifact.start
+    if start is None or max_batch_size < 1:
+        return ""
+    free = ", ".join(
+        f"{name} {axis.warm[-1] if axis.warm else axis.at_most(axis.max)}"
+        for name, axis in spec.model.network.free_axes.items()
+    )
+    item = f"one item{' of ' + free if free else ''} takes {_amount(start, 1)}"
+    if spec.model.serving.max_batch_size is None and affordable(artifact) < DEFAULT_MAX_BATCH_SIZE:
+        return (
+            f"max_batch_size is {max_batch_size}: {item}, a batch of {DEFAULT_MAX_BATCH_SIZE} about"
+            f" {_amount(start, DEFAULT_MAX_BATCH_SIZE)}; serving.max_batch_size and free_axes have their own values"
+        )
+    if _is_too_much(start, max_batch_size) and max_batch_size > 1:
+        return (
+            f"warning: warming up batches of {max_batch_size} takes about {_amount(start, max_batch_size)} ({item});"
+            " a smaller max_batch_size, or smaller warm sizes of free_axes, take less"
+        )
+    return ""
+
+
+def _amount(start: StartNeeds, size: int) -> str:
+    time = f"{size * start.processor_s:.2g} s of a core"
+    return f"{format_bytes(size * start.memory_bytes)} and {time}" if start.memory_bytes else time
+
+
+def independence_note(spec: Spec, artifact: Artifact) -> str:
+    """Why the network is served without a batch axis, or its requests share no batch."""
+    found = artifact.independence
+    if found is None or found.holds or spec.model.serving.max_batch_size == 0:
+        return ""
+    if artifact.signature.batched:
+        return f"requests share no batch: {reason(found)} ({artifact.variant}): {found.seen}"
+    items = ", one item to a request" if artifact.signature.single else ""
+    return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found, refused=False)}"
+
+
+def independence_parameter(
+    verdict: Independence | None, max_batch_size: int, *, shipped: bool, declared: bool
+) -> dict[str, str]:
+    """Whether requests may share a batch, for the client that joins items: `proven` or `declared`, else nothing.
+
+    `verdict` is None where nothing was tried; the project's own tests hold the shipped steps to it.
+    """
+    if max_batch_size < 2:
+        return {}
+    found = verdict.state if verdict else ""
+    state = "declared" if declared else "proven" if shipped else found
+    return {INDEPENDENT_ITEMS: state} if state in ("proven", "declared") else {}
+
+
+def _preferred(spec: Spec) -> tuple[int, ...]:
+    serving = spec.model.serving
+    oldest = serving.sequence_batching.oldest if serving.sequence_batching else None
+    batching = serving.dynamic_batching or oldest
+    return (0, *(batching.preferred_batch_size if batching else ()))
+
+
+def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> DynamicBatching | None:
+    """On for a model that batches, unless the spec turns it off, keeps sequences or is decoupled."""
+    serving = part.serving
+    asked = serving.dynamic_batching
+    if asked is None:
+        plain = serving.sequence_batching is None and not serving.decoupled
+        return DynamicBatching() if plain and max_batch_size > 0 else None
+    if asked is False:
+        return None
+    if max(asked.preferred_batch_size, default=1) > max_batch_size:
+        raise RenderError(
+            f"{where}.dynamic_batching",
+            found=f"preferred_batch_size {list(asked.preferred_batch_size)}, and max_batch_size is {max_batch_size}",
+            wanted="preferred sizes of at most max_batch_size"
+            if max_batch_size
+            else "no dynamic_batching for a model without a batch axis",
+        )
+    return asked
+
+
+def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
+    """The openvino backend fails every batch below the largest unless it may pad (its README)."""
+    if part.backend != "openvino" or max_batch_size < 2:
+        return {}
+    return {"ENABLE_BATCH_PADDING": "YES"}
+
+
+def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) -> dict[str, dict[str, Any]]:
+    """By tensor whose size a request chooses, its axis and, of inputs, the value that fills it up in a batch.
+
+    Empty where nothing asks for that, for the gpu target, whose backends are NVIDIA's, and for steps.
+
+    Raises:
+        RenderError: `pad` fits no input.
+    """
+    asked = {axis: free.pad for axis, free in spec.model.network.free_axes.items() if free.pad}
+    if part.is_step or not asked or max_batch_size < 2 or target != "cpu":
+        return {}
+    ((axis, values),) = asked.items()
+    places = {
+        port.info.name: port.info.axes.index(axis) for port in (*part.inputs, *part.outputs) if axis in port.info.axes
+    }
+    inputs = {p.info.name: p.info.dtype for p in part.inputs if p.info.name in places}
+    where = f"{spec.file} network.free_axes.{axis}.pad"
+    if set(inputs) != set(values):
+        raise RenderError(
+            where,
+            found=f"values for {', '.join(sorted(values))}",
+            wanted=f"one for each input with that axis: {', '.join(sorted(inputs)) or 'there is none'}",
+        )
+    for name, dtype in inputs.items():
+        if dtype in _UNPADDED or (dtype not in ("FP32", "FP64") and values[name] % 1):
+            raise RenderError(
+                where,
+                found=f"{values[name]} for {name}, which is {dtype}",
+                wanted="a value of its type, and a type that can be padded: none of " + ", ".join(_UNPADDED),
+            )
+    return {
+        name: {"axis": place, **({"value": values[name]} if name in values else {})} for name, place in places.items()
+    }
+
+
+def pad_parameter(lengths: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """What the backends read (docs/native-backends.md)."""
+    return {"tritonkit.pad": json.dumps(lengths)} if lengths else {}
+
+
+def warm_batches(part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None) -> tuple[int, ...]:
+    """Batch sizes that warm-up covers: 1 for steps and sequences, which are cheap or come one by
+    one; for networks also every preferred size, or the largest where none is preferred."""
+    if part.is_step or part.serving.sequence_batching is not None:
+        return (1,)
+    preferred = dynamic_batching.preferred_batch_size if dynamic_batching else ()
+    return tuple(sorted({1, *(preferred or (max(1, max_batch_size),))}))

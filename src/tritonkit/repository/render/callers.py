@@ -1,0 +1,76 @@
+"""Inputs of a pipeline's later parts that callers send: deliberate ones, which are named, and forgotten ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import TensorInfo
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.render.parts import Part
+from tritonkit.repository.render.wiring import Wiring
+
+__all__ = ["hold_to_callers"]
+
+
+def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[str, ...]:
+    """A note for each input that callers send to a later part.
+
+    Raises:
+        RenderError: an input of the network that no step gives, and that nobody declared: one more that callers
+            would have to send without a word, often of a length that only a step knows.
+    """
+    notes: list[str] = []
+    known = set(wiring.client_inputs[parts[0].model].values())
+    for part in parts[1:]:
+        sent = wiring.client_inputs[part.model]
+        new = {own: name for own, name in sent.items() if name not in known}
+        known |= set(new.values())
+        if not part.is_step:
+            _hold_network(spec, part, sent, new)
+        infos = {port.info.name: port.info for port in part.inputs}
+        notes += [_note(part, name, infos[own]) for own, name in new.items()]
+    return tuple(notes)
+
+
+def _note(part: Part, name: str, info: TensorInfo) -> str:
+    verb = "may send" if info.optional else "have to send"
+    taken = f"{part.model} takes and no part before it gives"
+    return f"callers {verb} {name} {info.dtype} {list(info.shape)}, which {taken}"
+
+
+def _hold_network(spec: Spec, part: Part, sent: dict[str, str], new: dict[str, str]) -> None:
+    network = spec.model.network
+    given = [port.info for port in part.inputs if port.info.name not in sent]
+    for port in part.inputs:
+        if port.info.name not in new or port.info.optional:
+            continue
+        like = next((info for info in given if _shares_axis(info, port.info)), None)
+        if like is None and port.info.name in network.inputs:
+            continue
+        name = port.info.name
+        raise RenderError(
+            f"{spec.file} pipeline",
+            found=f"no step gives the network's input {name}, so that callers would have to send it"
+            + (f", as long as {like.name}, which they do not know" if like else ""),
+            wanted="every input of the network from a step, filled, or declared",
+            todo=_ways(spec, name, declared=like is None),
+        )
+
+
+def _ways(spec: Spec, name: str, *, declared: bool) -> str:
+    ways = [f"give it from a step (outputs: {{...: {name}}})"]
+    if spec.model.network.onnx is not None:
+        ways.insert(0, f"fill it: network: {{fill: {{{name}: 0}}}}")
+    else:
+        ways.insert(0, f"leave {name} out of network.inputs, if the network has a value of its own for it")
+    if declared:
+        ways.append("list the network's inputs under network.inputs, if callers are to send it")
+    return "; or ".join(ways)
+
+
+def _shares_axis(one: TensorInfo, other: TensorInfo) -> bool:
+    """Whether two inputs share a free axis: one with the same name, or without names in the same shape."""
+    names = {name for name in one.axis_names if name} & {name for name in other.axis_names if name}
+    unnamed = not any((*one.axis_names, *other.axis_names))
+    return bool(names) or (unnamed and -1 in one.shape and one.shape == other.shape)

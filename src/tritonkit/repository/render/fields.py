@@ -1,0 +1,149 @@
+"""Fields that few models need: carried from the spec into the plan, and what Triton would refuse of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tritonkit.errors import RenderError
+from tritonkit.releases import EMBEDDED, Release, release_text, to_release
+from tritonkit.repository.modelspec import Serving, Spec
+from tritonkit.repository.modelspec.document import nearest
+from tritonkit.repository.modelspec.fields import Ensemble, Fields, InputFields, OutputFields
+from tritonkit.repository.render.merge import FIRST_RELEASES
+from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
+
+__all__ = ["IN_FLIGHT", "check_fields", "further", "in_flight_note", "in_flight_parameter", "newer_note", "with_fields"]
+
+_SHARED = ("metric_tags", "model_metrics", "model_repository_agents", "config")
+IN_FLIGHT = "tritonkit.max_inflight_requests"
+"""The native guard reads it (python_backends/native/guard/models.c)."""
+_OF_MODELS = ("batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "model_operations")
+_IMAGE_AXES = 3
+# The stand-ins and native backends say so when a model is loaded (backend_config.py, config.cpp).
+_OURS = ("onnxruntime", "openvino", "pytorch")
+
+
+def further(serving: Fields, section: str, spec: Spec) -> dict[str, Any]:
+    """Fields of `ModelPlan` that the spec gives and nothing derives."""
+    names = _SHARED + (_OF_MODELS if isinstance(serving, Serving) else ())
+    triton = to_release(spec.model.triton)
+    fields = {name: getattr(serving, name) for name in names}
+    if isinstance(serving, Ensemble) and _has_in_flight(triton):
+        fields["max_inflight_requests"] = serving.max_inflight_requests
+    return fields | {"section": section, "triton": triton}
+
+
+def _has_in_flight(triton: Release) -> bool:
+    return triton >= FIRST_RELEASES["ModelEnsembling.max_inflight_requests"]
+
+
+def in_flight_parameter(spec: Spec) -> dict[str, str]:
+    """The bound on an ensemble's requests as a parameter, where Triton has no field for it."""
+    limit = spec.model.ensemble.max_inflight_requests
+    if limit == 0 or _has_in_flight(to_release(spec.model.triton)):
+        return {}
+    return {IN_FLIGHT: str(limit)}
+
+
+def in_flight_note(spec: Spec) -> str:
+    """A note that names the servers that hold the bound where Triton has none."""
+    if not in_flight_parameter(spec):
+        return ""
+    return (
+        f"max_inflight_requests: {spec.model.ensemble.max_inflight_requests} is held by tritonkit's guard (`tritonkit"
+        " serve` where the guard is built, and tritonkit's images); any other server before Triton 25.11, such as"
+        " NVIDIA's own image, ignores it"
+    )
+
+
+def newer_note(spec: Spec) -> str:
+    """A note if a model is built for a newer Triton than the one that `tritonkit serve` starts."""
+    if to_release(spec.model.triton) <= EMBEDDED:
+        return ""
+    return (
+        f"built for Triton {spec.model.triton} and later: the embedded server and tritonkit's images are"
+        f" {release_text(EMBEDDED)}, and do not load a configuration with fields that came after it"
+    )
+
+
+def with_fields(
+    tensors: Sequence[TensorPlan], given: Mapping[str, InputFields] | Mapping[str, OutputFields], where: str
+) -> tuple[TensorPlan, ...]:
+    """The tensors with their fields from `where` of the spec; RenderError for a name that none has."""
+    names = [tensor.name for tensor in tensors]
+    if unknown := [name for name in given if name not in names]:
+        raise RenderError(
+            f"{where}.{unknown[0]}", found="a request carries no tensor of that name", wanted=nearest(unknown[0], names)
+        )
+    return tuple(
+        replace(
+            tensor,
+            fields=given.get(tensor.name),
+            ragged=tensor.ragged or getattr(given.get(tensor.name), "allow_ragged_batch", False),
+        )
+        for tensor in tensors
+    )
+
+
+def check_fields(plan: ModelPlan, target: Target) -> None:
+    """RenderError for what the server would refuse when it loads the model, in words of the spec."""
+    for tensor in (*plan.inputs, *plan.outputs):
+        _check_tensor(tensor, plan)
+    _check_batch_tensors(plan)
+    if target == "cpu" and plan.backend in _OURS:
+        _check_served_here(plan)
+    files = sorted({*plan.version_files, *plan.version_texts})
+    named = {"default_model_filename": plan.default_model_filename}
+    named |= {f"cc_model_filenames.{key}": file for key, file in plan.cc_model_filenames.items()}
+    for field, file in named.items():
+        if file and file not in files:
+            raise RenderError(f"{plan.section}.{field}", found=file, wanted=f"one of {', '.join(files)}")
+
+
+def _check_tensor(tensor: TensorPlan, plan: ModelPlan) -> None:
+    given = tensor.fields
+    if given is None:
+        return
+    side = "input" if isinstance(given, InputFields) else "output"
+    where = f"{plan.section}.{side}.{tensor.name}"
+    image = getattr(given, "format", "none") != "none"
+    if (image or given.is_non_linear_format_io) and len(tensor.client_dims) != _IMAGE_AXES:
+        raise RenderError(
+            f"{where}.{'format' if image else 'is_non_linear_format_io'}",
+            found=f"the shape {list(tensor.client_dims)}",
+            wanted="three axes, without the batch",
+        )
+    for field in ("is_shape_tensor", "is_non_linear_format_io"):
+        if getattr(given, field) and plan.backend != "tensorrt":
+            raise RenderError(
+                f"{where}.{field}",
+                found=f"the backend {plan.backend or 'of an ensemble'}",
+                wanted="tensorrt, which alone has such tensors",
+            )
+
+
+def _check_batch_tensors(plan: ModelPlan) -> None:
+    """As `ValidateBatchIO` does (core, src/model_config_utils.cc)."""
+    inputs, outputs = [t.name for t in plan.inputs], [t.name for t in plan.outputs]
+    named = [("batch_input", name, inputs) for one in plan.batch_input for name in one.source_input]
+    for batch in plan.batch_output:
+        named += [("batch_output", name, inputs) for name in batch.source_input]
+        named += [("batch_output", name, outputs) for name in batch.target_name]
+    for field, name, known in named:
+        if name not in known:
+            raise RenderError(f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(known)}")
+
+
+def _check_served_here(plan: ModelPlan) -> None:
+    field = "batch_input" if plan.batch_input else "batch_output" if plan.batch_output else ""
+    if "tritonkit.pad" not in plan.parameters:
+        field = field or next((f"input.{t.name}" for t in plan.inputs if t.ragged), "")
+    if field:
+        raise RenderError(
+            f"{plan.section}.{field}",
+            found=f"a batch of different sizes, for the {plan.backend} backend of target cpu",
+            wanted="none: that backend is tritonkit's own, and NVIDIA's alone takes such batches",
+            todo="let it pad them (network.free_axes, pad), or build with --target gpu",
+        )

@@ -1,0 +1,280 @@
+"""A spec's pipeline as a row of parts, each with what makes it one Triton model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tritonkit.datatypes import DataType
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import Artifact, TensorInfo
+from tritonkit.repository.export.padded import with_axes
+from tritonkit.repository.modelspec import PipelineStep, ResolvedStep, Serving, Spec, resolve_file
+from tritonkit.repository.modelspec.engines import EngineName
+from tritonkit.repository.modelspec.fields import Fields
+from tritonkit.repository.modelspec.serving import SequenceBatching
+from tritonkit.repository.render.engines import (
+    BACKENDS,
+    engine_files,
+    engine_of,
+    engine_parameters,
+    engine_tensors,
+    engine_texts,
+)
+from tritonkit.repository.render.language import generation_of
+from tritonkit.resources import STEPS, shipped
+
+__all__ = ["CALLS", "STEP", "Part", "Port", "labels_of", "read_parts"]
+
+_BACKENDS = {
+    "model.onnx": "onnxruntime",
+    "model.xml": "openvino",
+    "model.plan": "tensorrt",
+    "model.pt": "pytorch",
+    "model.py": "python",
+    "openvino_model.xml": "llm",
+}
+# What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
+_PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}, "llm-bf16": {"inference_precision": "bf16"}}
+_INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
+"""Pairs of parameters: the first is not rendered if the spec has the second."""
+
+
+_PUBLISHED = ("config.pbtxt", "configs", "initial_state", "manifest.json", "warmup")
+"""Names in a published model's folder in addition to its versions."""
+
+STEP = "tritonkit.step"
+CALLS = "tritonkit.calls"
+"""Parameters of the configuration: which of tritonkit's own steps a model is; whom its Python calls."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a part: the tensor of the part, and the pipeline's name for it."""
+
+    info: TensorInfo
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step or the network: one Triton model before the defaults are resolved.
+
+    `section` is the part of model.yaml that says how it is served; `inputs` and `outputs` are those
+    a request carries, so without the tensors the sequence batcher adds.
+    """
+
+    model: str
+    section: str
+    backend: str
+    serving: Serving
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    is_step: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    version_files: Mapping[str, Path] = field(default_factory=dict)
+    model_files: Mapping[str, Path] = field(default_factory=dict)
+    version_texts: Mapping[str, bytes] = field(default_factory=dict)
+    engine: EngineName | None = None
+    """That serves a language model on GPUs; None for all other parts."""
+
+
+def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
+    """The parts in pipeline order; the network alone for a spec without steps."""
+    if engine := engine_of(artifact):
+        return (_engine(spec, artifact, engine),)
+    if not spec.steps:
+        return (_network(spec, artifact),)
+    return tuple(
+        _network(spec, artifact)
+        if step is None or entry == "network"
+        else _step(step, entry, f"pipeline.{index}.serving", spec)
+        for index, (step, entry) in enumerate(zip(spec.steps, spec.model.pipeline, strict=True))
+    )
+
+
+def _network(spec: Spec, artifact: Artifact) -> Part:
+    serving = spec.model.serving
+    sequences = serving.sequence_batching
+    backend = _backend(spec, artifact)
+    if sequences is not None:
+        _check_controls(spec, artifact, sequences)
+    added = {*sequences.control_input, *(s.input for s in sequences.state)} if sequences else set()
+    added |= {name for batch in serving.batch_input for name in batch.target_name}
+    states = {state.output for state in sequences.state} if sequences else set()
+    return Part(
+        model=spec.network_name,
+        section="serving",
+        backend=backend,
+        serving=serving,
+        inputs=tuple(Port(info, info.name) for info in artifact.signature.inputs if info.name not in added),
+        outputs=tuple(
+            Port(with_axes(info, spec), info.name) for info in artifact.signature.outputs if info.name not in states
+        ),
+        parameters={
+            key: value
+            for key, value in _network_parameters(spec, artifact).items()
+            if not {key, _INSTEAD.get(key)} & serving.parameters.keys()
+        },
+        version_files={name: artifact.folder / name for name in sorted(artifact.files)},
+        model_files=_initial_states(spec, sequences) | labels_of(serving, spec, "serving"),
+    )
+
+
+def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
+    """A language model on GPUs: the files say how, the weights are elsewhere."""
+    inputs, outputs = engine_tensors(engine)
+    serving = spec.model.serving
+    given = engine_parameters(engine)
+    return Part(
+        model=spec.name,
+        section="serving",
+        backend=BACKENDS[engine],
+        serving=serving,
+        inputs=tuple(Port(info, info.name) for info in inputs),
+        outputs=tuple(Port(info, info.name) for info in outputs),
+        parameters={key: value for key, value in given.items() if key not in serving.parameters},
+        version_files=engine_files(engine),
+        version_texts=engine_texts(spec, artifact, engine),
+        engine=engine,
+    )
+
+
+def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
+    """What the backend of a network takes beside the spec's own parameters."""
+    if spec.model.network.python:
+        return _calls(spec.model.network.calls)
+    if spec.model.network.llm:
+        return {**generation_of(spec, artifact).parameters(), **_PARAMETERS.get(artifact.form, {})}
+    return _PARAMETERS.get(artifact.form, {})
+
+
+def _backend(spec: Spec, artifact: Artifact) -> str:
+    """Triton's backend for the artifact's main file."""
+    for file, backend in _BACKENDS.items():
+        if file in artifact.files:
+            return backend
+    raise RenderError(
+        f"{spec.file} serving.variant",
+        found=f"{artifact.variant} gives {', '.join(sorted(artifact.files)) or 'no file'}",
+        wanted=f"one of {', '.join(_BACKENDS)}",
+        details="\n".join(artifact.notes),
+    )
+
+
+def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching) -> None:
+    """A network that lists a control or state tensor lists it with the dtype the spec gives it."""
+    inputs = {info.name: info.dtype for info in artifact.signature.inputs}
+    outputs = {info.name: info.dtype for info in artifact.signature.outputs}
+    wanted: list[tuple[str, DataType, dict[str, DataType]]] = [
+        *((name, control.dtype, inputs) for name, control in sequences.control_input.items()),
+        *((state.input, state.dtype, inputs) for state in sequences.state),
+        *((state.output, state.dtype, outputs) for state in sequences.state),
+    ]
+    # A model.py asks for these tensors by name alone, so its spec need not list them.
+    must_exist = "model.py" not in artifact.files
+    for name, dtype, known in wanted:
+        if known.get(name, None if must_exist else dtype) != dtype:
+            raise RenderError(
+                f"{spec.file} serving.sequence_batching",
+                found=f"{name} is {dtype}",
+                wanted=f"as the network has it: {known.get(name, f'one of {sorted(known)}')}",
+            )
+
+
+def _initial_states(spec: Spec, sequences: SequenceBatching | None) -> dict[str, Path]:
+    return {
+        f"initial_state/{Path(state.initial).name}": resolve_file(
+            state.initial, spec, "serving.sequence_batching.state"
+        )
+        for state in (sequences.state if sequences else ())
+        if state.initial not in (None, "zero")
+    }
+
+
+def labels_of(serving: Fields, spec: Spec, section: str) -> dict[str, Path]:
+    """The files of labels, which lie next to the configuration under their own paths.
+
+    RenderError for a path at which something else of the model lies.
+    """
+    for name, one in serving.output.items():
+        first = Path(one.label_filename or "labels").parts[0]
+        if first.isdigit() or first in _PUBLISHED:
+            raise RenderError(
+                f"{spec.file} {section}.output.{name}.label_filename",
+                found=str(one.label_filename),
+                wanted="a path of its own: the published model has its versions, " + ", ".join(_PUBLISHED),
+                todo="give the file another name",
+            )
+    return {
+        one.label_filename: resolve_file(one.label_filename, spec, f"{section}.output.{name}.label_filename")
+        for name, one in serving.output.items()
+        if one.label_filename
+    }
+
+
+def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> Part:
+    if entry.serving.sequence_batching is not None:
+        raise RenderError(
+            f"{spec.file} {section}.sequence_batching",
+            found="it is given for a step",
+            wanted="sequences for the network alone: a step keeps nothing between requests",
+            todo="move it to serving of the network",
+        )
+    placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step, spec)}
+    for name, file in step.files.items():
+        placed[step.contract.parameters[name].place][file.name] = file
+    return Part(
+        model=step.name,
+        section=section,
+        backend="python",
+        serving=entry.serving,
+        inputs=_ports(step.inputs, entry.inputs, step.optional),
+        outputs=_ports(step.outputs, entry.outputs),
+        is_step=True,
+        parameters=step.parameters | _native(step) | _calls(entry.calls),
+        version_files=placed["version"],
+        model_files=placed["model"] | labels_of(entry.serving, spec, section),
+    )
+
+
+def _native(step: ResolvedStep) -> dict[str, str]:
+    """Which step of tritonkit's own it is: the embedded server may have it in C++ too."""
+    known = step.folder == shipped(STEPS) / step.folder.name
+    return {STEP: step.folder.name} if known else {}
+
+
+def _calls(names: Sequence[str] | None) -> dict[str, str]:
+    """The models that a part's Python calls, for `serve` to load before it; without `calls` its file is read."""
+    return {} if names is None else {CALLS: " ".join(names)}
+
+
+def _ports(
+    tensors: Mapping[str, tuple[DataType, tuple[int, ...]]], renamed: Mapping[str, str], optional: Collection[str] = ()
+) -> tuple[Port, ...]:
+    return tuple(
+        Port(TensorInfo(name, dtype, shape, optional=name in optional), renamed.get(name, name))
+        for name, (dtype, shape) in tensors.items()
+    )
+
+
+def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
+    """The step's Python and what all steps share, beside each other: a published step needs no other."""
+    files = [*sorted(step.folder.parent.glob("*.py")), *sorted(step.folder.glob("*.py"))]
+    own = step.folder.is_relative_to(spec.folder)
+    base = (spec.folder if own else step.folder.parent).resolve()
+    for file in files:
+        if not file.resolve().is_relative_to(base):
+            raise RenderError(
+                str(file),
+                found=f"a link that leads out of {base}",
+                wanted="a file inside it: what it leads to would be published",
+            )
+        if not file.is_file():
+            raise RenderError(str(file), found="not a regular file", wanted="Python of the step")
+    named = {file.name: file for file in files}
+    support = shipped(f"{STEPS}/step_support.py")
+    if support.name not in named and any(support.stem in file.read_text() for file in files):
+        named[support.name] = support  # a step of a project may use it as the shipped ones do
+    return named

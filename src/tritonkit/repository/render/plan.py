@@ -1,0 +1,332 @@
+"""From a `Spec` and its `Artifact` to one plan per Triton model, with every default resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from tritonkit.client.wire.signature import IDEMPOTENT, INDEPENDENT_ITEMS
+from tritonkit.errors import RenderError
+from tritonkit.machine import parts_of
+from tritonkit.repository.export.artifact import Artifact, Independence
+from tritonkit.repository.modelspec import Spec, read_example
+from tritonkit.repository.modelspec.calls import written_calls
+from tritonkit.repository.modelspec.serving import DynamicBatching
+from tritonkit.repository.optimize.variants import LLM_FORMS
+from tritonkit.repository.render.batching import (
+    independence_note,
+    independence_parameter,
+    pad_parameter,
+    plan_dynamic_batching,
+    plan_lengths,
+    plan_max_batch_size,
+    plan_padding,
+    warm_batches,
+    warm_up_note,
+)
+from tritonkit.repository.render.callers import hold_to_callers
+from tritonkit.repository.render.engines import engine_of, weights_at
+from tritonkit.repository.render.fields import (
+    check_fields,
+    further,
+    in_flight_note,
+    in_flight_parameter,
+    newer_note,
+    with_fields,
+)
+from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
+from tritonkit.repository.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
+from tritonkit.repository.render.resources import Host, plan_instances, plan_optimization, plan_threads
+from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
+from tritonkit.repository.render.warmup import Warmup, automatic, given, listed, prompted
+from tritonkit.repository.render.wiring import Wiring, connect
+
+__all__ = ["plan_models"]
+
+_NO_VERDICTS: Verdicts = {}
+
+_WARMUP = "tritonkit.warmup"
+
+
+def plan_models(
+    spec: Spec, artifact: Artifact, target: Target, cores: int, verdicts: Verdicts = _NO_VERDICTS
+) -> tuple[ModelPlan, ...]:
+    """One plan per Triton model: the pipeline's parts in order, then the ensemble.
+
+    A spec without steps gives one model of the spec's own name. `verdicts` are on a user's own Python in batches.
+    Reads the spec's example and warm-up files, and nothing else. Raises RenderError for what Triton would refuse or
+    quietly do differently, SpecError for a file that is not there.
+    """
+    if engine_of(artifact) and target == "cpu":
+        raise RenderError(
+            f"{spec.file} serving.variant",
+            found=f"{artifact.variant}, with target cpu",
+            wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
+            todo="say serving.generation.gpu.name, and build with --target gpu",
+        )
+    parts = read_parts(spec, artifact)
+    wiring = connect(parts, f"{spec.file} pipeline")
+    notes = hold_to_callers(spec, parts, wiring)
+    examples = _examples(spec, wiring.inputs)
+    largest = plan_max_batch_size(spec, artifact)
+    models = tuple(
+        _plan_part(part, spec, wiring, examples, largest, target, cores, artifact, verdicts.get(part.model))
+        for part in parts
+    )
+    notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
+    own = tuple(f"{spec.name}: {note}" for note in notes)
+    *parts_before, called = (*models, _ensemble(spec, wiring, models)) if spec.steps else models
+    return (*parts_before, replace(called, notes=(*called.notes, *own)))
+
+
+def _plan_part(
+    part: Part,
+    spec: Spec,
+    wiring: Wiring,
+    examples: dict[str, bytes],
+    largest: int,
+    target: Target,
+    cores: int,
+    artifact: Artifact,
+    verdict: Independence | None,
+) -> ModelPlan:
+    serving, where = part.serving, f"{spec.file} {part.section}"
+    host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
+    size = serving.max_batch_size if part.is_step else None
+    max_batch_size = batch_size(part, largest if size is None else size, verdict, where)
+    single = artifact.signature.single and not part.is_step
+    groups = plan_instances(serving, host)
+    dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
+    lengths = plan_lengths(part, spec, max_batch_size, target)
+    warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching, artifact)
+    others = (
+        _asked_for_none(part)
+        | plan_padding(part, max_batch_size)
+        | pad_parameter(lengths)
+        | independence_parameter(
+            verdict or (None if part.is_step else artifact.independence),
+            max_batch_size,
+            shipped=STEP in part.parameters,
+            declared=serving.independent_items,
+        )
+        | _idempotence(spec.model.serving.idempotent or serving.idempotent)
+    )
+    plan = ModelPlan(
+        name=part.model,
+        backend=part.backend,
+        max_batch_size=max_batch_size,
+        inputs=with_fields(
+            _tensors(part.inputs, max_batch_size, lengths, single=single), serving.input, f"{where}.input"
+        ),
+        outputs=with_fields(_tensors(part.outputs, max_batch_size, single=single), serving.output, f"{where}.output"),
+        instances=groups,
+        version_policy=serving.version_policy,
+        dynamic_batching=dynamic_batching,
+        sequence_batching=serving.sequence_batching,
+        optimization=plan_optimization(serving, groups, host),
+        decoupled=serving.decoupled or part.backend == "llm" or part.engine is not None,
+        # Behind an ensemble, the ensemble's answers are cached: a hit saves the steps too.
+        response_cache=serving.response_cache and (part.is_step or not spec.steps),
+        warmup=warmup.samples,
+        parameters=_parameters(part, others | plan_threads(serving, groups, host), where),
+        version_files=part.version_files,
+        version_texts=part.version_texts,
+        model_files=part.model_files,
+        warmup_files=warmup.files,
+        notes=tuple(
+            f"{part.model}: {note}"
+            for note in (
+                warmup.note,
+                "" if part.is_step else warm_up_note(spec, artifact, max_batch_size),
+                _calls_note(part, spec),
+                _padding_note(part, max_batch_size, target),
+                _weights_note(part, spec),
+                "" if part.is_step else independence_note(spec, artifact),
+                "" if part.is_step or artifact.quality is None else artifact.quality.edges,
+            )
+            if note
+        ),
+        **further(serving, where, spec),
+    )
+    check_fields(plan, target)
+    if note := own_python_note(part, plan, verdict):
+        plan = replace(plan, notes=(*plan.notes, f"{part.model}: {note}"))
+    return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
+
+
+def _on_fewer_cores(plan: ModelPlan, part: Part, host: Host, others: dict[str, str]) -> dict[int, ModelPlan]:
+    """Number of cores -> the model as a server with that many of the host's cores has it, where that differs: what the
+    spec gives stays, what it leaves open is chosen for them."""
+    found = {}
+    for cores in parts_of(host.cores):
+        own = replace(host, cores=cores, part=True)
+        groups = plan_instances(part.serving, own)
+        parameters = others | plan_threads(part.serving, groups, own)
+        there = replace(plan, instances=groups, parameters=_parameters(part, parameters, host.field))
+        if there != plan:
+            found[cores] = there
+    return found
+
+
+def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
+    """What the openvino backend of NVIDIA's image cannot do, by its source (SetInputTensors)."""
+    free = any(-1 in port.info.shape for port in part.inputs)
+    if target == "cpu" or part.backend != "openvino" or max_batch_size < 2 or not free:
+        return ""
+    return (
+        f"NVIDIA's openvino backend pads no input with a free axis: there only batches of"
+        f" {max_batch_size} would be answered; serve another variant, or set max_batch_size: 1"
+    )
+
+
+def _asked_for_none(part: Part) -> dict[str, str]:
+    """Parameter that `serve` reads too: `off` also turns off the first request that it sends."""
+    return {_WARMUP: "off"} if part.serving.model_warmup == "off" else {}
+
+
+def _calls_note(part: Part, spec: Spec) -> str:
+    """Notes about calls of other models that the spec does not name."""
+    python = None if part.is_step else spec.model.network.python
+    file = spec.folder / python if python else part.version_files.get("model.py")
+    if part.backend != "python" or file is None or CALLS in part.parameters:
+        return ""
+    calls = written_calls(file)
+    if calls.computed:
+        return (
+            "its Python calls a model whose name is computed: name such models with `calls`, so that they are"
+            " loaded before it"
+        )
+    names = ", ".join(sorted(calls.names))
+    return f"its Python calls {names}: `calls` names what is to be loaded with it" if names else ""
+
+
+def _weights_note(part: Part, spec: Spec) -> str:
+    return f"the server reads its checkpoint from {weights_at(spec)}" if part.engine else ""
+
+
+def _tensors(
+    ports: Sequence[Port], max_batch_size: int, ragged: Collection[str] = (), *, single: bool = False
+) -> tuple[TensorPlan, ...]:
+    """The tensors as Triton takes them. A scalar, without even a batch axis, is served as [1]: Triton has no
+    rank 0, and without batches allows no `reshape` to it, so the backends take [1] for it."""
+    return tuple(
+        TensorPlan(
+            port.info.name,
+            port.info.dtype,
+            port.info.shape if max_batch_size or single else port.info.shape or (1,),
+            port.info.name in ragged,
+            port.info.optional,
+            single=single,
+        )
+        for port in ports
+    )
+
+
+def _idempotence(idempotent: bool) -> dict[str, str]:
+    return {IDEMPOTENT: "true"} if idempotent else {}
+
+
+def _independence(models: Sequence[ModelPlan]) -> dict[str, str]:
+    """Independence of an ensemble's items: they are independent where those of all parts are."""
+    states = {model.parameters.get(INDEPENDENT_ITEMS) for model in models}
+    if None in states:
+        return {}
+    return {INDEPENDENT_ITEMS: "declared" if "declared" in states else "proven"}
+
+
+def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, str]:
+    if twice := sorted(set(part.parameters) & set(serving)):
+        raise RenderError(
+            f"{where}.parameters.{twice[0]}",
+            found="it is also a parameter of the step",
+            wanted="one value",
+            todo="keep the one under the step's parameters",
+        )
+    return {**part.parameters, **serving}
+
+
+def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
+    """The content of each example by input name; an example that fits no input is refused."""
+    texts = [tensor.name for tensor in inputs if tensor.dtype == "BYTES"]
+    found: dict[str, bytes] = {}
+    for name in spec.model.example:
+        if name not in texts:
+            raise RenderError(
+                f"{spec.file} example.{name}",
+                found="no BYTES input of that name is sent by a client",
+                wanted=f"one of {', '.join(texts)}" if texts else "no example",
+            )
+        found[name] = read_example(spec, name)
+    return found
+
+
+def _warmup(
+    part: Part,
+    spec: Spec,
+    wiring: Wiring,
+    examples: dict[str, bytes],
+    max_batch_size: int,
+    dynamic_batching: DynamicBatching | None,
+    artifact: Artifact,
+) -> Warmup:
+    asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
+    controls = sequences.control_input if sequences else {}
+    # An engine runs made-up requests of its own before it is ready.
+    if asked == "off" or (part.engine and isinstance(asked, str)):
+        return Warmup()
+    if part.backend == "llm":
+        return prompted(examples.get("text", b"."))
+    if not isinstance(asked, str):
+        inputs = [port.info for port in part.inputs]
+        return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")
+    if sequences is not None and sequences.state:
+        return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
+    own = {own: examples[name] for own, name in wiring.client_inputs[part.model].items() if name in examples}
+    inputs = list(wiring.part_inputs[part.model].values())
+    if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
+        return Warmup(note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto")
+    start = None if part.is_step else artifact.start
+    if start is not None and start.given:
+        return given(inputs, warm_batches(part, max_batch_size, dynamic_batching), start.given, controls)
+    if start is not None and start.refuses_zeros:
+        return Warmup(
+            note="no warm-up: the network refuses zeros, and the samples of the build are too large; list"
+            " serving.model_warmup"
+        )
+    return automatic(
+        inputs, warm_batches(part, max_batch_size, dynamic_batching), spec.model.network.free_axes, own, controls
+    )
+
+
+def _is_unasked(part: Part) -> bool:
+    """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: nobody knows
+    which requests it takes other than those that callers send."""
+    own = is_own_python(part.backend, part.parameters)
+    return own and "model_warmup" not in part.serving.model_fields_set
+
+
+def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:
+    """The model that clients call; its batches are those that every part can take."""
+    sizes = {model.name: model.max_batch_size for model in models}
+    if 0 in sizes.values() and any(sizes.values()):
+        raise RenderError(
+            f"{spec.file} pipeline",
+            found=", ".join(f"{name} has max_batch_size {size}" for name, size in sizes.items()),
+            wanted="a batch axis in all parts, or in none",
+            todo="leave max_batch_size of the steps out",
+        )
+    given, where = spec.model.ensemble, f"{spec.file} ensemble"
+    plan = ModelPlan(
+        name=spec.name,
+        backend=None,
+        max_batch_size=min(sizes.values()),
+        inputs=with_fields(wiring.inputs, given.input, f"{where}.input"),
+        outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
+        model_files=labels_of(given, spec, "ensemble"),
+        response_cache=spec.model.serving.response_cache,
+        parameters=_idempotence(spec.model.serving.idempotent) | _independence(models) | in_flight_parameter(spec),
+        steps=wiring.steps,
+        **further(given, where, spec),
+    )
+    check_fields(plan, "cpu")
+    return plan

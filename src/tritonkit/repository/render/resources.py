@@ -1,0 +1,212 @@
+"""How many instances, how many threads each, and which accelerators: the machine's share of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tritonkit.errors import RenderError
+from tritonkit.repository.modelspec.engines import EngineName
+from tritonkit.repository.modelspec.serving import Accelerator, Instances, Optimization, Serving
+from tritonkit.repository.optimize.variants.tensorrt_profiles import opt_batches
+from tritonkit.repository.render.engines import KINDS
+from tritonkit.repository.render.values import Target
+
+__all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
+
+# Threads of one instance: within operators, and of the graph.
+_COUNTS = {
+    "onnxruntime": ("intra_op_thread_count", "inter_op_thread_count"),
+    "pytorch": ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"),
+}
+# The openvino backend's instances share these (README of triton-inference-server/openvino_backend).
+_ALL_THREADS = "INFERENCE_NUM_THREADS"
+_STREAMS = "NUM_STREAMS"
+# Threads of a run while no other goes on; a parameter of tritonkit's own backends.
+_ALONE = "tritonkit.threads_alone"
+# Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
+# (README of triton-inference-server/onnxruntime_backend).
+_TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a model will run, and `field`: the part of model.yaml that says how (for errors).
+
+    `part`: whether these cores are a part of those that the spec was written for, which its own counts may exceed.
+    """
+
+    field: str
+    backend: str
+    target: Target
+    cores: int
+    is_step: bool = False
+    part: bool = False
+    engine: EngineName | None = None
+
+    @property
+    def kind(self) -> Literal["cpu", "gpu", "model"]:
+        """The kind of an instance group that names none: steps are numpy and stay on the CPU, and so
+        does OpenVINO, whose GPUs are not NVIDIA's."""
+        if self.engine is not None:
+            return KINDS[self.engine]
+        if self.backend == "tensorrt":
+            return "gpu"
+        return "cpu" if self.is_step or self.backend in ("openvino", "llm") else self.target
+
+    def takes_cores(self, group: Instances) -> bool:
+        """Whether a group's instances keep the machine's cores busy with threads of their own."""
+        if self.backend not in (*_COUNTS, "openvino", "llm") or group.passive:
+            return False
+        # Triton chooses the CPU for an openvino instance of kind auto on any machine.
+        auto_is_cpu = self.target == "cpu" or self.backend == "openvino"
+        return group.kind == "cpu" or (group.kind == "auto" and auto_is_cpu)
+
+
+def plan_instances(serving: Serving, host: Host) -> tuple[Instances, ...]:
+    """The instance groups with kind and count resolved; RenderError where they need more cores
+    than there are."""
+    asked = tuple(
+        group.model_copy(update={"profile": group.profile or _profiles(serving, host)})
+        for group in serving.instance_group or (Instances(),)
+    )
+    groups = tuple(_resolve(group, 1, host) for group in asked)
+    threads = _given_threads(serving, host)
+    if len(asked) == 1 and asked[0].count is None and threads and host.takes_cores(groups[0]):
+        groups = (_resolve(asked[0], max(1, host.cores // threads), host),)
+    _check_cores(_cpu_instances(groups, host), threads or 1, host)
+    return groups
+
+
+def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) -> dict[str, str]:
+    """The backend's `parameters`: the spec's own, and thread counts for engines on the CPU."""
+    count = _cpu_instances(groups, host)
+    if count == 0:
+        return dict(serving.parameters)
+    threads = _given_threads(serving, host) or max(1, host.cores // count)
+    if host.backend == "openvino":
+        shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
+        # With streams of the user's own nothing is known of an instance's share.
+        alone = {} if _STREAMS in serving.parameters else _alone(count, threads, host)
+        return shared | alone | serving.parameters
+    # One graph thread: with the default sequential execution_mode more would only wait.
+    if host.backend == "llm":
+        return {"threads": str(threads)} | serving.parameters
+    intra, inter = _COUNTS[host.backend]
+    own = {intra: str(threads), inter: "1"}
+    return own | _alone(count, threads, host) | serving.parameters
+
+
+def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
+    """All cores for a run that is alone, where several instances of tritonkit's own backends have them together."""
+    ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
+    shares_all = ours and threads < host.cores <= threads * count
+    return {_ALONE: str(host.cores)} if shares_all else {}
+
+
+def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:
+    """`optimization` without the settings of a device that no instance of the model uses."""
+    asked = serving.optimization
+    if host.backend == "openvino":
+        # It has neither accelerators nor graph levels: these are for the spec's other variants.
+        nothing = {"graph_level": None, "cuda": None}
+        return asked.model_copy(update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()})
+    kinds = {group.kind for group in groups}
+    if kinds == {"cpu"}:
+        return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
+    on_gpu = asked.gpu_execution_accelerator
+    if host.backend == "onnxruntime" and host.target == "gpu":
+        on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
+    on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
+    return asked.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
+
+
+def _with_defaults(accelerator: Accelerator) -> Accelerator:
+    if accelerator.name != "tensorrt":
+        return accelerator
+    return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
+
+
+def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
+    """The optimization profiles of a plan with several: Triton would use the first alone."""
+    count = len(opt_batches(serving)) if host.backend == "tensorrt" else 0
+    return tuple(map(str, range(count))) if count > 1 else ()
+
+
+def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
+    """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
+    if group.profile and host.backend != "tensorrt":
+        raise RenderError(
+            f"{host.field}.instance_group",
+            found=f"profile is given for the backend {host.backend}",
+            wanted="profiles for TensorRT plans only, as Triton wants it",
+            todo="remove profile",
+        )
+    kind = group.kind or host.kind
+    if host.backend == "openvino" and kind not in ("cpu", "auto"):
+        raise RenderError(
+            f"{host.field}.instance_group",
+            found=f"kind {kind} is given for the backend openvino",
+            wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
+            todo="remove kind, or choose a variant for the GPU",
+        )
+    on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
+    return group.model_copy(
+        update={"kind": kind, "count": group.count or default_count, "gpus": group.gpus if on_gpu else ()}
+    )
+
+
+def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:
+    return sum(group.count or 0 for group in groups if host.takes_cores(group))
+
+
+def _given_threads(serving: Serving, host: Host) -> int | None:
+    """Threads the spec gives an instance, as `threads` or as the backend's own parameter."""
+    own = _COUNTS.get(host.backend, ("",))[0]
+    text = serving.parameters.get(own)
+    if host.backend == "openvino":
+        return _openvino_threads(serving, host)
+    if serving.threads is not None and host.backend not in (*_COUNTS, "llm"):
+        raise RenderError(
+            f"{host.field}.threads",
+            found=f"threads are given for the backend {host.backend}, which has no such setting",
+            wanted="threads for a network that ONNX Runtime, OpenVINO or PyTorch runs",
+            todo="remove threads; a model.py can read a parameter of its own",
+        )
+    if text is None:
+        return serving.threads
+    if not text.isdecimal() or (serving.threads is not None and int(text) != serving.threads):
+        raise RenderError(
+            f"{host.field}.parameters.{own}",
+            found=f"{text!r}",
+            wanted=f"{serving.threads or 'a whole number'}",
+            todo=f"remove it, and say threads: {serving.threads or 'N'}",
+        )
+    # Both engines take 0 as one thread per core.
+    return int(text) or host.cores
+
+
+def _openvino_threads(serving: Serving, host: Host) -> int | None:
+    if _ALL_THREADS in serving.parameters:
+        raise RenderError(
+            f"{host.field}.parameters.{_ALL_THREADS}",
+            found=f"{serving.parameters[_ALL_THREADS]!r}",
+            wanted="threads, the number for one instance: this parameter is that of all together",
+            todo="remove it, and say threads: N",
+        )
+    return serving.threads
+
+
+def _check_cores(count: int, threads: int, host: Host) -> None:
+    if host.part or count * threads <= host.cores:
+        return
+    raise RenderError(
+        f"{host.field}.instance_group",
+        found=f"{_many(count, 'instance')} x {_many(threads, 'thread')} on {_many(host.cores, 'core')}",
+        wanted="instances x threads of at most the cores there are",
+        todo="lower count or threads, or give the machine's cores with --cores",
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

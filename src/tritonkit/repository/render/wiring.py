@@ -1,0 +1,171 @@
+"""Which tensor of a pipeline goes where: names joined, dtypes and shapes checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tritonkit.errors import RenderError
+from tritonkit.repository.export.artifact import TensorInfo
+from tritonkit.repository.render.parts import Part, Port
+from tritonkit.repository.render.values import EnsembleStep, TensorPlan
+
+__all__ = ["Wiring", "connect"]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The ensemble's steps, inputs and outputs, and the inputs of each part.
+
+    `part_inputs[model][name]` has the part's shape with each free axis replaced by the size or the
+    axis name that the other end of the wire gives; `client_inputs[model][name]` is the ensemble's
+    input that it comes from, for those that a client sends.
+    """
+
+    steps: tuple[EnsembleStep, ...]
+    inputs: tuple[TensorPlan, ...]
+    outputs: tuple[TensorPlan, ...]
+    part_inputs: dict[str, dict[str, TensorInfo]]
+    client_inputs: dict[str, dict[str, str]]
+
+
+@dataclass(eq=False)
+class _Edge:
+    """One tensor between parts: its producer (None: the client), its consumers, dtype and shape."""
+
+    tensor: str
+    producer: str | None
+    info: TensorInfo
+    consumers: list[str] = field(default_factory=list)
+    needed: bool = False
+    """Whether a consumer requires the tensor."""
+    name: str = ""
+
+    @property
+    def plan(self) -> TensorPlan:
+        optional = self.producer is None and not self.needed
+        return TensorPlan(self.name, self.info.dtype, self.info.shape, optional=optional)
+
+
+def connect(parts: tuple[Part, ...], where: str) -> Wiring:
+    """Join the parts by tensor name, each input taking the latest tensor of its name.
+
+    Raises RenderError where two ends differ, or a part's outputs lead nowhere.
+    """
+    edges: list[_Edge] = []
+    inputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
+    outputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
+    latest: dict[str, _Edge] = {}
+    optional = {(part.model, p.info.name) for part in parts for p in part.inputs if p.info.optional}
+    for part in parts:
+        for port in part.inputs:
+            if port.tensor not in latest:
+                latest[port.tensor] = _Edge(port.tensor, None, _outside(port.info))
+                edges.append(latest[port.tensor])
+            edge = inputs[part.model][port.info.name] = latest[port.tensor]
+            edge.info = _meet(edge, part, port, where)
+            edge.consumers.append(part.model)
+            edge.needed |= not port.info.optional
+        for port in part.outputs:
+            edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
+            outputs[part.model][port.info.name] = edge
+            edges.append(edge)
+    _check_connected(parts, edges, where)
+    # A language model is alone, takes text and gives text: Triton tells a model's inputs from its outputs, and only
+    # an ensemble has one name for each tensor.
+    if parts[0].backend == "llm":
+        for edge in edges:
+            edge.name = edge.tensor
+    else:
+        _name(edges, where)
+    return Wiring(
+        steps=tuple(
+            EnsembleStep(
+                part.model,
+                {own: edge.name for own, edge in inputs[part.model].items()},
+                {own: edge.name for own, edge in outputs[part.model].items()},
+            )
+            for part in parts
+        ),
+        inputs=tuple(e.plan for e in edges if e.producer is None),
+        outputs=tuple(e.plan for e in edges if e.producer is not None and not e.consumers),
+        part_inputs={
+            model: {own: replace(edge.info, name=own, optional=(model, own) in optional) for own, edge in taken.items()}
+            for model, taken in inputs.items()
+        },
+        client_inputs={
+            model: {own: edge.name for own, edge in taken.items() if edge.producer is None}
+            for model, taken in inputs.items()
+        },
+    )
+
+
+def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
+    """What both ends of a wire say together; -1 is compatible with any size."""
+    one, other = edge.info, _outside(port.info)
+    fits = len(one.shape) == len(other.shape) and all(
+        a == b or -1 in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
+    )
+    if one.dtype != other.dtype or not fits:
+        producer = edge.producer
+        source = f"{producer} gives" if producer else f"{edge.consumers[0]} takes from the client"
+        raise RenderError(
+            f"{where} {edge.tensor}",
+            found=f"{source} {_describe(one)}; {part.model} takes {_describe(other)}",
+            wanted="one dtype and shape at both ends",
+            todo="change a parameter of the step, or join other tensors with inputs: and outputs:",
+        )
+    axes = tuple(a or b for a, b in zip(one.axis_names, other.axis_names, strict=True))
+    return replace(one, shape=tuple(map(max, one.shape, other.shape)), axes=axes)
+
+
+def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
+    """Every part but the last feeds a later one: a typing error in a name would else cut the
+    pipeline in two, and Triton would serve both halves."""
+    for part in parts[:-1]:
+        given = [e for e in edges if e.producer == part.model]
+        if any(e.consumers for e in given):
+            continue
+        later = parts[parts.index(part) + 1]
+        raise RenderError(
+            f"{where} {part.model}",
+            found=f"it gives {_list(e.info for e in given)}, and no later part takes that",
+            wanted=f"what {later.model} takes: {_list(port.info for port in later.inputs)}",
+            todo="join the two names with outputs: or inputs: of the step",
+        )
+
+
+def _name(edges: list[_Edge], where: str) -> None:
+    """The ensemble's own tensor names: clients' inputs and outputs keep theirs, and a tensor made
+    again on the way, such as text cleaned by a step, gets a number."""
+    taken: dict[str, _Edge] = {}
+    inner = [e for e in edges if e.producer is not None and e.consumers]
+    for e in (e for e in edges if e not in inner):
+        if e.tensor in taken:
+            raise RenderError(
+                f"{where} {e.tensor}",
+                found=f"{e.producer} gives the client a tensor of the same name as an earlier input or output",
+                wanted="one name for each input and output of the pipeline",
+                todo=f"rename it with outputs: {{...: {e.tensor}_2}} of the step",
+            )
+        taken[e.tensor] = e
+        e.name = e.tensor
+    for e in inner:
+        number, e.name = 1, e.tensor
+        while e.name in taken:
+            number += 1
+            e.name = f"{e.tensor}_{number}"
+        taken[e.name] = e
+
+
+def _outside(info: TensorInfo) -> TensorInfo:
+    """The tensor as Triton carries it: one value per item has the shape [1]."""
+    return info if info.shape else replace(info, shape=(1,), axes=("",))
+
+
+def _describe(info: TensorInfo) -> str:
+    return f"{info.name} {info.dtype} [{','.join(map(str, info.shape))}]"
+
+
+def _list(infos: Iterable[TensorInfo]) -> str:
+    return " and ".join(map(_describe, infos))

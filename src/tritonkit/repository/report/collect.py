@@ -1,0 +1,187 @@
+"""What the cache holds of each model: variants with their figures, and where the slowest one's time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import GateError, SpecError, UsageError
+from tritonkit.repository.export.cache import BuildCache
+from tritonkit.repository.export.timing import find_timing
+from tritonkit.repository.modelspec import Spec, load_all, load_readable
+from tritonkit.repository.optimize.make import plan
+from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
+from tritonkit.repository.optimize.variants import AUTO, PLAINS, PYTHON, Variant, parse, variant_names, variant_of
+from tritonkit.repository.report.operators import Operators, profile_variant, slowest
+
+__all__ = ["ModelReport", "collect", "pareto"]
+
+_NEVER = "not built"
+_EARLIER = "built before its spec, data, code or tools changed"
+_PLACE = re.compile(r"(.+)-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """One model: what was built of it, and what was not and why."""
+
+    model: str
+    description: str
+    file: str
+    results: tuple[Result, ...]
+    served: str | None
+    """The variant that is published; None where `auto` finds none that passes."""
+    missing: dict[str, str] = field(default_factory=dict)
+    operators: Operators | None = None
+    max_drop: float = 0.01
+    at_least: float | None = None
+
+    @property
+    def front(self) -> tuple[str, ...]:
+        """The variants that pass and that no other passing one beats in both quality and latency."""
+        return pareto(self.results)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.model,
+            "served": self.served,
+            "front": list(self.front),
+            "variants": [result.to_dict() for result in self.results],
+            "not_built": self.missing,
+            "operators": None if self.operators is None else asdict(self.operators),
+        }
+
+
+def collect(
+    root: Path, names: Sequence[str] = (), *, threads: int, say: Callable[[str], None] = lambda _: None
+) -> tuple[ModelReport, ...]:
+    """Read what was built for the specs as they are now; nothing is built, and nothing is measured but
+    the profile of each model's slowest variant.
+
+    Args:
+        names: folders of `models/`; by default all of which something is built.
+        threads: those of the timings, which count only for as many.
+        say: called with short phrases about what takes a while.
+
+    Raises:
+        UsageError: nothing is built, of all models or of a named one.
+    """
+    cache = BuildCache.of_project(root, say)
+    specs = load_all(root, tuple(names)) if names else _readable(root, say)
+    reports = []
+    for spec in specs:
+        say(f"{spec.name}: reading the cache")
+        report = _read(spec, cache, threads, say)
+        if names and not report.results:
+            raise _not_built(f"model {spec.name}", spec.name, report.missing)
+        if report.results:
+            reports.append(report)
+    if not reports:
+        raise _not_built(str(cache.folder), " ".join(spec.name for spec in specs), {})
+    return tuple(reports)
+
+
+def _readable(root: Path, say: Callable[[str], None]) -> list[Spec]:
+    """Every readable spec of the project; the others are reported to `say`."""
+    specs, failed = load_readable(root, every=True)
+    for name, error in failed.items():
+        say(f"{name}: left out: {error.in_a_line()}")
+    return specs
+
+
+def pareto(results: Iterable[Result]) -> tuple[str, ...]:
+    """Names of the passing variants beaten by none in both quality and latency, fastest first."""
+    able = [r for r in results if r.passed and r.timing and r.artifact and r.artifact.quality]
+
+    def figures(result: Result) -> tuple[float, float]:
+        assert result.timing and result.artifact and result.artifact.quality  # noqa: S101, PT018
+        return result.timing.batch1_ms, -result.artifact.quality.value
+
+    front: list[str] = []
+    best = float("inf")
+    for result in sorted(able, key=figures):
+        if figures(result)[1] < best:
+            best = figures(result)[1]
+            front.append(result.variant)
+    return tuple(front)
+
+
+def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None]) -> ModelReport:
+    results: list[Result] = []
+    missing: dict[str, str] = {}
+    base: Result | None = None
+    cached = _cached_variants(cache, spec.name)
+    for variant in _variants(spec, cached):
+        artifact = plan(spec, cache, variant=variant).cached
+        if artifact is None:
+            missing[variant.name] = _EARLIER if variant.name in cached else _NEVER
+            continue
+        results.append(judged(spec, variant, artifact, find_timing(artifact, threads), base, cached=True))
+        if variant.name in PLAINS:
+            base = results[0]
+    operators = None
+    if (slow := slowest(results)) is not None:
+        say(f"{spec.name}: profiling {slow.variant}")
+        operators = profile_variant(spec, cache, slow, threads)
+    file, quality = f"models/{spec.name}/{spec.file.name}", spec.model.quality
+    return ModelReport(
+        spec.name,
+        spec.model.description,
+        file,
+        tuple(results),
+        _served(spec, results),
+        missing,
+        operators,
+        quality.max_drop,
+        quality.at_least,
+    )
+
+
+def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
+    """Every variant there is, those the spec names, and compositions that lie in the cache."""
+    if spec.model.network.python or spec.model.network.llm:
+        return wanted_variants(spec, ["all", "spec"])
+    serving = spec.model.serving.variant
+    names = [*variant_names(), *spec.model.optimize.variants]
+    names += [] if serving == AUTO else [serving]
+    variants = [parse(name, f"{spec.file} variant") for name in names]
+    for name in sorted(cached):
+        with contextlib.suppress(SpecError):  # of a variant that was removed since
+            variants.append(parse(name, ""))
+    return tuple({variant.name: variant for variant in variants}.values())
+
+
+def _cached_variants(cache: BuildCache, model: str) -> set[str]:
+    """Variants of which some state lies in the cache."""
+    found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
+    return {match[1] for match in found if match}
+
+
+def _served(spec: Spec, results: Sequence[Result]) -> str | None:
+    """The variant that a build publishes of these."""
+    if spec.model.network.python:
+        return PYTHON
+    if spec.model.serving.variant != AUTO:
+        served = variant_of(spec).name
+        named = next((r for r in results if r.variant == served), None)
+        return named.variant if named and named.passed else None
+    among = {variant.name for variant in wanted_variants(spec, ())}
+    try:
+        return choose(spec, [result for result in results if result.variant in among]).variant
+    except GateError:
+        return None
+
+
+def _not_built(where: str, names: str, missing: dict[str, str]) -> UsageError:
+    earlier = ", only of earlier states" if _EARLIER in missing.values() else ""
+    return UsageError(
+        where,
+        found=f"nothing is built of it as it is now{earlier}",
+        wanted="variants to report on",
+        todo=f"tritonkit build {names} --variants all",
+    )

@@ -1,0 +1,131 @@
+"""A model's report arranged for the page: sentences, plots and columns, all still plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tritonkit.repository.export.artifact import Artifact, Measured
+from tritonkit.repository.optimize.runtimes import OperatorTime
+from tritonkit.repository.report.collect import ModelReport
+from tritonkit.repository.report.histogram import columns, used_edges
+from tritonkit.repository.report.rows import Row, rows
+from tritonkit.repository.report.scatter import GateLine, Kind, Point, scatter
+
+__all__ = ["section"]
+
+_WIDTHS = (820.0, 360.0)
+"""Of the plot on a desk and on a phone: its text must be as large on both."""
+_SHOWN = 15
+
+
+def section(report: ModelReport) -> dict[str, Any]:
+    """One model, as the template takes it."""
+    table, points = rows(report), _points(report)
+    plotted = {point.name for point in points}
+    timings = [result.timing for result in report.results if result.timing]
+    measured = _measured(report)
+    first = measured[0][1] if measured else None
+    edges = used_edges(quality.differences for _, quality in measured)
+    histograms = [(name, q, columns(q.differences, edges)) for name, q in measured]
+    return {
+        "report": report,
+        "summary": _summary(report, table),
+        "metric": first.metric if first else "",
+        "also": list(first.also) if first else [],
+        "threads": timings[0].threads if timings else None,
+        "apart": len({timing.run for timing in timings}) > 1,
+        "rows": table,
+        "plots": [scatter(points, _limits(report), width) for width in _WIDTHS] if points else [],
+        "unplotted": [row["variant"] for row in table if row["variant"] not in plotted],
+        "operators": _operators(report),
+        "kinds": _kinds(report),
+        "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
+        "histograms": histograms,
+        # The largest share of any column, to which all are drawn.
+        "most": max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
+        "notes": [
+            (r.variant, notes)
+            for r in report.results
+            if r.artifact and (notes := (*r.artifact.notes, *_independence(r.artifact)))
+        ],
+        "missing": {
+            why: [name for name, reason in report.missing.items() if reason == why]
+            for why in dict.fromkeys(report.missing.values())
+        },
+    }
+
+
+def _independence(artifact: Artifact) -> tuple[str, ...]:
+    """Whether the items of a batch are independent, as a note."""
+    found = artifact.independence
+    return (f"items of a batch: {found.state}: {found.seen}",) if found else ()
+
+
+def _measured(report: ModelReport) -> list[tuple[str, Measured]]:
+    return [
+        (result.variant, result.artifact.quality)
+        for result in report.results
+        if result.artifact and result.artifact.quality
+    ]
+
+
+def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
+    """How many there are, and what the published one is worth."""
+    counts = [
+        f"{count} {words}"
+        for kind, words in (("passed", "passed the gate"), ("refused", "refused"))
+        if (count := sum(row["kind"] == kind for row in table))
+    ]
+    built = "1 variant is built" if len(table) == 1 else f"{len(table)} variants are built"
+    first = f"{built}{': ' if counts else ''}{', '.join(counts)}."
+    served = next((row for row in table if row["served"]), None)
+    if served is None:
+        return first, "None of them may be published."
+    parts = [f"Published: {served['variant']}"]
+    if served["speedup"] not in ("–", "1.00"):
+        parts.append(f"{served['speedup']} times the items per second of onnx-fp32")
+    if served["size_ratio"] not in ("–", "1.00"):
+        parts.append(f"{served['size_ratio']} of its size")
+    return first, ", ".join(parts) + "."
+
+
+def _points(report: ModelReport) -> tuple[Point, ...]:
+    points, qualities = [], dict(_measured(report))
+    for result in report.results:
+        if result.timing is None or (name := result.variant) not in qualities:
+            continue
+        passing: Kind = "front" if name in report.front else "passed"
+        kind: Kind = passing if result.passed else "refused"
+        ms, value = result.timing.batch1_ms, qualities[name].value
+        points.append(Point(name, ms, value, kind, name == report.served))
+    return tuple(points)
+
+
+def _limits(report: ModelReport) -> tuple[GateLine, ...]:
+    """The least quality the gate takes: another one for those that are compared with a teacher."""
+    least: dict[float, str] = {}
+    for _, quality in _measured(report):
+        limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))
+        least.setdefault(round(limit, 6), quality.against)
+    several = len(least) > 1
+    return tuple(
+        GateLine(limit, f"gate {limit:.4g}" + (f", against {name}" if several else "")) for limit, name in least.items()
+    )
+
+
+def _operators(report: ModelReport) -> tuple[OperatorTime, ...]:
+    """The slowest operators, and all others as one."""
+    times = report.operators.times if report.operators else ()
+    if len(times) <= _SHOWN:
+        return times
+    rest = sum(time.ms for time in times[_SHOWN:])
+    return (*times[:_SHOWN], OperatorTime(f"{len(times) - _SHOWN} others", "", rest))
+
+
+def _kinds(report: ModelReport) -> tuple[tuple[str, float], ...]:
+    """Milliseconds of all operators of one kind together, slowest first."""
+    sums: dict[str, float] = {}
+    for time in report.operators.times if report.operators else ():
+        sums[time.kind] = sums.get(time.kind, 0.0) + time.ms
+    return tuple(sorted(sums.items(), key=lambda pair: pair[1], reverse=True))

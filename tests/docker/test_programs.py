@@ -1,0 +1,177 @@
+"""The small programs of the server's image that Kubernetes runs: fetch.py, health.py, stop.py."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+CLONE = Path(__file__).resolve().parents[2]
+
+
+def fetch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program as the image has it: beside integrity.py, without tritonkit."""
+    image = tmp_path / "image"
+    image.mkdir(exist_ok=True)
+    shutil.copy(CLONE / "deploy/docker/fetch.py", image)
+    shutil.copy(CLONE / "src/tritonkit/repository/publish/integrity.py", image)
+    command = [sys.executable, "-IS", str(image / "fetch.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A repository with one published model, and what Python wrote beside it."""
+    version = tmp_path / "source" / "m" / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(b"weights")
+    config = "# Rendered by tritonkit from models/m/model.yaml (target cpu, cores 2)."
+    (version.parent / "config.pbtxt").write_text(f'{config}\nname: "m"\n')
+    for folder, name in ((version, "model.onnx"), (version.parent, "config.pbtxt")):
+        content = (folder / name).read_bytes()
+        files, sizes = {name: sha256(content).hexdigest()}, {name: len(content)}
+        manifest = {"model": "m", "files": files, "sizes": sizes}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    (version / "__pycache__").mkdir()
+    return version.parents[1]
+
+
+def test_a_repository_is_copied_in_place_of_the_old_one(tmp_path: Path, source: Path) -> None:
+    """What was there goes, and what Python wrote beside a model does not come."""
+    target = tmp_path / "models"
+    (target / "old" / "1").mkdir(parents=True)
+    done = fetch(tmp_path, "--source", str(source), "--to", str(target))
+    assert done.returncode == 0, done.stderr
+    assert "verified in" in done.stdout
+    found = sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file())
+    assert found == ["m/1/manifest.json", "m/1/model.onnx", "m/config.pbtxt", "m/manifest.json"]
+    assert not (target / "old").exists()
+    assert not (target / "m/1/__pycache__").exists()
+
+
+def test_a_file_that_is_not_as_published_is_named(tmp_path: Path, source: Path) -> None:
+    """The pod does not start with it."""
+    (source / "m/1/model.onnx").write_bytes(b"weighty")
+    (tmp_path / "models").mkdir()
+    done = fetch(tmp_path, "--source", str(source), "--to", str(tmp_path / "models"))
+    assert (done.returncode, "model.onnx" in done.stderr) == (4, True)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
+    """As is one that is not there."""
+    done = fetch(tmp_path, "--source", str(tmp_path / "nothing"), "--to", str(tmp_path))
+    assert (done.returncode, "config.pbtxt" in done.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"),
+    [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 400 Bad\r\n\r\n", False), (b"", False)],
+    ids=["answers", "is not live", "says nothing"],
+)
+def test_alive_is_who_answers(tmp_path: Path, answer: bytes, alive: bool) -> None:
+    """And who is not there to be asked is being started: that is not for the kubelet to end."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import health; from pathlib import Path\n"
+        "print(health.alive(Path(sys.argv[2]), 0.5))"
+    )
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
+
+    def asked() -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert asked() == "True"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / "http.sock"))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1024)
+                if answer:
+                    connection.sendall(answer)
+                else:
+                    connection.recv(1024)
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert asked() == str(alive)
+
+
+def test_stop_wants_a_server_that_runs() -> None:
+    """Outside a container that serves there is nothing to leave."""
+    command = [sys.executable, "-IS", str(CLONE / "deploy/docker/stop.py"), "soon"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
+def test_a_stub_whose_model_was_loaded_again_is_not_dead(tmp_path: Path) -> None:
+    """It stays a zombie below Triton, which does not wait for it."""
+    for number, state in ((77, "Z"), (78, "Z"), (79, "S")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "stat").write_text(f"{number} (triton_python_b) {state} 1 1")
+    (tmp_path / "replaced-stubs").write_text("77")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import health; from pathlib import Path\n"
+        "print(health.dead_stubs(Path(sys.argv[2]), Path(sys.argv[2])))"
+    )
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{78}"
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen", "wanted"),
+    [
+        ({0: 0.9, 1: 0.0, 2: 0.5}, (), {1}),
+        ({0: 0.9, 1: 0.0, 2: 0.5}, (0,), {1}),
+        ({0: 0.2, 1: 0.0, 2: 0.5}, (0,), {0}),
+        ({0: 0.9, 1: 0.0, 2: 0.1, 3: 0.0}, (0, 1), {1, 3}),
+    ],
+    ids=["first", "moves", "stays", "two"],
+)
+def test_cores_are_those_with_the_least_other_load(
+    others: dict[int, float], chosen: tuple[int, ...], wanted: set[int]
+) -> None:
+    """And a server stays where a move would win little."""
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import pinning\n"
+        f"print(sorted(pinning.best({others}, {chosen}, {len(wanted)})))"
+    )
+    command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(CLONE / "src/tritonkit")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted(wanted))
+
+
+def test_models_that_call_others_come_last(tmp_path: Path) -> None:
+    """Each after those it needs, with the ensembles that have one of them; others are loaded at the start."""
+    calls = 'parameters { key: "tritonkit.calls" value { string_value: "%s" } }'
+    configs = {
+        "alone": "",
+        "none": calls % "",
+        "a_caller": calls % "b_caller alone",
+        "b_caller": calls % "alone",
+        "early": "",
+        "joined": 'ensemble_scheduling { step { model_name: "a_caller" } step { model_name: "alone" } }',
+        "plain": 'ensemble_scheduling { step { model_name: "alone" } }',
+    }
+    for name, text in configs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(text)
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; import callers; from pathlib import Path\n"
+        "print(*callers.later(Path(sys.argv[3])), '|', *callers.later(Path(sys.argv[3]), ['early']))"
+    )
+    folders = (CLONE / "deploy/docker", CLONE / "src/tritonkit/serve", tmp_path)
+    command = [sys.executable, "-c", program, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second = done.stdout.split("|")
+    assert first.split() == ["b_caller", "a_caller", "joined"]
+    assert second.split() == ["b_caller", "early", "a_caller", "joined"]

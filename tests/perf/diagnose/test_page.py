@@ -1,0 +1,18 @@
+"""docs/diagnose.md says what the rules and the provocations are."""
+
+from __future__ import annotations
+
+from tests.perf.diagnose.page import PAGE, written
+from tests.server.diagnose_cases import CASES
+from tritonkit.perf.diagnose import HEALTHY, RULES
+
+
+def test_the_page_is_current() -> None:
+    """Its tables are those that `python -m tests.perf.diagnose.page` writes."""
+    page = PAGE.read_text()
+    assert written(page) == page
+
+
+def test_every_cause_is_provoked_on_a_real_server() -> None:
+    """And nothing else is but a healthy one; no cause is named that has no rule."""
+    assert {case.cause for case in CASES} == {*RULES, HEALTHY}

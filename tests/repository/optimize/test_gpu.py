@@ -1,0 +1,36 @@
+"""What is said of GPUs on a machine without one, and how the GPU bench compares."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from bench.__main__ import main
+from bench.gpu import compare
+from tritonkit.repository.optimize.gpu import find_gpu
+
+
+@pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU: run python -m bench gpu")
+def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was measured, so it is no success either."""
+    assert main(["gpu"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert "the CUDA driver shows none" in line
+
+
+def test_contenders_are_compared_with_the_first() -> None:
+    """Faster is above 1, with its time beside it; one that fails leaves the others measured."""
+
+    def broken(batch: object) -> None:
+        raise RuntimeError("no kernel")
+
+    contenders = {"slow": lambda batch: time.sleep(0.004), "quick": lambda batch: time.sleep(0.001), "broken": broken}
+    (ratio,) = compare("net", contenders, {"x": np.zeros((8, 2))}, rounds=2)
+    assert ratio.name == "net, batch 8: quick / slow"
+    assert len(ratio.rounds) == 2
+    assert ratio.median > 1.5
+    assert ratio.facts["items/s"] == pytest.approx(8000 / ratio.facts["ms"], rel=0.01)

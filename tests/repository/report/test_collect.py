@@ -1,0 +1,121 @@
+"""What a report finds in the cache: what was really built, and nothing that is out of date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import WriteModel
+from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.report.figures import result
+from tritonkit.errors import UsageError
+from tritonkit.repository.export import BuildCache
+from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.report import collect
+from tritonkit.repository.report.collect import pareto
+
+THREADS = 2
+TEXT = "name: {name}\ndescription: A ReLU\nnetwork: {{onnx: relu.onnx}}\n{more}"
+
+
+@pytest.fixture
+def relu(write_model: WriteModel, root: Path) -> Path:
+    """A project whose model `net` is built and timed, and whose model `other` is not."""
+    other = onnx_file(RELU, ["batch", 4])
+    write_model(TEXT.format(name="other", more=""), "other", relu__onnx=other)
+    spec = write_model(TEXT.format(name="net", more=""), relu__onnx=onnx_file(RELU, ["batch", 4]))
+    evaluate(spec, ("onnx-fp32",), BuildCache(root / ".tritonkit" / "cache"), threads=THREADS, timed=True)
+    return root
+
+
+def test_what_was_built_is_read_with_its_figures(relu: Path) -> None:
+    """Quality, timing and outcome of the variant, a real profile of it, and the others as not built."""
+    (report,) = collect(relu, threads=THREADS)
+    assert (report.model, report.description) == ("net", "A ReLU")
+    (found,) = report.results
+    assert found.variant == "onnx-fp32"
+    assert found.cached
+    assert found.passed
+    assert found.artifact is not None
+    assert found.artifact.quality is not None
+    assert found.artifact.quality.value == pytest.approx(1)
+    assert found.timing is not None
+    assert found.timing.batch1_ms > 0
+    assert report.served == "onnx-fp32"
+    assert report.front == ("onnx-fp32",)
+    assert set(report.missing.values()) <= {"not built"}
+    assert report.operators is not None
+    assert report.operators.problem == ""
+    assert [time.kind for time in report.operators.times] == ["Relu"]
+    assert 0 < report.operators.times[0].ms < 1000
+
+
+def test_timings_of_another_number_of_threads_do_not_count(relu: Path) -> None:
+    """A figure taken on two cores says nothing on three; there is no slowest variant then."""
+    (report,) = collect(relu, threads=THREADS + 1)
+    assert report.results[0].timing is None
+    assert report.front == ()
+    assert report.operators is None
+
+
+def test_what_was_built_of_another_state_is_listed_as_such(relu: Path) -> None:
+    """After the network changed, its old variant is no figure of the new one."""
+    (relu / "models" / "net" / "relu.onnx").write_bytes(onnx_file(RELU, ["batch", 5], ["batch", 5]))
+    with pytest.raises(UsageError) as caught:
+        collect(relu, ("net",), threads=THREADS)
+    assert "earlier states" in caught.value.found
+
+
+def test_nothing_built_names_the_command_to_run(relu: Path) -> None:
+    """For a named model, and for a project in which nothing was ever built."""
+    with pytest.raises(UsageError) as caught:
+        collect(relu, ("other",), threads=THREADS)
+    assert caught.value.todo == "tritonkit build other --variants all"
+    (relu / ".tritonkit").rename(relu / "elsewhere")
+    with pytest.raises(UsageError) as caught:
+        collect(relu, threads=THREADS)
+    assert caught.value.todo == "tritonkit build net other --variants all"
+    assert "earlier" not in caught.value.found
+
+
+def test_the_gate_is_applied_as_the_spec_is_now(relu: Path, write_model: WriteModel) -> None:
+    """Raising a limit builds nothing again, and the report refuses what misses it."""
+    write_model(TEXT.format(name="net", more="quality: {at_least: 1.5}\n"))
+    (report,) = collect(relu, threads=THREADS)
+    assert report.results[0].outcome is not None
+    assert [miss.field for miss in report.results[0].outcome.misses] == ["quality.at_least"]
+    assert report.served is None
+    assert report.front == ()
+
+
+def test_a_model_that_cannot_be_profiled_is_still_reported(relu: Path) -> None:
+    """Sample data that fails costs the profile, not the page."""
+    (report,) = collect(relu, threads=THREADS)
+    assert report.results[0].artifact is not None
+    file = report.results[0].artifact.folder / "model.onnx"
+    whole = file.read_bytes()
+    again = [report]
+
+    def spoil(text: str) -> None:
+        if "profiling" in text:
+            file.write_bytes(whole[:20])
+
+    again += collect(relu, threads=THREADS, say=spoil)
+    assert again[1].results[0].passed
+    assert again[1].operators is not None
+    assert "ONNX Runtime refuses" in again[1].operators.problem
+
+
+def test_the_front_holds_what_no_other_beats(tmp_path: Path) -> None:
+    """Fastest first; equal figures, refused and untimed variants are no part of it."""
+    figures = [
+        ("slow-good", 0.99, 3.0),
+        ("fast-fair", 0.98, 1.0),
+        ("slow-fair", 0.98, 2.0),
+        ("fastest-bad", 0.5, 0.5),
+        ("slower-twin", 0.99, 3.5),
+        ("middle", 0.985, 2.0),
+    ]
+    results = [result(tmp_path, name, 10, value, ms, ms * 4) for name, value, ms in figures]
+    assert pareto(results) == ("fast-fair", "middle", "slow-good")
