@@ -27,7 +27,7 @@ from tritonkit.client.reply import Reply, Timing
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.status import BatchStatistics, ModelStatistics, ModelStatus, ServerInfo
 from tritonkit.client.sync import Client, Model
-from tritonkit.client.wire.http2.secure import TLS, Secret
+from tritonkit.client.wire.secure import TLS, Secret
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 from tritonkit.client.wire.transport import AsyncTransport, Transport
 

@@ -85,7 +85,7 @@ def _connector(
     kind: str, addresses: Sequence[str], options: Options, limit: AnswerLimit
 ) -> Callable[[str, str | None], Any]:
     """Makes the transport of one server."""
-    from tritonkit.client.wire.http2.secure import TLS, auth_headers
+    from tritonkit.client.wire.secure import TLS, auth_headers
 
     wire = _wire(kind, options)
     _check_names(addresses, options)
@@ -113,7 +113,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
         return
     names = [name for name in map(parse_name, addresses) if name is not None]
     if names:
-        from tritonkit.client.wire.http2.channel import exposed, is_loopback
+        from tritonkit.client.wire.channel import exposed, is_loopback
 
         for name in names:
             if not is_loopback(name.host):

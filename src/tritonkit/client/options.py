@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tritonkit.client.observers import Observer
     from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
     from tritonkit.client.shm import SharedMemory
-    from tritonkit.client.wire.http2 import TLS, Secret
     from tritonkit.client.wire.parameters import Parameter
+    from tritonkit.client.wire.secure import TLS, Secret
 
 __all__ = ["ManyOptions", "Options"]
 

@@ -7,10 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.client.wire.answer import stream_response
-from tritonkit.client.wire.http2 import Http2Transport, Secret
-from tritonkit.client.wire.http2.status import in_stream
+from tritonkit.client.wire.http2 import Http2Transport
 from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.messages import message, parse
+from tritonkit.client.wire.secure import Secret
+from tritonkit.client.wire.status import in_stream
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 from tritonkit.serve.core.keys import HEADER
 

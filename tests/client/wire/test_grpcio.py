@@ -20,8 +20,8 @@ from tests.client.wire.certificates import authority, certified
 from tests.client.wire.grpc_servers import Answers, body, data_of, grpc_server
 from tests.client.wire.kinds import GRPCIO, Connect, connecting
 from tritonkit.client import AsyncClient, Client
-from tritonkit.client.wire.http2 import TLS, Secret
 from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.secure import TLS, Secret
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 from tritonkit.errors import InferenceError, ServerUnavailable, UsageError
 

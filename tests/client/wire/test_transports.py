@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tritonkit.client.wire.http2 import Secret
+from tritonkit.client.wire.secure import Secret
 from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from tritonkit.client.waiting import Event
-from tritonkit.client.wire.http2.channel import Address, parse_address
+from tritonkit.client.wire.channel import Address, parse_address
 from tritonkit.client.wire.names import Place, look_up
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable, TritonkitError, UsageError
 

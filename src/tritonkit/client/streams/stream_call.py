@@ -12,7 +12,7 @@ from tritonkit.client.policy import Sent
 from tritonkit.client.reply import Reply, Timing, server_reply
 from tritonkit.client.steps import Invoke
 from tritonkit.client.wire.answer import stream_response
-from tritonkit.client.wire.http2.status import in_stream
+from tritonkit.client.wire.status import in_stream
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ServerUnavailable, UsageError
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from weakref import WeakSet
 
 import grpc.aio
 
+from tritonkit.client.wire.channel import Address, ChannelConfig
 from tritonkit.client.wire.http2.base import BaseTransport
 from tritonkit.client.wire.http2.call import Call
-from tritonkit.client.wire.http2.channel import Address, ChannelConfig
-from tritonkit.client.wire.http2.status import CANCELLED, CLOSED, STREAM, error_of, not_in_time
+from tritonkit.client.wire.status import CANCELLED, CLOSED, STREAM, error_of, not_in_time
 from tritonkit.client.wire.transport import Body, Headers
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 

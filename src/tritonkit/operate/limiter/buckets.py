@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tritonkit.client.cache.redis_store import RedisBackoff
-from tritonkit.client.wire.http2 import Secret
+from tritonkit.client.wire.secure import Secret
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.operate.gateway.spec import SharedLimits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tritonkit.client import Client
-from tritonkit.client.wire.http2.channel import is_loopback, parse_address
+from tritonkit.client.wire.channel import is_loopback, parse_address
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 from tritonkit.perf.load.network import network_inputs

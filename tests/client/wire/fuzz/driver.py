@@ -10,12 +10,12 @@ from typing import Any
 
 from tests.client.wire.fuzz.mutation import Mutator
 from tests.client.wire.fuzz.record import CALLS
+from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import Call, Waiter
-from tritonkit.client.wire.http2.channel import ChannelConfig
 from tritonkit.client.wire.http2.connection import Connection, Draining
 from tritonkit.client.wire.http2.headers import RequestHeaders
-from tritonkit.client.wire.http2.status import STREAM, answer_of, error_of
 from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.status import STREAM, answer_of, error_of
 from tritonkit.errors import ClientError
 
 __all__ = ["Episode"]

@@ -137,7 +137,7 @@ def test_a_forked_process_is_told_and_does_not_hang(address: str) -> None:
 
 def test_importing_loads_no_grpc() -> None:
     """It costs a quarter of a second."""
-    program = "import sys, tritonkit.client.wire.http2.blocking, tritonkit.client.wire.http2.secure\n"
+    program = "import sys, tritonkit.client.wire.http2.blocking, tritonkit.client.wire.secure\n"
     done = run(program + "print([n for n in ('grpc', 'tritonclient') if n in sys.modules])")
     assert done.stdout.strip() == "[]", done.stderr
 

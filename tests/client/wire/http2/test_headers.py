@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonkit.client.wire.http2 import Secret
 from tritonkit.client.wire.http2.frame_reader import ProtocolError
 from tritonkit.client.wire.http2.headers import RequestHeaders, ResponseHeaders
+from tritonkit.client.wire.secure import Secret
 
 TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=300)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.wire.certificates import authority, certified
 from tests.client.wire.kinds import HTTP2, Connect, connecting
-from tritonkit.client.wire.http2 import TLS
+from tritonkit.client.wire.secure import TLS
 
 from .proxies import PROXIES, Started, Way, started
 

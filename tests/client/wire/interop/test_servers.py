@@ -13,7 +13,7 @@ from hyperframe.frame import SettingsFrame
 
 from tests.client.wire.grpc_servers import body, data_of
 from tests.client.wire.kinds import Connect
-from tritonkit.client.wire.http2 import TLS
+from tritonkit.client.wire.secure import TLS
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError
 
 from .conftest import SERVERS, Start

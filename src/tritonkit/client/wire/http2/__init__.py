@@ -1,7 +1,7 @@
-"""gRPC over an HTTP/2 connection of our own, for threads and for tasks.
+"""gRPC over an HTTP/2 connection of our own, for threads, for tasks, and for a loop that polls its sockets.
 
-`connection` is pure: bytes in, bytes out. `blocking` and `asyncio_` move the bytes; `status` turns
-what a server says into errors of ours.
+This is all that others may import of the package; `tests/test_structure.py` checks that. Each name is loaded when it
+is first used. `connection` is pure: bytes in, bytes out; the other modules move the bytes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tritonkit.client.wire.http2.asyncio_ import AsyncHttp2Transport
     from tritonkit.client.wire.http2.blocking import Http2Transport
-    from tritonkit.client.wire.http2.channel import parse_address
-    from tritonkit.client.wire.http2.secure import TLS, Secret, auth_headers
+    from tritonkit.client.wire.http2.call import Call
+    from tritonkit.client.wire.http2.polled_connection import PolledConnection
 
-__all__ = ["TLS", "AsyncHttp2Transport", "Http2Transport", "Secret", "auth_headers", "parse_address"]
+__all__ = ["AsyncHttp2Transport", "Call", "Http2Transport", "PolledConnection"]
 
 _HOMES = {
     "AsyncHttp2Transport": "asyncio_",
+    "Call": "call",
     "Http2Transport": "blocking",
-    "Secret": "secure",
-    "TLS": "secure",
-    "auth_headers": "secure",
-    "parse_address": "channel",
+    "PolledConnection": "polled_connection",
 }
 
 

@@ -11,8 +11,8 @@ from tritonkit.client.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseS
 from tritonkit.client.wire.http2.call import Call
 from tritonkit.client.wire.http2.connect import connect_async
 from tritonkit.client.wire.http2.connection import Draining
-from tritonkit.client.wire.http2.status import CLOSED, STREAM
 from tritonkit.client.wire.http2.task_connection import TaskConnection
+from tritonkit.client.wire.status import CLOSED, STREAM
 from tritonkit.client.wire.transport import Body, Elsewhere, Headers, Method
 from tritonkit.errors import ServerUnavailable, UsageError
 

@@ -7,14 +7,15 @@ import os
 import time
 from typing import Final, Generic, TypeVar
 
+from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import LONGEST_MESSAGE, Call
-from tritonkit.client.wire.http2.channel import ChannelConfig
 from tritonkit.client.wire.http2.connection import Connection
 from tritonkit.client.wire.http2.frame_writer import body_size
 from tritonkit.client.wire.http2.headers import SecretHeaders
-from tritonkit.client.wire.http2.secure import TLS, Secret
 from tritonkit.client.wire.http2.shared_connection import SharedConnection
-from tritonkit.client.wire.http2.status import (
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.secure import TLS, Secret
+from tritonkit.client.wire.status import (
     CANCELLED,
     STREAM,
     answer_of,
@@ -24,7 +25,6 @@ from tritonkit.client.wire.http2.status import (
     too_large,
     unreachable,
 )
-from tritonkit.client.wire.limits import AnswerLimit
 from tritonkit.client.wire.transport import Body, Headers
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 

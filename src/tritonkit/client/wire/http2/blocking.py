@@ -12,8 +12,8 @@ from tritonkit.client.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseS
 from tritonkit.client.wire.http2.call import Call
 from tritonkit.client.wire.http2.connect import connect
 from tritonkit.client.wire.http2.connection import Draining
-from tritonkit.client.wire.http2.status import CANCELLED, CLOSED, STREAM
 from tritonkit.client.wire.http2.thread_connection import ThreadConnection
+from tritonkit.client.wire.status import CANCELLED, CLOSED, STREAM
 from tritonkit.client.wire.transport import Body, Elsewhere, Headers, Method
 from tritonkit.errors import ServerUnavailable
 

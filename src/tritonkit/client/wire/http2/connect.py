@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tritonkit.client.wire.http2.channel import ChannelConfig
+from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.socket_io import SocketIO, TLSLayer
-from tritonkit.client.wire.http2.status import unreachable
 from tritonkit.client.wire.names import Place, look_up, look_up_async
+from tritonkit.client.wire.status import unreachable
 
 __all__ = ["connect", "connect_async", "reason"]
 

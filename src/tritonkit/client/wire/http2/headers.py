@@ -16,7 +16,7 @@ from hpack.hpack import encode_integer
 
 from tritonkit.client.wire.http2 import frames
 from tritonkit.client.wire.http2.frame_reader import ProtocolError
-from tritonkit.client.wire.http2.secure import Secret
+from tritonkit.client.wire.secure import Secret
 from tritonkit.client.wire.transport import Headers
 
 __all__ = ["LARGEST_LIST", "Head", "RequestHeaders", "ResponseHeaders", "SecretHeaders"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import Call, Waiter
-from tritonkit.client.wire.http2.channel import ChannelConfig
 from tritonkit.client.wire.http2.connect import connect, reason
 from tritonkit.client.wire.http2.connection import Connection, Draining
 from tritonkit.client.wire.http2.frame_writer import body_size
 from tritonkit.client.wire.http2.shared_connection import ENDED, PUSHED
-from tritonkit.client.wire.http2.status import STREAM, error_of, unreachable
+from tritonkit.client.wire.status import STREAM, error_of, unreachable
 from tritonkit.client.wire.transport import Body, Headers, Method
 from tritonkit.errors import ClientError
 

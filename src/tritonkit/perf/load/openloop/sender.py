@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.client.wire.answer import stream_response
-from tritonkit.client.wire.http2.call import Call
-from tritonkit.client.wire.http2.polled_connection import PolledConnection
-from tritonkit.client.wire.http2.status import STREAM as STREAM_METHOD
-from tritonkit.client.wire.http2.status import answer_of, in_stream
+from tritonkit.client.wire.http2 import Call, PolledConnection
+from tritonkit.client.wire.status import STREAM as STREAM_METHOD
+from tritonkit.client.wire.status import answer_of, in_stream
 from tritonkit.errors import ServerUnavailable
 from tritonkit.perf.load.asking import CALL, SEQUENCE, STREAM
 from tritonkit.perf.load.openloop.arrivals import Moments

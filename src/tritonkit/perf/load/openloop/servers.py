@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tritonkit.client.wire.http2.polled_connection import PolledConnection
+from tritonkit.client.wire.http2 import PolledConnection
 from tritonkit.errors import ServerUnavailable
 
 __all__ = ["Servers"]

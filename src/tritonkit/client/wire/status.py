@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import COMPRESSED, LONGEST_MESSAGE, Call
-from tritonkit.client.wire.http2.channel import ChannelConfig
 from tritonkit.client.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM, error_name
 from tritonkit.client.wire.transport import Body
 from tritonkit.errors import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tritonkit.client.wire.http2.headers import RequestHeaders, SecretHeaders
-from tritonkit.client.wire.http2.secure import TLS, Secret
+from tritonkit.client.wire.secure import TLS, Secret
 from tritonkit.errors import UsageError
 
 __all__ = ["Address", "ChannelConfig", "exposed", "is_credential", "is_loopback", "parse_address"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonkit.client.wire.http2 import parse_address
-from tritonkit.client.wire.http2.channel import ChannelConfig
+from tritonkit.client.wire.channel import ChannelConfig, parse_address
 from tritonkit.errors import UsageError
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.client.wire.certificates import authority, certified, openssl
 from tests.client.wire.grpc_servers import Answers, body, data_of, grpc_server
 from tests.client.wire.kinds import Connect
-from tritonkit.client.wire.http2 import TLS, Secret, auth_headers
+from tritonkit.client.wire.secure import TLS, Secret, auth_headers
 from tritonkit.errors import ServerUnavailable, UsageError
 
 pytestmark = pytest.mark.needs("openssl")

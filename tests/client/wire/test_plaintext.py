@@ -15,7 +15,7 @@ from tests.client.wire.kinds import Connect
 from tritonkit.client import TLS, AsyncClient, Client, Secret
 from tritonkit.client.request import InferRequest
 from tritonkit.client.steps import run_async
-from tritonkit.client.wire.http2.channel import ChannelConfig, is_credential, is_loopback
+from tritonkit.client.wire.channel import ChannelConfig, is_credential, is_loopback
 from tritonkit.errors import UsageError
 
 ELSEWHERE = ["triton:8001", "grpc://192.0.2.1:8001", "[fd00::1]:8001", "dns:triton.example:8001"]
@@ -83,7 +83,7 @@ def test_which_hosts_are_this_one(host: str, wanted: bool) -> None:
 
 def test_headers_of_one_call(connect: Connect, address: str, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token among them is refused before anything is sent; others go, and all where it is allowed."""
-    monkeypatch.setattr("tritonkit.client.wire.http2.channel.is_loopback", lambda host: False)
+    monkeypatch.setattr("tritonkit.client.wire.channel.is_loopback", lambda host: False)
     token = (("authorization", "Bearer hush"),)
     plain = connect(address)
     for name in ("authorization", "x-api-key", "triton-grpc-protocol-infer-key", "cookie"):
