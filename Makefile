@@ -9,9 +9,9 @@ BIN = .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Tests of servers mostly wait for one; beside them run those that build models, wheels and images, and some servers'
 # too, so that both take as long. All others run in three processes, because many of them wait, too.
-BACKENDS = $(addprefix tests/server/,test_default_backends.py test_native_backends.py test_native_limits.py test_native_steps.py \
-	test_native_threads.py test_openvino.py test_openvino_variant.py test_own_python.py \
-	test_padding.py test_python_backends.py test_random_graphs.py)
+BACKENDS = $(addprefix tests/server/,backends own/test_default_backends.py shared/test_native_backends.py \
+	shared/test_native_limits.py shared/test_native_steps.py shared/test_openvino.py shared/test_padding.py \
+	shared/test_python_backends.py)
 WITH_SERVER = tests/server $(addprefix --ignore=,$(BACKENDS))
 WITH_BUILDS = $(BUILDS) $(BACKENDS)
 BUILDS = $(addprefix tests/,variants packaging docker hostile loadtest)
@@ -94,7 +94,7 @@ test-builds:
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)
 OLDEST_TESTS = tests/client/wire --ignore=tests/client/wire/interop --ignore=tests/client/wire/fuzz --ignore=tests/client/wire/http2 \
 	$(addprefix tests/client/,shm streams test_aio.py test_many.py test_sync.py \
-	test_tritonclient.py) tests/server/test_client.py
+	test_tritonclient.py) tests/server/shared/test_client.py
 WITH_OLDEST = TRITONCLIENT=$(OLDEST) PYTHONPATH=$(CURDIR)/.venv-oldest $(BIN)/python
 
 oldest: setup .venv-oldest/.ready

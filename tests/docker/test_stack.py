@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from tests.cli.running import failed, tritonkit
 from tests.docker.conftest import HOST, OWNER, SERVER_IMAGE, SERVER_USER, Stack, docker, give
+from tests.server.own.test_reload import PER_S, Project
 from tests.server.steady import steady
-from tests.server.test_reload import PER_S, Project
 from tests.waiting import eventually
 from tritonkit.client import Client, Observer, OpenTelemetryTracing
 from tritonkit.errors import InferenceError

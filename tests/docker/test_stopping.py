@@ -12,8 +12,8 @@ from tritonclient.grpc import service_pb2_grpc
 
 from tests.docker.conftest import address_of, docker, health, run, serving
 from tests.server.models import ModelText, ensemble, write_repository
+from tests.server.own.test_stopping import PER_S, REFUSED, infer, told
 from tests.server.steady import steady
-from tests.server.test_stopping import PER_S, REFUSED, infer, told
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)

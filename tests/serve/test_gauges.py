@@ -1,4 +1,4 @@
-"""What is added to Triton's metrics; tests/server/test_observe.py has it on a real server."""
+"""What is added to Triton's metrics; tests/server/observe/test_observe.py has it on a real server."""
 
 from __future__ import annotations
 

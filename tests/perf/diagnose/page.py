@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.conftest import PROJECT
-from tests.server.diagnose_cases import CASES, Case
+from tests.server.diagnose.cases import CASES, Case
 from tritonkit.perf.diagnose import HEALTHY, RULES
 
 __all__ = ["PAGE", "parts", "written"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.perf.diagnose.page import PAGE, written
-from tests.server.diagnose_cases import CASES
+from tests.server.diagnose.cases import CASES
 from tritonkit.perf.diagnose import HEALTHY, RULES
 
 

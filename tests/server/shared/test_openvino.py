@@ -13,7 +13,7 @@ import tritonclient.grpc as grpc
 from openvino import opset13 as op
 from tritonclient.utils import InferenceServerException
 
-from tests.server.test_python_backends import (
+from tests.server.shared.test_python_backends import (
     BATCH,
     MERGING,
     Running,

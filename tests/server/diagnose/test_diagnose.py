@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.server.diagnose_cases import CASES, Bench, Case, Situation, model, slept
-from tests.server.diagnose_language import Speaker, language_model, speakers
+from tests.server.diagnose.cases import CASES, Bench, Case, Situation, model, slept
+from tests.server.diagnose.language import Speaker, language_model, speakers
 from tests.server.models import ModelText
 from tests.waiting import eventually
 from tritonkit.perf.diagnose import HEALTHY, Watcher, diagnose, evidence_of

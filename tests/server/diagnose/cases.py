@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.server.at_once import at_once
-from tests.server.diagnose_language import Speaker, language_model, speakers
-from tests.server.diagnose_load import Inputs, at_rate, callers, delayed, hogs, in_cgroup, may_make_cgroups, vector
+from tests.server.diagnose.language import Speaker, language_model, speakers
+from tests.server.diagnose.load import Inputs, at_rate, callers, delayed, hogs, in_cgroup, may_make_cgroups, vector
+from tests.server.language.test_llm import gauge
 from tests.server.models import ModelText, ensemble, write_repository
-from tests.server.test_llm import gauge
 from tests.waiting import eventually
 from tritonkit.client import Client, Limit
 from tritonkit.machine import cores

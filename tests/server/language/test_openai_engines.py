@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.openai.running import running
-from tests.server.engine_models import TENSORRT_LLM, VLLM
+from tests.server.language.engine_models import TENSORRT_LLM, VLLM
 from tests.server.models import write_repository
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve import Endpoint, serve

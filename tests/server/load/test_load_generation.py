@@ -18,7 +18,7 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.repository.optimize.checkpoints import write_checkpoint
-from tests.server.test_llm import write_served
+from tests.server.language.test_llm import write_served
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound, UsageError

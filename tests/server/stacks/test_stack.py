@@ -21,7 +21,7 @@ from tests.cli.running import failed, tritonkit
 from tests.client.cache.conftest import RedisServer
 from tests.conftest import PROJECT
 from tests.parts import program
-from tests.server.stacks import IMAGE, Load, Watched
+from tests.server.watched import IMAGE, Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import TritonkitError

@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.server.stacks import Load, Watched
+from tests.server.watched import Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import (

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.cli.running import tritonkit
+from tests.server.own.test_reload import Project
 from tests.server.steady import steady
-from tests.server.test_reload import Project
 from tritonkit.client import Client
 from tritonkit.operate.store import back_up, open_store, restore
 from tritonkit.operate.store.keys import new_encryption_key, new_signing_key, read_encryption_key, read_signing_key

@@ -17,7 +17,16 @@ import tritonclient.grpc as grpc
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
-from tests.server.test_python_backends import POOL_IO, Running, ask, ask_together, items, start_triton, step, tensors
+from tests.server.shared.test_python_backends import (
+    POOL_IO,
+    Running,
+    ask,
+    ask_together,
+    items,
+    start_triton,
+    step,
+    tensors,
+)
 from tests.waiting import eventually
 
 DAMAGED = int(os.environ.get("TRITONKIT_FUZZ", "200"))

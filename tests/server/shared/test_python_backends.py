@@ -28,7 +28,7 @@ from tests.parts import SERVER
 from tests.repository.export.test_external_data import external
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "python_backends"
 BATCH = 8
 MERGING = f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"

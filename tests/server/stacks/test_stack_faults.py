@@ -22,7 +22,7 @@ import pytest
 
 from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.networks import network, run, served_in
-from tests.server.stacks import Load, Watched
+from tests.server.watched import Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import TLS, AsyncClient, Cache, Client, Retry
 from tritonkit.errors import TritonkitError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.runtime_api import Function, function
-from tests.server.test_models import hook
+from tests.server.shared.test_models import hook
 from tritonkit.client import Client
 from tritonkit.operate.deploy.serverless import bundle, write_bundle
 

@@ -18,7 +18,7 @@ from hpack import Encoder
 from tritonclient.grpc import service_pb2
 
 from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame, message
-from tests.server.guarded import Guarded, start_guarded
+from tests.server.guard.guarded import Guarded, start_guarded
 from tests.server.models import ModelText
 from tests.waiting import eventually
 

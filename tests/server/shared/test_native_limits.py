@@ -20,8 +20,8 @@ import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from tests.server.test_openvino import PADS, network, parameters, picky, twice
-from tests.server.test_python_backends import (
+from tests.server.shared.test_openvino import PADS, network, parameters, picky, twice
+from tests.server.shared.test_python_backends import (
     BATCH,
     MERGING,
     Running,

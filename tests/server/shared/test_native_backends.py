@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 
-from tests.server.test_python_backends import (
+from tests.server.shared.test_python_backends import (
     BATCH,
     MERGING,
     Running,

@@ -20,8 +20,8 @@ from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2
 
 from tests.native.guarded import DATA, END_STREAM, HEADERS, PADDED, PREFACE, RST_STREAM, SETTINGS, frame, message
-from tests.server.counting import BOUND, bounded, counted
-from tests.server.guarded import Guarded, start_guarded
+from tests.server.guard.counting import BOUND, bounded, counted
+from tests.server.guard.guarded import Guarded, start_guarded
 from tests.server.models import ModelText
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError

@@ -18,10 +18,10 @@ import pytest
 from tests.cli.running import failed, tritonkit_here
 from tests.openai.running import asked, running
 from tests.python_backends.llm_network import WORDS
+from tests.server.language.test_llm import LONG, write_served
 from tests.server.models import write_repository
 from tests.server.openai_models import EMBEDDER, PARROT
-from tests.server.stacks import Watched
-from tests.server.test_llm import LONG, write_served
+from tests.server.watched import Watched
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import TLS
 from tritonkit.errors import InferenceError, UsageError

@@ -13,7 +13,7 @@ import pytest
 
 from tests.python_backends.llm_network import WORDS
 from tests.server.at_once import at_once
-from tests.server.test_llm import write_served
+from tests.server.language.test_llm import write_served
 from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import ClientError

@@ -11,8 +11,8 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.server.models import await_begun, ensemble, noting, write_repository
+from tests.server.own.test_serve import FREE
 from tests.server.steady import steady
-from tests.server.test_serve import FREE
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve import Server
 

@@ -22,11 +22,11 @@ from hpack import Encoder
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, message
+from tests.server.language.test_llm import LONG, LONG_ANSWER, answer, gauge, greedy, prompt, write_served
 from tests.server.models import ModelText, write_repository
 from tests.server.openai_models import PARROT
-from tests.server.stacks import Watched
-from tests.server.test_llm import LONG, LONG_ANSWER, answer, gauge, greedy, prompt, write_served
-from tests.server.test_serve import Events
+from tests.server.own.test_serve import Events
+from tests.server.watched import Watched
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerUnavailable
