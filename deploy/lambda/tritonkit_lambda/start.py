@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit_lambda.errors import StartError
-from tritonkit_lambda.integrity import Finding, verify_folder
+from tritonkit_lambda.integrity import Damage, verify_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,7 +97,7 @@ class _Check(threading.Thread):
         super().__init__(name="verify", daemon=True)
         self._folder = folder
         # What could not be checked does not count as whole.
-        self.findings = [Finding("", folder, "it was not verified", "a whole function")]
+        self.findings = [Damage("", folder, "it was not verified", "a whole function")]
         self.ms = 0.0
 
     def run(self) -> None:

@@ -12,7 +12,7 @@ from tritonkit.cli.output import byte_bar, note, print_json
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tritonkit.repository.publish.integrity import Finding
+    from tritonkit.repository.publish.integrity import Damage
 
 __all__ = ["command"]
 
@@ -72,7 +72,7 @@ def command(
     )
 
 
-def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[Finding]:
+def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[Damage]:
     """What is not as the owner of the key has signed it."""
     from tritonkit.operate.store.keys import read_public_key
     from tritonkit.operate.store.whole import unsigned
@@ -98,7 +98,7 @@ def _want_models(folder: Path, names: tuple[str, ...]) -> None:
             raise UsageError(f"model {name!r}", found=f"{folder} does not hold it", wanted=nearest(name, known))
 
 
-def _facts(finding: Finding) -> dict[str, str]:
+def _facts(finding: Damage) -> dict[str, str]:
     return {
         "model": finding.model,
         "file": str(finding.file),

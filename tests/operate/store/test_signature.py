@@ -20,7 +20,7 @@ from tritonkit.operate.store import check, sign
 from tritonkit.operate.store.contents import read_contents
 from tritonkit.operate.store.keys import new_signing_key, read_public_key, read_signing_key
 from tritonkit.operate.store.signature import FILE, parse, read
-from tritonkit.repository.publish import Finding
+from tritonkit.repository.publish import Damage
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def signed(repository: Path, signing: Any) -> Path:
     return repository
 
 
-def findings(repository: Path, *models: str, key: str = "key") -> list[Finding]:
+def findings(repository: Path, *models: str, key: str = "key") -> list[Damage]:
     """What a check with the public key finds."""
     public = read_public_key(repository.parent / f"{key}.pub")
     contents = read_contents(repository, models)

@@ -17,7 +17,7 @@ import pytest
 from tests.repository.publish.damaging import flip
 from tests.repository.publish.test_publish import HEADER, rendered
 from tritonkit.repository.modelspec import VersionPolicy
-from tritonkit.repository.publish import Finding, Verifier, copy_models, integrity, replace_models, verify
+from tritonkit.repository.publish import Damage, Verifier, copy_models, integrity, replace_models, verify
 from tritonkit.repository.publish.damage import damage
 from tritonkit.repository.publish.integrity import Totals, foreign
 from tritonkit.repository.publish.publish import publish
@@ -240,7 +240,7 @@ def test_a_model_published_meanwhile_is_verified_again(
 def test_verifying_beside_other_work(out: Path) -> None:
     """The thread tells its findings at the end; stopped, it tells nothing; a failure is a finding."""
     flip(out / "net" / "1" / "model.onnx")
-    reported: list[list[Finding]] = []
+    reported: list[list[Damage]] = []
     verifier = Verifier(out, then=reported.append)
     verifier.start()
     verifier.join(30)

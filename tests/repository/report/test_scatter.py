@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.repository.report.figures import CROWD
-from tritonkit.repository.report.scatter import Box, GateLine, Point, Scatter, scatter
+from tritonkit.repository.report.scatter import Box, Dot, GateLine, Scatter, scatter
 
 POINTS = (
-    Point("fast", 1.0, 0.90, "front"),
-    Point("middle", 2.0, 0.95, "front"),
-    Point("best", 4.0, 0.99, "front"),
-    Point("beaten", 4.0, 0.94, "passed"),
+    Dot("fast", 1.0, 0.90, "front"),
+    Dot("middle", 2.0, 0.95, "front"),
+    Dot("best", 4.0, 0.99, "front"),
+    Dot("beaten", 4.0, 0.94, "passed"),
 )
 
 
@@ -47,7 +47,7 @@ def test_points_are_numbered_from_the_fastest_on() -> None:
 
 def test_a_variant_that_lost_everything_does_not_flatten_the_others() -> None:
     """It stands at the lower edge with an arrow, and the rest keep the height they had."""
-    lost = Point("lost", 1.5, 0.1, "refused")
+    lost = Dot("lost", 1.5, 0.1, "refused")
     alone, with_it = scatter(POINTS, (), 800), scatter((*POINTS, lost), (), 800)
     marks = {mark.point.name: mark for mark in with_it.marks}
     assert marks["lost"].below
@@ -81,7 +81,7 @@ def is_readable(plot: Scatter) -> None:
 @pytest.mark.parametrize("width", [820.0, 360.0])
 def test_the_numbers_of_a_crowd_do_not_overlap(width: float) -> None:
     """Eighteen variants, ten of them equally good; on a phone too."""
-    points = [Point(name, ms, value, "passed") for name, _, value, ms, _ in CROWD]
+    points = [Dot(name, ms, value, "passed") for name, _, value, ms, _ in CROWD]
     is_readable(scatter(points, (GateLine(0.9761, "gate 0.9761"),), width))
 
 
@@ -89,4 +89,4 @@ def test_the_numbers_of_a_crowd_do_not_overlap(width: float) -> None:
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.floats(0.9, 1)), min_size=1, max_size=12))
 def test_numbers_never_overlap_where_there_is_room(places: list[tuple[float, float]]) -> None:
     """However the points lie, also all in one place."""
-    is_readable(scatter([Point(f"v{n}", *at, "passed") for n, at in enumerate(places)], (), 820))
+    is_readable(scatter([Dot(f"v{n}", *at, "passed") for n, at in enumerate(places)], (), 820))

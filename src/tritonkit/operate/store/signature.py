@@ -18,7 +18,7 @@ from tritonkit.extras import need_package
 from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model, read_contents
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
 from tritonkit.repository.publish.damage import damage
-from tritonkit.repository.publish.integrity import Finding, Progress, compiled, open_file, verify
+from tritonkit.repository.publish.integrity import Damage, Progress, compiled, open_file, verify
 from tritonkit.repository.publish.staging import MODEL_NAME
 
 __all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
@@ -119,7 +119,7 @@ def parse(text: str) -> Signature:
 
 def check(
     contents: Contents, text: str | None, public_key: Any, place: Path, models: Sequence[str] = ()
-) -> list[Finding]:
+) -> list[Damage]:
     """Everything by which `contents` is not what the owner of the key has signed; empty where it is.
 
     Args:
@@ -150,7 +150,7 @@ def check(
 
 def differences(
     signed: Mapping[str, Mapping[str, str]], contents: Contents, place: Path, models: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[Damage]:
     """Where contents and what was signed differ, without a look at who signed it."""
     for model in models or sorted({*signed, *contents}):
         if model not in contents:
@@ -162,7 +162,7 @@ def differences(
             yield from _of_model(signed[model], contents[model], place / model)
 
 
-def _of_model(signed: Mapping[str, str], entries: Sequence[Entry], folder: Path) -> Iterator[Finding]:
+def _of_model(signed: Mapping[str, str], entries: Sequence[Entry], folder: Path) -> Iterator[Damage]:
     there = {entry.path: entry.sha256 for entry in entries}
     for path in sorted({*signed, *there}):
         if path not in there:
@@ -186,5 +186,5 @@ def _signed_bytes(models: Mapping[str, Mapping[str, str]]) -> bytes:
     return f"{_FORMAT}\n{text}".encode()
 
 
-def _finding(file: Path, found: str, wanted: str, model: str = "") -> Finding:
-    return Finding(model, file, found, wanted, _TODO)
+def _finding(file: Path, found: str, wanted: str, model: str = "") -> Damage:
+    return Damage(model, file, found, wanted, _TODO)

@@ -9,7 +9,7 @@ from typing import Any
 from tritonkit.operate.store import signature
 from tritonkit.operate.store.contents import read_contents
 from tritonkit.repository.publish.damage import damage
-from tritonkit.repository.publish.integrity import Finding, Progress, compiled, is_compiled, verify
+from tritonkit.repository.publish.integrity import Damage, Progress, compiled, is_compiled, verify
 from tritonkit.serve.repository import read_models
 
 __all__ = ["require_whole", "unsigned"]
@@ -45,7 +45,7 @@ def require_whole(
         raise damage(findings)
 
 
-def unsigned(repository: Path, models: Sequence[str], public_key: Any, progress: Progress) -> list[Finding]:
+def unsigned(repository: Path, models: Sequence[str], public_key: Any, progress: Progress) -> list[Damage]:
     """Everything by which a repository is not as the owner of the key signed it, compiled Python first.
 
     Args:

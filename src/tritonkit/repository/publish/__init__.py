@@ -1,7 +1,7 @@
 """From rendered text and artifacts to a repository that Triton loads: staged, synced, exchanged in one step."""
 
 from tritonkit.repository.publish.copies import copy_models, replace_models
-from tritonkit.repository.publish.integrity import Finding, Verifier, verify, versions
+from tritonkit.repository.publish.integrity import Damage, Verifier, verify, versions
 from tritonkit.repository.publish.publish import Change, recover
 
-__all__ = ["Change", "Finding", "Verifier", "copy_models", "recover", "replace_models", "verify", "versions"]
+__all__ = ["Change", "Damage", "Verifier", "copy_models", "recover", "replace_models", "verify", "versions"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tritonkit.errors import ServerError
-from tritonkit.repository.publish.integrity import Finding
+from tritonkit.repository.publish.integrity import Damage
 
 __all__ = ["damage"]
 
 _MOST_NAMED = 20
 
 
-def damage(findings: Sequence[Finding]) -> ServerError:
+def damage(findings: Sequence[Damage]) -> ServerError:
     """One error for all findings: the first as the error, the others as its details."""
     first, *others = findings
     lines = [str(finding) for finding in others[:_MOST_NAMED]]

@@ -21,7 +21,7 @@ from typing import IO, Any
 __all__ = [
     "CONFIG",
     "MANIFEST",
-    "Finding",
+    "Damage",
     "IrregularFileError",
     "Totals",
     "Verifier",
@@ -55,7 +55,7 @@ class IrregularFileError(OSError):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Damage:
     """One file that is not as it was published."""
 
     model: str
@@ -83,10 +83,10 @@ class _ModelCheck:
 
     name: str
     files: list[tuple[Path, str, int]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Damage] = field(default_factory=list)
 
     def add(self, file: Path, found: str, wanted: str) -> None:
-        self.findings.append(Finding(self.name, file, found, wanted))
+        self.findings.append(Damage(self.name, file, found, wanted))
 
 
 def verify(
@@ -96,7 +96,7 @@ def verify(
     progress: Progress = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
     totals: Totals | None = None,
-) -> list[Finding]:
+) -> list[Damage]:
     """Everything in the models' served versions that is not as its manifest says: sizes first, then SHA-256.
 
     Args:
@@ -116,7 +116,7 @@ def verify(
     totals.models, totals.size_bytes = len(planned), total
     totals.files = sum(len(model.files) for model in planned)
     done = 0
-    findings: list[Finding] = []
+    findings: list[Damage] = []
 
     def count(size: int) -> bool:
         nonlocal done
@@ -131,7 +131,7 @@ def verify(
     return findings
 
 
-def verify_folder(folder: Path) -> list[Finding]:
+def verify_folder(folder: Path) -> list[Damage]:
     """The same of one folder that is no model and has a manifest of its own, of all that lies below it.
 
     Compiled Python in it is left alone: an image holds what was compiled while it was made.
@@ -179,7 +179,7 @@ def is_compiled(file: Path) -> bool:
     return _COMPILED in file.parts
 
 
-def compiled(folder: Path) -> list[Finding]:
+def compiled(folder: Path) -> list[Damage]:
     """The compiled Python in a model's folder, of any version: nobody publishes or signs it."""
     try:
         return [
@@ -197,14 +197,14 @@ class Verifier(threading.Thread):
         repository: Path,
         models: Sequence[str] = (),
         *,
-        then: Callable[[list[Finding]], None] = lambda findings: None,
+        then: Callable[[list[Damage]], None] = lambda findings: None,
         progress: Progress = lambda done, total: None,
     ) -> None:
         super().__init__(name="verify", daemon=True)
         self._repository, self._models = repository, models
         self._then, self._progress = then, progress
         self._stopped = threading.Event()
-        self.findings: list[Finding] | None = None
+        self.findings: list[Damage] | None = None
         """None until it has ended."""
 
     def run(self) -> None:
@@ -213,7 +213,7 @@ class Verifier(threading.Thread):
             found = verify(self._repository, self._models, progress=self._progress, stop=self._stopped.is_set)
         except Exception as error:  # what could not be checked does not count as whole
             problem = f"it cannot be verified: {error!r}"
-            found = [Finding("", self._repository, problem, "a repository")]
+            found = [Damage("", self._repository, problem, "a repository")]
         if not self._stopped.is_set():
             self.findings = found
             self._then(found)
@@ -240,7 +240,7 @@ def _is_foreign(folder: Path) -> bool:
     return not any(folder.glob(f"[0-9]*/{MANIFEST}"))
 
 
-def _verified(folder: Path, model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
+def _verified(folder: Path, model: _ModelCheck, count: Callable[[int], bool]) -> list[Damage]:
     """The model's findings; checked again where a publish exchanged its folder meanwhile."""
     for _ in range(_ATTEMPTS):
         before = _identity(folder)
@@ -340,9 +340,9 @@ def _present(folder: Path, skipped: set[str]) -> Iterator[Path]:
         yield from (here / name for name in sorted([*files, *links]) if not name.startswith("."))
 
 
-def _compiled(model: str, file: Path) -> Finding:
+def _compiled(model: str, file: Path) -> Damage:
     todo = f"{_BUILD}, which removes it; or remove {file.parent}"
-    return Finding(model, file, "compiled Python, which may run in place of its source", "sources only", todo)
+    return Damage(model, file, "compiled Python, which may run in place of its source", "sources only", todo)
 
 
 def versions(folder: Path) -> list[int]:
@@ -363,7 +363,7 @@ def _served(folder: Path, config: str) -> list[int]:
     return present if policy["kind"] == "all" else [n for n in present if n in numbers]
 
 
-def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
+def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Damage]:
     """The files whose content is not what the manifest says."""
     findings = []
     for file, wanted, size in model.files:
@@ -376,7 +376,7 @@ def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Finding]:
             break
         if found != wanted:
             said = f"sha256 {found[:12]}... of {size} bytes"
-            findings.append(Finding(model.name, file, said, f"{wanted[:12]}..."))
+            findings.append(Damage(model.name, file, said, f"{wanted[:12]}..."))
     return findings
 
 
@@ -390,8 +390,8 @@ def _sha256(file: Path, count: Callable[[int], bool]) -> str | None:
     return digest.hexdigest()
 
 
-def _unreadable(model: str, file: Path, error: OSError) -> Finding:
+def _unreadable(model: str, file: Path, error: OSError) -> Damage:
     place = Path(error.filename) if isinstance(error.filename, str) else file
     todo = "correct its permissions, or build the models again: tritonkit build"
     reason = error.strerror or str(error)
-    return Finding(model, place, f"it cannot be read: {reason}", "a file this user may read", todo)
+    return Damage(model, place, f"it cannot be read: {reason}", "a file this user may read", todo)

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from tritonkit.repository.report.scale import Axis, linear_axis, log_axis
 
-__all__ = ["Box", "GateLine", "Kind", "Mark", "Point", "Scatter", "scatter"]
+__all__ = ["Box", "Dot", "GateLine", "Kind", "Mark", "Scatter", "scatter"]
 
 Kind: TypeAlias = Literal["front", "passed", "refused"]
 
@@ -25,7 +25,7 @@ _CHARACTER, _LINE = 7.2, 13.0  # width of a character and height of a text of 12
 
 
 @dataclass(frozen=True)
-class Point:
+class Dot:
     """One variant: milliseconds for one item, and its metric."""
 
     name: str
@@ -68,7 +68,7 @@ class Box:
 class Mark:
     """A point where it is drawn; `below`: it lies under the plot, and stands at its lower edge."""
 
-    point: Point
+    point: Dot
     x: float
     y: float
     below: bool
@@ -94,7 +94,7 @@ class Scatter:
     """Limits that lie too far away to be shown."""
 
 
-def scatter(points: Sequence[Point], limits: Sequence[GateLine], width: float) -> Scatter:
+def scatter(points: Sequence[Dot], limits: Sequence[GateLine], width: float) -> Scatter:
     """Lay out the plot of at least one point."""
     height = max(300.0, min(width * 0.62, 460.0))
     area = Box(_LEFT, _TOP, width - _RIGHT, height - _BOTTOM)
@@ -123,7 +123,7 @@ def scatter(points: Sequence[Point], limits: Sequence[GateLine], width: float) -
     return Scatter(width, height, area, x, y, tuple(marks), _front(marks), tuple(lines), hidden)
 
 
-def _floor(points: Sequence[Point]) -> float:
+def _floor(points: Sequence[Dot]) -> float:
     """The least quality that is drawn to scale: a variant that lost everything must not flatten the rest."""
     passing = [p.quality for p in points if p.kind != "refused"] or [p.quality for p in points]
     low, high = min(passing), max(passing)
@@ -131,7 +131,7 @@ def _floor(points: Sequence[Point]) -> float:
     return min((p.quality for p in points if p.quality >= least), default=low)
 
 
-def _is_near(limit: GateLine, points: Sequence[Point], floor: float) -> bool:
+def _is_near(limit: GateLine, points: Sequence[Dot], floor: float) -> bool:
     values = [max(p.quality, floor) for p in points]
     spread = max(max(values) - min(values), abs(max(values)) * 0.005)
     return min(values) - 3 * spread <= limit.quality <= max(values) + 3 * spread

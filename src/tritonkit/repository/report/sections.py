@@ -10,7 +10,7 @@ from tritonkit.repository.optimize.runtimes import OperatorTime
 from tritonkit.repository.report.collect import ModelReport
 from tritonkit.repository.report.histogram import columns, used_edges
 from tritonkit.repository.report.rows import Row, rows
-from tritonkit.repository.report.scatter import GateLine, Kind, Point, scatter
+from tritonkit.repository.report.scatter import Dot, GateLine, Kind, scatter
 
 __all__ = ["section"]
 
@@ -90,7 +90,7 @@ def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
     return first, ", ".join(parts) + "."
 
 
-def _points(report: ModelReport) -> tuple[Point, ...]:
+def _points(report: ModelReport) -> tuple[Dot, ...]:
     points, qualities = [], dict(_measured(report))
     for result in report.results:
         if result.timing is None or (name := result.variant) not in qualities:
@@ -98,7 +98,7 @@ def _points(report: ModelReport) -> tuple[Point, ...]:
         passing: Kind = "front" if name in report.front else "passed"
         kind: Kind = passing if result.passed else "refused"
         ms, value = result.timing.batch1_ms, qualities[name].value
-        points.append(Point(name, ms, value, kind, name == report.served))
+        points.append(Dot(name, ms, value, kind, name == report.served))
     return tuple(points)
 
 
