@@ -47,9 +47,6 @@ def command(
     past: Annotated[str, typer.Option("--range", metavar="TIME", help="How far back plots go.")] = "15min",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 picks a free one.")] = 8003,
     out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
-    terminal: Annotated[
-        bool, typer.Option("--terminal", help="Show it in this terminal instead of on a page.")
-    ] = False,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -91,10 +88,6 @@ def command(
             # One that has run for long has it all.
             _wait(duration_s or (_LOOK_S if scrape_s else 0.0))
             _write(see(), out, as_json)
-        elif terminal:
-            from tritonkit.cli.dash_terminal import show
-
-            show(see, duration_s)
         else:
             _serve(see, port, duration_s)
 

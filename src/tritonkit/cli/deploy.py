@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli import deploy_diagnose, deploy_fetch, deploy_image, deploy_lambda, deploy_logs, deploy_status
+from tritonkit.cli import deploy_diagnose, deploy_fetch, deploy_image, deploy_lambda
 from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json
@@ -18,8 +18,6 @@ __all__ = ["DeployTarget", "app", "deploy"]
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.command("image")(deploy_image.command)
 app.command("fetch")(deploy_fetch.command)
-app.command("status")(deploy_status.command)
-app.command("logs")(deploy_logs.command)
 app.command("diagnose")(deploy_diagnose.command)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
-from tritonkit.cli.deploy_status import Context, Namespace
+import typer
+
 from tritonkit.cli.options import AsJson
 from tritonkit.cli.output import note, print_json, print_line
 
 __all__ = ["command"]
+
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace that it was deployed to.")]
+Context = Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig, not its current one.")]
 
 
 def command(namespace: Namespace = "tritonkit", context: Context = None, as_json: AsJson = False) -> None:

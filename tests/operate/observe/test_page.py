@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from tests.operate.observe.views import AT_S, view
-from tritonkit.cli.dash_terminal import course, drawing
+from tests.operate.observe.views import view
 from tritonkit.operate.observe import PANELS, SECTIONS, Need, Shown, page
 from tritonkit.operate.observe.page import figure, scaled
 from tritonkit.operate.observe.panel import BYTES, MS
-from tritonkit.repository.report.charts import Line
 
 
 def test_every_panel_is_drawn_or_says_why_not() -> None:
@@ -31,7 +27,7 @@ def test_every_panel_is_drawn_or_says_why_not() -> None:
 
 
 def test_an_optional_section_is_not_there_without_a_line() -> None:
-    """A server without language models shows nothing of them, on the page and in a terminal; JSON says why."""
+    """A server without language models shows nothing of them, on the page; JSON says why."""
     seen = view()
     (title,) = (section.title for section in SECTIONS if section.optional)
     assert f">{title}<" in page(seen)
@@ -42,12 +38,10 @@ def test_an_optional_section_is_not_there_without_a_line() -> None:
             for each, shown in seen.shown.items()
         },
     )
-    console = Console(width=100, height=300, record=True, file=io.StringIO())
-    console.print(drawing(bare, 300))
-    for text in (page(bare), console.export_text()):
-        assert title not in text
-        assert "Time to first token" not in text
-        assert "Requests answered" in text
+    text = page(bare)
+    assert title not in text
+    assert "Time to first token" not in text
+    assert "Requests answered" in text
     assert "language model" in bare.to_dict()["panels"]["llm-first-token"]["empty"]
 
 
@@ -86,31 +80,6 @@ def test_bytes_are_scaled(most: float, unit: str) -> None:
     """To the unit of the largest; other units stay."""
     assert scaled(BYTES, most)[1] == unit
     assert scaled(MS, most) == (1.0, "ms")
-
-
-def test_the_course_of_a_line_has_its_height_and_its_gaps() -> None:
-    """From 0 to the highest value; a space where nothing came."""
-    rising = Line("a", [(AT_S - 900 + 30 * k, float(k)) for k in range(15)])
-    drawn = course(rising, view())
-    assert drawn.startswith("▁")
-    assert drawn[14] == "█"
-    assert drawn.endswith("   ")
-    assert course(Line("a", [(AT_S, 0.0)]), view())[-1] == "▁"
-
-
-@pytest.mark.parametrize("height", [20, 200])
-def test_a_terminal_shows_what_it_has_room_for(height: int) -> None:
-    """The alert first, no more lines than it has, and how many are left out, or what is empty why."""
-    console = Console(width=100, height=height, record=True, file=io.StringIO())
-    console.print(drawing(view(), height))
-    text = console.export_text()
-    assert text.startswith("ReplicaDown: b:8002 is <away>")
-    assert "Requests answered" in text
-    if height == 20:
-        assert len(text.splitlines()) <= height
-        assert "more lines" in text
-    else:
-        assert "there is no gateway" in text
 
 
 CHECKS = """

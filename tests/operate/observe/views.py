@@ -1,4 +1,4 @@
-"""A look as it may come, for the page and the terminal: lines, gaps, an alert, panels without data."""
+"""A look as it may come, for the page: lines, gaps, an alert, panels without data."""
 
 from __future__ import annotations
 

@@ -134,12 +134,6 @@ class Site:
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout)["causes"])
 
-    def status(self) -> Resource:
-        """What `tritonkit deploy status --json` says."""
-        done = tritonkit("deploy", "status", "--namespace", self.namespace, "--json")
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
-
     def start_caller(self) -> None:
         """A pod from which calls are made, on a node that stays."""
         here = PROJECT / "tests" / "operate" / "deploy" / "cluster" / "caller.py"

@@ -13,11 +13,11 @@ SCALING = {"min": 2, "max": MOST, "down_s": 15}
 
 def scales_out_and_back(site: Site) -> None:
     """Calls without a pause, until there are so many ready replicas as may be; then none."""
-    eventually(lambda: sees(site), lambda: f"an autoscaler that sees something: {site.status()}")
+    eventually(lambda: sees(site), lambda: f"an autoscaler that sees something: {site.diagnosis()}")
     with site.calling(HEADLESS, rate=0) as calls:
-        eventually(lambda: site.replicas() == MOST, lambda: f"{MOST} replicas: {site.status()}")
+        eventually(lambda: site.replicas() == MOST, lambda: f"{MOST} replicas: {site.diagnosis()}")
     calls.require_none_failed(least=100)
-    eventually(lambda: wanted(site) == 2, lambda: f"two replicas again: {site.status()}", 1800)
+    eventually(lambda: wanted(site) == 2, lambda: f"two replicas again: {site.diagnosis()}", 1800)
 
 
 def sees(site: Site) -> bool:

@@ -44,14 +44,9 @@ def test_rest_is_answered_under_the_services_names(steady: Site, service: str) -
     assert steady.inside("python3", "-c", _GET, url, "elsewhere.example").returncode != 0
 
 
-def test_status_says_what_each_replica_serves(steady: Site) -> None:
-    """A complete rollout, two ready pods, digits and sentences in both."""
-    status = steady.status()
-    assert [row["rollout"] for row in status["rollout"]] == ["complete"]
-    pods = [row for row in status["pods"] if row["pod"].startswith("triton-")]
-    assert [row["ready"] for row in pods] == ["1/1", "1/1"]
-    for row in pods:
-        assert {"digits:1", "sentences:1"} <= set(row["serves"].split())
+def test_diagnose_finds_nothing_wrong_with_ready_replicas(steady: Site) -> None:
+    """Two ready pods have no cause."""
+    assert steady.replicas() == 2
     assert steady.causes() == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Done, failed, tritonkit_here
-from tests.operate.deploy.kubernetes.test_cluster_status import only
+from tests.operate.deploy.kubernetes.test_diagnose import only
 from tests.operate.store.trees import tree
 from tests.repository.publish.test_publish import rendered
 from tests.stores import HttpFolder

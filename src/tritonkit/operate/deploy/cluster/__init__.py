@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from tritonkit.operate.deploy.cluster.causes import Cause, causes_of
 from tritonkit.operate.deploy.cluster.client import Cluster, connect
-from tritonkit.operate.deploy.cluster.look import PART_OF, Seen, logs_of, look, pods_of, served_by
-from tritonkit.operate.deploy.cluster.state import autoscaler_rows, budget_rows, pod_rows, rollout_rows
+from tritonkit.operate.deploy.cluster.look import PART_OF, Seen, logs_of, look
 
 __all__ = [
     "PART_OF",
     "Cause",
     "Cluster",
     "Seen",
-    "autoscaler_rows",
-    "budget_rows",
     "causes_of",
     "connect",
     "logs_of",
     "look",
-    "pod_rows",
-    "pods_of",
-    "rollout_rows",
-    "served_by",
 ]

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from tritonkit.operate.deploy.cluster.look import Object, Seen
+from tritonkit.operate.deploy.cluster.look import Object, Seen, condition, revision_of
 from tritonkit.operate.deploy.cluster.pods import POD_RULES, Cause, Subject
-from tritonkit.operate.deploy.cluster.state import condition, revision_of
 
 __all__ = ["Cause", "causes_of", "to_dict"]
 

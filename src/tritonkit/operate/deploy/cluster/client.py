@@ -18,7 +18,6 @@ __all__ = ["EXTRA", "Cluster", "Forbidden", "NotThere", "connect"]
 
 EXTRA = "tritonkit[kubernetes]"
 _CONNECT_S, _READ_S = 5.0, 15.0
-_SILENT_S = 7 * 86400.0
 _KINDS = {
     "pods": ("", "CoreV1Api", "list_namespaced_pod"),
     "events": ("", "CoreV1Api", "list_namespaced_event"),
@@ -26,9 +25,6 @@ _KINDS = {
     "nodes": ("", "CoreV1Api", "list_node"),
     "deployments": ("apps", "AppsV1Api", "list_namespaced_deployment"),
     "replicasets": ("apps", "AppsV1Api", "list_namespaced_replica_set"),
-    "horizontalpodautoscalers": ("autoscaling", "AutoscalingV2Api", "list_namespaced_horizontal_pod_autoscaler"),
-    "poddisruptionbudgets": ("policy", "PolicyV1Api", "list_namespaced_pod_disruption_budget"),
-    "scaledobjects": ("keda.sh", "CustomObjectsApi", "list_namespaced_custom_object"),
 }
 """By resource: API group, class and method of the library."""
 
@@ -63,10 +59,7 @@ class Cluster:
 
         group, api, method = _KINDS[resource]
         query = {"label_selector": selector} if selector else {}
-        if resource == "scaledobjects":
-            words = ["keda.sh", "v1alpha1", self.namespace, resource]
-        else:
-            words = [] if resource == "nodes" else [self.namespace]
+        words = [] if resource == "nodes" else [self.namespace]
         call = getattr(getattr(client, api)(self.api), method)
         with self.translated("list", group, resource):
             response = call(*words, **query, _preload_content=False, _request_timeout=(_CONNECT_S, _READ_S))
@@ -89,32 +82,24 @@ class Cluster:
             return True
         return False
 
-    def log(self, pod: str, container: str, follow: bool = False, **options: Any) -> Iterator[str]:
-        """The lines of a container's log; with `follow` until the container ends."""
+    def log(self, pod: str, container: str, **options: Any) -> list[str]:
+        """The lines of a container's log.
+
+        Raises:
+            Forbidden, NotThere, ServerUnavailable, ClientError.
+        """
         client = need_package("kubernetes.client", EXTRA)
 
-        # The library takes no None in the pair: a follower waits as long as a pod may be silent.
-        waits = (_CONNECT_S, _SILENT_S if follow else _READ_S)
         with self.translated("get", "", "pods/log"):
             response = client.CoreV1Api(self.api).read_namespaced_pod_log(
                 pod,
                 self.namespace,
                 container=container,
-                follow=follow,
                 **options,
                 _preload_content=False,
-                _request_timeout=waits,
+                _request_timeout=(_CONNECT_S, _READ_S),
             )
-            if not follow:
-                yield from _body(response).decode(errors="replace").splitlines()
-                return
-            _check(response)
-            rest = b""
-            for piece in response.stream(4096):
-                *lines, rest = (rest + piece).split(b"\n")
-                yield from (line.decode(errors="replace") for line in lines)
-            if rest:
-                yield rest.decode(errors="replace")
+            return _body(response).decode(errors="replace").splitlines()
 
     @contextmanager
     def translated(self, verb: str, group: str, resource: str) -> Iterator[None]:

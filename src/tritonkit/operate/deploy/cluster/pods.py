@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from tritonkit.operate.deploy.cluster.look import Object, Seen
-from tritonkit.operate.deploy.cluster.state import condition
+from tritonkit.operate.deploy.cluster.look import Object, Seen, condition
 
 __all__ = ["POD_RULES", "Cause", "Subject"]
 
@@ -309,7 +308,7 @@ def _stub(it: Subject) -> Cause | None:
                 "triton",
                 text.strip(),
                 "all stubs alive",
-                "tritonkit deploy logs --previous; more memory or /dev/shm where it was killed",
+                "kubectl logs --previous; more memory or /dev/shm where it was killed",
             )
     return None
 
@@ -336,7 +335,7 @@ def _crash(it: Subject) -> Cause | None:
                 each["name"],
                 f"exit code {code}, {each.get('restartCount', 0)} restarts",
                 "a container that keeps running",
-                "read its last lines; all of them: tritonkit deploy logs --previous",
+                "read its last lines; all of them: kubectl logs --previous",
                 _tail(it.log(each["name"])) or "no log was kept",
             )
     return None
@@ -350,7 +349,7 @@ def _starting(it: Subject) -> Cause | None:
         "",
         f"phase {it.pod['status'].get('phase')}, and nothing failed yet",
         "a ready pod",
-        "wait; tritonkit deploy logs shows how far it is",
+        "wait; kubectl logs shows how far it is",
     )
 
 
@@ -387,10 +386,10 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     ),
     _model,
     _stub,
-    partial(_probe, kind="Liveness", todo="raise `cpu` in values.yaml; tritonkit deploy logs --previous"),
-    partial(_probe, kind="Startup", todo="tritonkit deploy logs --previous says what it waits for"),
+    partial(_probe, kind="Liveness", todo="raise `cpu` in values.yaml; kubectl logs --previous"),
+    partial(_probe, kind="Startup", todo="kubectl logs --previous says what it waits for"),
     _crash,
-    partial(_probe, kind="Readiness", todo="tritonkit deploy logs; the text above is the probe's own"),
+    partial(_probe, kind="Readiness", todo="kubectl logs; the text above is the probe's own"),
     _starting,
 )
 """In the order of cause and effect."""

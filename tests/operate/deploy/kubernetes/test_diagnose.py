@@ -1,20 +1,19 @@
-"""Objects of a real API server as rows and causes; what a person without a cluster is told."""
+"""Objects of a real API server as causes, and the errors of a command that reaches no cluster."""
 
 from __future__ import annotations
 
 import copy
 import json
 import socket
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tritonkit.errors import ServerUnavailable, UsageError
-from tritonkit.operate.deploy.cluster import autoscaler_rows, budget_rows, causes_of, pod_rows, rollout_rows
+from tritonkit.operate.deploy.cluster import causes_of
 from tritonkit.operate.deploy.cluster.client import connect
-from tritonkit.operate.deploy.cluster.look import Seen, look, served_in
+from tritonkit.operate.deploy.cluster.look import Seen, look
 
 OBJECTS = json.loads((Path(__file__).parent / "objects.json").read_text())
 
@@ -135,33 +134,6 @@ def test_a_stuck_rollout_names_who_keeps_serving() -> None:
     (stuck,) = causes_of(state)
     assert stuck.cause == "rollout stuck"
     assert "the old version keeps serving: healthy-" in stuck.found
-
-
-def test_rows_of_a_healthy_deployment() -> None:
-    """Pods with node, zone and versions; rollout, autoscaler and budget."""
-    state = only("healthy")
-    name = state.pods[0]["metadata"]["name"]
-    rows = pod_rows(state, datetime(2027, 1, 1, tzinfo=UTC), {name: ["digits:1"]})
-    mine = next(each for each in rows if each["pod"] == name)
-    assert mine["ready"] == "1/1"
-    assert mine["state"] == "Running"
-    assert mine["serves"] == "digits:1"
-    assert mine["zone"].startswith("zone")
-    assert rollout_rows(state)[0]["rollout"] == "complete"
-    (scaler,) = autoscaler_rows(state)
-    assert scaler["target"] == "cpu 70%"
-    assert scaler["sees"].startswith("cpu ")
-    assert scaler["bounds"] == "2..3"
-    assert budget_rows(state)[0]["may go"] == "1"
-
-
-def test_versions_come_from_the_metrics() -> None:
-    """Triton's metrics have a line for each model and version."""
-    text = (
-        'nv_inference_request_success{model="digits",version="2"} 0.000000\n'
-        'nv_inference_count{model="x",version="1"} 3\n'
-    )
-    assert served_in(text) == ["digits:2"]
 
 
 def kubeconfig(folder: Path, server: str) -> Path:
