@@ -14,11 +14,11 @@ from pathlib import Path
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.timing import batch_of
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize import plan
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.optimize.timing import batch_of
 from tritonkit.repository.optimize.variants import parse
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,20 +14,20 @@ from tritonkit.extras import need
 from tritonkit.machine import cores
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.onnx_file import session_options
-from tritonkit.repository.export.timing import batch_of
 from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize import evaluate
 from tritonkit.repository.optimize.gpu import find_gpu
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.optimize.timing import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.setting import Setting
-    from tritonkit.repository.export.job import Job
     from tritonkit.repository.export.samples import Batch
     from tritonkit.repository.modelspec import Spec
+    from tritonkit.repository.optimize.job import Job
 
     Contenders = dict[str, Callable[[Batch], object]]
 

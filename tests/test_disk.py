@@ -19,8 +19,8 @@ from tests.rooms import no_room
 from tritonkit.disk import is_of_writing, refused_by_system, try_writing, unwritable, write_whole
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.timing import VariantTiming
 from tritonkit.repository.optimize import evaluate
+from tritonkit.repository.optimize.timing import VariantTiming
 from tritonkit.repository.optimize.variants import FORMS, Form
 
 # A file may not grow past the limit, which is how a full disk looks to a writer: the call fails.

@@ -12,15 +12,15 @@ import pytest
 
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.hooks import load_hook
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.export.torch_module import run_module
-from tritonkit.repository.export.weights import WeightCache
 from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.transforms import distilled, pruned
 from tritonkit.repository.optimize.transforms.loop import parameter_count
 from tritonkit.repository.optimize.variants import onnx_int8_qat
+from tritonkit.repository.optimize.weights import WeightCache
 
 pytestmark = pytest.mark.timeout(900)  # each trains a network, on cores that may be shared
 

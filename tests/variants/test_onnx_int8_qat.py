@@ -14,12 +14,12 @@ import pytest
 from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Artifact
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.onnx_file import check_file, open_session, run_session
 from tritonkit.repository.export.torch_module import run_module
-from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.variants.int8_cpu import largest_weight
 from tritonkit.repository.optimize.variants.onnx_int8_qat import make
+from tritonkit.repository.optimize.weights import WeightCache
 
 SPEC = """
 name: net

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.gate import judge
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.gate import judge
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import build, job_of, plan
 from tritonkit.repository.optimize.variants.int8_cpu import BITS_VARIABLE
 

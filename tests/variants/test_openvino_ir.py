@@ -14,7 +14,7 @@ from tests.conftest import WriteModel
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import build, job_of, plan
 from tritonkit.repository.optimize.runtimes.openvino_cpu import open_runner
 from tritonkit.repository.optimize.variants import openvino_int8

@@ -15,10 +15,10 @@ from torch import nn
 from tests.conftest import WriteModel
 from tests.models.conftest import MODELS, folder_module
 from tritonkit.repository.export.onnx_file import open_session, run_session
-from tritonkit.repository.export.torch_module import load_trained, make_module
+from tritonkit.repository.export.torch_module import make_module
 from tritonkit.repository.export.torch_onnx import export_onnx
-from tritonkit.repository.export.weights import WeightCache
 from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.weights import WeightCache, load_trained
 
 FOLDER = MODELS / "resnet50"
 

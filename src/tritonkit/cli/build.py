@@ -78,6 +78,7 @@ def command(
     """
     from tritonkit.cli.progress import Announcing
     from tritonkit.repository.pipeline import build_repository, check_repository
+    from tritonkit.repository.publish.numbers import used_by_all
 
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", step_timeout, least=1))
@@ -103,7 +104,7 @@ def command(
             force=force,
             dry_run=dry_run,
             progress=shown,
-            after=_used_numbers(folder),
+            after=used_by_all(folder),
             keep_going=True,
             prover=_prove,
             refused=watch.refused,
@@ -132,15 +133,6 @@ def _raise_failed(repository: Repository) -> None:
             wanted="the others, which were built" if repository.served else "",
             details="\n".join(str(error) for error in failed.values()),
         )
-
-
-def _used_numbers(root: Path) -> dict[str, int]:
-    """The numbers of versions that were released or rejected: they are given to no other."""
-    from tritonkit.operate.release.history import FOLDER
-    from tritonkit.operate.release.numbers import used
-
-    places = sorted((root / FOLDER).glob("*"))
-    return {name: number for place in places for name, number in used(root, place.name).items()}
 
 
 def _print_built(folder: Path, repository: Repository, dry_run: bool, as_json: bool) -> None:

@@ -26,10 +26,10 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, TritonkitError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.repository.export import Artifact, BuildCache
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_all, load_readable
 from tritonkit.repository.modelspec.contents import tries_own_python
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.repository.optimize.variants import for_target, variant_of

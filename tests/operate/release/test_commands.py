@@ -8,9 +8,10 @@ import pytest
 
 from tests.cli.running import failed, tritonkit_here
 from tritonkit.errors import UsageError
-from tritonkit.operate.release.history import FOLDER, forget, keep, latest, prune
+from tritonkit.operate.release.history import forget, keep, latest, prune
 from tritonkit.operate.stack import StackSettings
 from tritonkit.operate.stack.releasing import Releasing
+from tritonkit.repository.publish.numbers import FOLDER
 
 
 @pytest.mark.parametrize(

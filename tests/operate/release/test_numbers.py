@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import UsageError
-from tritonkit.operate.release.history import FOLDER, keep, latest
-from tritonkit.operate.release.numbers import remember, used
+from tritonkit.operate.release.history import keep, latest
+from tritonkit.repository.publish.numbers import FOLDER, remember, used
 
 
 def test_the_highest_number_of_each_model_is_known(root: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tritonkit.repository.export.closeness import differences, item_cosines, mean_cosine
-from tritonkit.repository.export.quality import bootstrap_drop
+from tritonkit.repository.export.scores import bootstrap_drop
 
 Batches = list[dict[str, np.ndarray]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.repository.export.artifact import Artifact, Measured, Signature
-from tritonkit.repository.export.gate import judge, refuse
+from tritonkit.repository.optimize.gate import judge, refuse
 
 TEXT = """
 name: net

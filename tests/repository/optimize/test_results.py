@@ -11,12 +11,12 @@ from tests.conftest import WriteModel
 from tests.repository.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError, GateError, SpecError
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.gate import judge
-from tritonkit.repository.export.timing import VariantTiming
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import evaluate, plan
+from tritonkit.repository.optimize.gate import judge
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, wanted_variants
+from tritonkit.repository.optimize.timing import VariantTiming
 from tritonkit.repository.optimize.variants import FORMS, Form
 
 TEXT = """

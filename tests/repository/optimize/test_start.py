@@ -11,8 +11,8 @@ import pytest
 
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Signature, StartNeeds, TensorInfo
-from tritonkit.repository.export.start import measure_start, warm_sizes
 from tritonkit.repository.modelspec import FreeAxis, ModelFile, Spec
+from tritonkit.repository.optimize.start import measure_start, warm_sizes
 
 MIB = 1 << 20
 

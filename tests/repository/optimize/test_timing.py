@@ -10,14 +10,14 @@ from tests.conftest import WriteModel
 from tests.repository.optimize.test_make import RELU, onnx_file
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.runner import OperatorTime
 from tritonkit.repository.export.samples import Batch
-from tritonkit.repository.export.timing import ROUNDS, find_timing
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import evaluate
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result
+from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.repository.optimize.runtimes import RUNTIMES
+from tritonkit.repository.optimize.timing import ROUNDS, find_timing
 from tritonkit.repository.optimize.variants import FORMS
 
 PAIR = ("onnx-fp32", "openvino-fp32")

@@ -23,10 +23,10 @@ from tests.repository.publish.test_publish import rendered
 from tritonkit.errors import BuildError, PublishError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.onnx_file import check_file
-from tritonkit.repository.export.timing import find_timing
-from tritonkit.repository.export.weights import WeightCache
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize import build, plan
+from tritonkit.repository.optimize.timing import find_timing
+from tritonkit.repository.optimize.weights import WeightCache
 from tritonkit.repository.publish.publish import publish
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonkit.repository.export import Artifact, Measured, Signature
-from tritonkit.repository.export.gate import GateOutcome, Miss
-from tritonkit.repository.export.timing import VariantTiming
 from tritonkit.repository.optimize import Result
+from tritonkit.repository.optimize.gate import GateOutcome, Miss
 from tritonkit.repository.optimize.runtimes import OperatorTime
+from tritonkit.repository.optimize.timing import VariantTiming
 from tritonkit.repository.report import Machine, ModelReport, Operators
 
 __all__ = ["CROWD", "MACHINE", "crowd", "report", "result"]

@@ -11,8 +11,8 @@ import pytest
 
 from tests.repository.report.figures import CROWD, MACHINE, crowd, report, result
 from tritonkit.repository.export import Artifact, Signature
-from tritonkit.repository.export.gate import GateOutcome
 from tritonkit.repository.optimize import Result
+from tritonkit.repository.optimize.gate import GateOutcome
 from tritonkit.repository.report import Machine, Operators, render, this_machine
 
 VOID = {"meta", "link", "br"}

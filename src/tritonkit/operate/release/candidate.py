@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
-from tritonkit.operate.release.numbers import newest, remember, used
 from tritonkit.perf.diagnose import prove_own_python
 from tritonkit.repository.export import Artifact
 from tritonkit.repository.modelspec import Spec, load
@@ -18,6 +17,7 @@ from tritonkit.repository.pipeline import build_repository
 from tritonkit.repository.publish import copy_models
 from tritonkit.repository.publish.existing import made_from, recorded_cores
 from tritonkit.repository.publish.integrity import MANIFEST, versions
+from tritonkit.repository.publish.numbers import newest, remember, used
 
 __all__ = ["Candidate", "build_candidate"]
 

@@ -14,11 +14,11 @@ from tritonkit.perf.load.asking import CALL, Kind, ask, kind_of
 from tritonkit.perf.load.workload import Request
 from tritonkit.perf.load.workloads import prepare
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.gate import judge, refuse
-from tritonkit.repository.export.quality import measure
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.modelspec import load
+from tritonkit.repository.optimize.gate import judge, refuse
 from tritonkit.repository.optimize.make import job_of
+from tritonkit.repository.optimize.quality import measure
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
@@ -125,7 +125,7 @@ def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[st
 
 
 class _Served:
-    """A network that a server runs, as `export.runner.Runs` has it."""
+    """A network that a server runs, as `optimize.runner.Runs` has it."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -13,10 +13,10 @@ from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
 from tritonkit.repository.publish import copy_models
 from tritonkit.repository.publish.existing import made_from
+from tritonkit.repository.publish.numbers import FOLDER
 
-__all__ = ["FOLDER", "Former", "forget", "keep", "latest", "prune"]
+__all__ = ["Former", "forget", "keep", "latest", "prune"]
 
-FOLDER = Path(".tritonkit") / "releases"
 _FACTS = "release.json"
 _KEPT = 3
 

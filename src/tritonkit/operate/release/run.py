@@ -17,7 +17,6 @@ from tritonkit.operate.release import history
 from tritonkit.operate.release.candidate import Candidate, build_candidate
 from tritonkit.operate.release.check import Checked, check_candidate
 from tritonkit.operate.release.judge import Finding, Seen
-from tritonkit.operate.release.numbers import newest, remember
 from tritonkit.operate.release.shadow import ShadowCounts
 from tritonkit.operate.release.steps import Status, Step, Steps, Tell, Terms
 from tritonkit.operate.stack.control import StackSession
@@ -26,6 +25,7 @@ from tritonkit.repository.modelspec import load
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.pipeline import default_out
 from tritonkit.repository.publish import replace_models
+from tritonkit.repository.publish.numbers import newest, remember
 
 __all__ = ["Outcome", "release", "rollback"]
 

@@ -15,10 +15,10 @@ from tritonkit.machine import cores
 from tritonkit.perf.load.profile import steps_of
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.samples import Batch
-from tritonkit.repository.export.timing import batch_of
 from tritonkit.repository.modelspec import Spec, read_example
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.runtimes import RUNTIMES, OperatorTime
+from tritonkit.repository.optimize.timing import batch_of
 from tritonkit.repository.optimize.variants import PYTHON, parse
 from tritonkit.repository.publish.integrity import read_manifest
 from tritonkit.text import first_line

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from tritonkit.repository.export.artifact import Independence, below
 from tritonkit.repository.export.outliers import batch_gain, moves, score_beside
-from tritonkit.repository.export.quality import score_outputs
 from tritonkit.repository.export.samples import Batch, count_items, first_items
+from tritonkit.repository.export.scores import score_outputs
 from tritonkit.repository.modelspec import Spec
 
 __all__ = ["judge_neighbors"]

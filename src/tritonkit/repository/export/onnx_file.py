@@ -24,8 +24,7 @@ from tritonkit.repository.export.onnx_kinds import (
     refuse_kinds,
 )
 from tritonkit.repository.export.plain_files import copy_file
-from tritonkit.repository.export.runner import cannot_run
-from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.samples import Batch, cannot_run
 from tritonkit.repository.modelspec import Spec, Tensor
 from tritonkit.repository.modelspec.base import MAX_SIZE
 from tritonkit.watched import step

@@ -15,8 +15,8 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Independence, Signature, TensorInfo, below
 from tritonkit.repository.export.comparing import apart, differs_by, may_be_rare, rare, tipped
 from tritonkit.repository.export.neighbors import groups_of, join
-from tritonkit.repository.export.quality import score_outputs
 from tritonkit.repository.export.samples import Batch, count_items
+from tritonkit.repository.export.scores import score_outputs
 from tritonkit.repository.modelspec import FreeAxis, Spec
 from tritonkit.repository.modelspec.model import Tolerance
 

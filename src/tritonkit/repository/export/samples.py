@@ -15,6 +15,7 @@ from tritonkit.repository.modelspec import Spec
 __all__ = [
     "Batch",
     "batches",
+    "cannot_run",
     "count_items",
     "each_item",
     "first_items",
@@ -121,6 +122,15 @@ def first_items(given: Sequence[Batch], count: int | None, batched: bool) -> lis
 def said_shapes(batch: Batch) -> str:
     """`ids [2, 128], mask [2, 128]`."""
     return ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
+
+
+def cannot_run(where: str, engine: str, batch: Batch, reason: str) -> BuildError:
+    """The error for a batch that an engine does not take."""
+    return BuildError(
+        where,
+        found=f"{engine} cannot run it on {said_shapes(batch)}: {reason}",
+        wanted="a network that runs at every batch and axis size the spec allows",
+    )
 
 
 def count_items(batch: Batch) -> int:

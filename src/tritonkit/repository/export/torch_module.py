@@ -22,15 +22,12 @@ from tritonkit.repository.export.torch_values import (
     wants_other_values,
     wrapper_text,
 )
-from tritonkit.repository.export.weights import WeightCache
-from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.modelspec import Spec
 from tritonkit.text import first_line
 
 __all__ = [
     "SEED",
     "as_plain",
-    "load_teacher",
-    "load_trained",
     "load_weights",
     "make_module",
     "outputs_of",
@@ -41,25 +38,6 @@ __all__ = [
 ]
 
 SEED = 0
-
-
-def load_trained(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
-    """The network in evaluation mode: made by its factory, then trained or given its weights."""
-    network = spec.model.network
-    assert network.torch is not None  # noqa: S101  the caller chose this source
-    module = make_module(spec, network.torch, "network.torch")
-    if network.weights is not None:
-        file = resolve_file(network.weights, spec, "network.weights")
-        load_weights(module, file, f"{spec.file} network.weights")
-    return _trained(spec, module, network.train, "network", weights, say).eval()
-
-
-def load_teacher(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
-    """`optimize.teacher` in evaluation mode, trained."""
-    teacher = spec.model.optimize.teacher
-    assert teacher is not None  # noqa: S101  the caller has looked
-    module = make_module(spec, teacher.torch, "optimize.teacher.torch")
-    return _trained(spec, module, teacher.train, "teacher", weights, say).eval()
 
 
 def make_module(spec: Spec, hook: str, field: str) -> Any:
@@ -94,22 +72,6 @@ def _check_order(spec: Spec, module: Any, where: str) -> None:
                 wanted="inputs in the order of forward's parameters: they are passed by position",
                 todo="put network.inputs into that order",
             )
-
-
-def _trained(
-    spec: Spec, module: Any, hook: str | None, name: str, weights: WeightCache, say: Callable[[str], None]
-) -> Any:
-    if hook is None:
-        return module
-    state = weights.find(name)
-    if state is not None:
-        module.load_state_dict(state)
-        return module
-    say(f"training the {name}")
-    field = "network.train" if name == "network" else f"optimize.{name}.train"
-    load_hook(spec, hook, field)(module)
-    weights.store(name, module.state_dict())
-    return module
 
 
 def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:

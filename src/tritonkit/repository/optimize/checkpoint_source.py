@@ -10,10 +10,10 @@ from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.artifact import sha256_json
 from tritonkit.repository.export.checkpoint import Checkpoint, read_checkpoint
-from tritonkit.repository.export.fingerprint import folder_digests, network_facts, tool_versions
 from tritonkit.repository.export.hooks import load_hook
 from tritonkit.repository.export.torch_module import seed_all
 from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.optimize.fingerprint import folder_digests, network_facts, tool_versions
 
 __all__ = ["find_checkpoint"]
 

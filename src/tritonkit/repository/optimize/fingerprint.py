@@ -20,7 +20,7 @@ __all__ = ["fingerprint", "folder_digests", "network_facts", "tool_versions"]
 
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
-_OPTIMIZE = _ROOM.parent / "optimize"
+_SHARED = (_ROOM.parent / "export", _ROOM)
 # The limits that a variant passes or fails can change without making it again.
 _LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
@@ -45,11 +45,8 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
         "named": [_digest(file) for file in _named_files(spec)],
         "tools": tools,
-        "room": {
-            file.name: sha256_file(file)
-            for file in [*sorted(_ROOM.glob("*.py")), _OPTIMIZE / "make.py", _OPTIMIZE / "outputs.py"]
-        },
-        "code": {file.name: sha256_file(file) for file in sorted(_with_helpers(code))},
+        "shared": [sha256_file(file) for room in _SHARED for file in sorted(room.glob("*.py"))],
+        "code": [sha256_file(file) for file in sorted(_with_helpers(code))],
     }
     if variant not in ("onnx-fp32", "python"):
         # The batching decides the profiles of a plan, and `optimize` all the others.
@@ -68,7 +65,7 @@ def network_facts(network: Network) -> dict[str, Any]:
 
 
 def _with_helpers(code: Set[Path]) -> set[Path]:
-    """Modules, and those of `optimize` that they import, and so on."""
+    """Modules, and those in the folders of `optimize` that they import, and so on."""
     found: set[Path] = set()
     left = list(code)
     while left:
@@ -82,13 +79,13 @@ def _with_helpers(code: Set[Path]) -> set[Path]:
 
 @cache
 def _helpers(file: Path, _changed: int) -> list[Path]:
-    """Modules of `optimize` that a module imports; read once, because every variant's plan asks."""
+    """Modules in the folders of `optimize` that a module imports; read once, because every variant's plan asks."""
     helpers = [
         _ROOM.parents[2].joinpath(*node.module.split(".")).with_suffix(".py")
         for node in ast.walk(ast.parse(file.read_bytes()))
         if isinstance(node, ast.ImportFrom) and node.module
     ]
-    return [file for file in helpers if file.is_relative_to(_OPTIMIZE) and file.is_file()]
+    return [file for file in helpers if file.is_relative_to(_ROOM) and file.parent != _ROOM and file.is_file()]
 
 
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tritonkit.errors import GateError
 from tritonkit.repository.export.artifact import Artifact, Measured, below
-from tritonkit.repository.export.timing import VariantTiming
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.timing import VariantTiming
 
 __all__ = ["GateOutcome", "Miss", "judge", "refuse"]
 

@@ -17,7 +17,6 @@ from tritonkit.extras import need
 from tritonkit.repository.export.artifact import Artifact, Independence, Signature
 from tritonkit.repository.export.batching import DECLARED, demand, hold_to_demand
 from tritonkit.repository.export.checkpoint import Checkpoint
-from tritonkit.repository.export.checkpoint_source import find_checkpoint
 from tritonkit.repository.export.closeness import Yardstick
 from tritonkit.repository.export.coupling import judge_neighbors
 from tritonkit.repository.export.filled import filled_copy
@@ -34,11 +33,12 @@ from tritonkit.repository.export.onnx_file import (
 )
 from tritonkit.repository.export.probe import advise, find_hints
 from tritonkit.repository.export.proof import prove_network, prove_variant
-from tritonkit.repository.export.quality import Reference
 from tritonkit.repository.export.samples import Batch, batches, each_item, first_items, hook_calibration, hook_training
-from tritonkit.repository.export.torch_module import as_plain, load_teacher, load_trained
-from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.export.torch_module import as_plain
 from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.optimize.checkpoint_source import find_checkpoint
+from tritonkit.repository.optimize.quality import Reference
+from tritonkit.repository.optimize.weights import WeightCache, load_teacher, load_trained
 
 __all__ = ["Job"]
 

@@ -18,21 +18,21 @@ from tritonkit.limits import advice, is_of_limits
 from tritonkit.repository.export.artifact import Artifact, Independence, Signature, sha256_file
 from tritonkit.repository.export.batching import fits_demand, hold_to_demand, hold_to_padding
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.export.fingerprint import fingerprint, tool_versions
 from tritonkit.repository.export.hooks import hook_errors, last_calls
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.number_format import hold_to_fp32, is_quantized
 from tritonkit.repository.export.onnx_file import fix_first_axis
 from tritonkit.repository.export.padded import judge_padded, padding_of, prove_padded
-from tritonkit.repository.export.quality import measure
-from tritonkit.repository.export.start import measure_start
-from tritonkit.repository.export.weights import WeightCache
 from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.optimize.fingerprint import fingerprint, tool_versions
 from tritonkit.repository.optimize.gpu import find_gpu
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.outputs import settle_outputs
+from tritonkit.repository.optimize.quality import measure
 from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
+from tritonkit.repository.optimize.start import measure_start
 from tritonkit.repository.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.repository.optimize.variants.int8_cpu import cpu_kind
+from tritonkit.repository.optimize.weights import WeightCache
 from tritonkit.text import first_line
 from tritonkit.watched import step, unbounded
 

@@ -20,8 +20,8 @@ from tritonkit.repository.optimize.runtimes.onnxruntime_cpu import OnnxRuntimeRu
 from tritonkit.repository.optimize.runtimes.openvino_cpu import OpenVINORunner
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
-    from tritonkit.repository.export.runner import Runner
+    from tritonkit.repository.optimize.job import Job
+    from tritonkit.repository.optimize.runner import Runner
 
 __all__ = ["settle_outputs"]
 

@@ -3,34 +3,28 @@ interval for the drop."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.artifact import Measured
 from tritonkit.repository.export.check import TRAINING_MODE, compare
-from tritonkit.repository.export.closeness import differences, item_r2, worst_group
+from tritonkit.repository.export.closeness import differences
 from tritonkit.repository.export.edges import settle_edges
-from tritonkit.repository.export.groups import find_groups
-from tritonkit.repository.export.hooks import load_hook
 from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.samples import Batch, count_items
+from tritonkit.repository.export.scores import bootstrap_drop, score
 from tritonkit.repository.export.torch_module import run_module
-from tritonkit.repository.modelspec import Spec
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
-    from tritonkit.repository.export.runner import Runs
+    from tritonkit.repository.optimize.job import Job
+    from tritonkit.repository.optimize.runner import Runs
 
-__all__ = ["Reference", "bootstrap_drop", "measure", "score_outputs"]
+__all__ = ["Reference", "measure"]
 
 _SINGLES = 2  # items that are run alone too: a network that only works at the exported batch size fails on them
-_RESAMPLES = 2000
-_LEVEL = 0.95
-_INDICES = 2**14  # of items, drawn at once: what the processor keeps near
 
 
 @dataclass(frozen=True)
@@ -65,18 +59,6 @@ class Reference:
             with job.advised():
                 outputs = [run_session(session, batch, where) for batch in batches]
         return cls(name, batches, outputs, len(job.samples))
-
-
-@dataclass(frozen=True)
-class _Score:
-    """A metric of the variant and of the reference, and both item by item where it says so."""
-
-    name: str
-    value: float
-    reference: float
-    items: tuple[Any, Any] | None = None
-    parts: dict[str, float] = field(default_factory=dict)
-    """Each output or group of columns that the default metric judged on its own."""
 
 
 def _refuse_changing(job: Job, runner: Runs, batch: Batch) -> None:
@@ -124,9 +106,9 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
     found, outputs = found[:count], reference.outputs[:count]
     # The spec's own metric judges what the variant gave.
     judged = found if quality.metric is None else given[:count]
-    main = _score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
+    main = score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
     also = [
-        _score(spec, hook, f"quality.also.{place}", given[:count], outputs, job.batched)
+        score(spec, hook, f"quality.also.{place}", given[:count], outputs, job.batched)
         for place, hook in enumerate(quality.also)
     ]
     low, high = bootstrap_drop(*main.items) if main.items else (None, None)
@@ -138,7 +120,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
         samples=sum(map(count_items, reference.batches[:count])),
         drop_low=low,
         drop_high=high,
-        also={score.name: (score.value, score.reference) for score in also},
+        also={each.name: (each.value, each.reference) for each in also},
         differences=differences(found, outputs),
         against=reference.name,
         parts=main.parts,
@@ -167,85 +149,3 @@ def _compared(
             return (settled, compare(spec, reference.batches, settled, reference.outputs, lossless=True), edges)
         except BuildError:
             raise error from None
-
-
-def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:
-    """Name and value of the metric by which a variant is judged, of batched outputs."""
-    score = _score(spec, spec.model.quality.metric, "quality.metric", found, wanted, True)
-    return score.name, score.value
-
-
-def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
-    """The 95 % interval of mean(reference) - mean(found), both float [items].
-
-    Paired bootstrap: items are drawn with replacement, both scores of an item together (Efron and
-    Tibshirani 1993, chapter 13); percentiles of 2000 seeded draws.
-    """
-    import numpy as np
-
-    drop = np.asarray(reference, dtype=np.float64) - np.asarray(found, dtype=np.float64)
-    random = np.random.default_rng(0)
-    at_once = max(1, _INDICES // len(drop))
-    means = [
-        drop[random.integers(0, len(drop), (min(at_once, _RESAMPLES - done), len(drop)))].mean(axis=1)
-        for done in range(0, _RESAMPLES, at_once)
-    ]
-    outside = (1 - _LEVEL) / 2
-    low, high = np.quantile(np.concatenate(means), (outside, 1 - outside))
-    return float(low), float(high)
-
-
-def _score(
-    spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
-) -> _Score:
-    if hook is None:
-        return _default_score(spec, found, wanted, batched)
-    function = load_hook(spec, hook, field)
-    value, base = function(found, wanted), function(wanted, wanted)
-    name = hook.split(":")[1]
-    items = sum(map(count_items, found))
-    figures, bases = _numbers(value), _numbers(base)
-    if not figures or len(figures) != len(bases) or not all(map(math.isfinite, figures + bases)):
-        raise BuildError(
-            f"{spec.file} {field}",
-            found=f"{hook} returned {_short(value)}, and {_short(base)} for the reference",
-            wanted="a finite number, more is better; or an array with one for each item",
-            todo="correct the function: NaN and infinity cannot be compared with a limit",
-        )
-    if len(figures) == 1:
-        return _Score(name, figures[0], bases[0])
-    if len(figures) != items:
-        raise BuildError(
-            f"{spec.file} {field}",
-            found=f"{hook} returned {len(figures)} scores for {items} items",
-            wanted="one score for each item, or one number for all",
-        )
-    import numpy as np
-
-    both = np.array(figures), np.array(bases)
-    return _Score(name, float(both[0].mean()), float(both[1].mean()), both)
-
-
-def _default_score(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool) -> _Score:
-    """R2 of the output, or group of its columns, that differs most from the reference."""
-    groups = find_groups(wanted, batched)
-    scores = item_r2(groups, found, wanted, spec.model.quality.tolerance.absolute)
-    _, items = worst_group(scores)
-    parts = {label: float(each.mean()) for label, each in scores.items()}
-    return _Score("R2", float(items.mean()), 1.0, (items, items * 0 + 1), parts)
-
-
-def _numbers(value: Any) -> list[float]:
-    """A number, or a one-dimensional array of them; empty for anything else."""
-    import numpy as np
-
-    try:
-        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError):
-        return []
-    return [float(one) for one in array] if array.ndim == 1 else []
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

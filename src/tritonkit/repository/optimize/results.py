@@ -9,13 +9,13 @@ from typing import Any
 from tritonkit.errors import GateError, TritonkitError
 from tritonkit.repository.export.artifact import Artifact
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.export.gate import GateOutcome, judge, refuse
-from tritonkit.repository.export.job import Job
-from tritonkit.repository.export.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.optimize.gate import GateOutcome, judge, refuse
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import BuildPlan, build, job_of, plan
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
+from tritonkit.repository.optimize.timing import Timed, VariantTiming, find_timing, time_together
 from tritonkit.repository.optimize.variants import (
     AUTO,
     LLM_FORMS,

@@ -11,7 +11,7 @@ from tritonkit.repository.export.onnx_file import open_session, run_session
 from tritonkit.repository.export.samples import Batch, count_items, said_shapes
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["data_dependent_output", "refuse_data_dependent"]
 

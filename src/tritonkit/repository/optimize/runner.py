@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tritonkit.errors import BuildError
-from tritonkit.repository.export.samples import Batch, said_shapes
+from tritonkit.repository.export.samples import Batch
 
-__all__ = ["OperatorTime", "Runner", "Runs", "cannot_run"]
+__all__ = ["OperatorTime", "Runner", "Runs"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,3 @@ class Runner(Runs, Protocol):
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean time of each operator over `repeats` runs, by the runtime's own profiler."""
         ...
-
-
-def cannot_run(where: str, engine: str, batch: Batch, reason: str) -> BuildError:
-    """The error for a batch that an engine does not take."""
-    return BuildError(
-        where,
-        found=f"{engine} cannot run it on {said_shapes(batch)}: {reason}",
-        wanted="a network that runs at every batch and axis size the spec allows",
-    )

@@ -17,9 +17,9 @@ from typing import Any
 from tritonkit.datatypes import NUMPY_DTYPES
 from tritonkit.errors import TritonkitError
 from tritonkit.repository.export.artifact import GivenInput, Signature, StartNeeds
-from tritonkit.repository.export.runner import Runs
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import FreeAxis, Spec
+from tritonkit.repository.optimize.runner import Runs
 
 __all__ = ["measure_start", "warm_sizes"]
 

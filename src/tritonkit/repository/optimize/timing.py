@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tritonkit.repository.export.artifact import Artifact
-    from tritonkit.repository.export.job import Job
-    from tritonkit.repository.export.runner import Runner
+    from tritonkit.repository.optimize.job import Job
+    from tritonkit.repository.optimize.runner import Runner
 
 __all__ = ["Timed", "VariantTiming", "batch_of", "find_timing", "time_together"]
 

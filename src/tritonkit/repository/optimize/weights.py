@@ -11,12 +11,15 @@ from typing import Any
 from tritonkit.disk import write_whole
 from tritonkit.errors import TritonkitError
 from tritonkit.extras import need
+from tritonkit.repository.export import torch_module
 from tritonkit.repository.export.artifact import sha256_file, sha256_json
-from tritonkit.repository.export.fingerprint import folder_digests, network_facts, tool_versions
-from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.export.hooks import load_hook
+from tritonkit.repository.export.torch_module import load_weights, make_module
+from tritonkit.repository.modelspec import Spec, resolve_file
+from tritonkit.repository.optimize.fingerprint import folder_digests, network_facts, tool_versions
 from tritonkit.text import first_line
 
-__all__ = ["WeightCache"]
+__all__ = ["WeightCache", "load_teacher", "load_trained"]
 
 
 class WeightCache:
@@ -73,6 +76,41 @@ class WeightCache:
             "teacher": optimize.teacher and optimize.teacher.model_dump(),
             "folder": folder_digests(self._spec.folder, skip={self._spec.file.name}),
             "tools": {key: tools.get(key) for key in ("numpy", "python", "torch", "machine")},
-            "code": sha256_file(Path(__file__).with_name("torch_module.py")),
+            "code": [sha256_file(Path(file)) for file in (torch_module.__file__, __file__)],
         }
         return f"weights-{name}-{sha256_json(facts)[:16]}"
+
+
+def load_trained(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
+    """The network in evaluation mode: made by its factory, then trained or given its weights."""
+    network = spec.model.network
+    assert network.torch is not None  # noqa: S101  the caller chose this source
+    module = make_module(spec, network.torch, "network.torch")
+    if network.weights is not None:
+        file = resolve_file(network.weights, spec, "network.weights")
+        load_weights(module, file, f"{spec.file} network.weights")
+    return _trained(spec, module, network.train, "network", weights, say).eval()
+
+
+def load_teacher(spec: Spec, weights: WeightCache, say: Callable[[str], None]) -> Any:
+    """`optimize.teacher` in evaluation mode, trained."""
+    teacher = spec.model.optimize.teacher
+    assert teacher is not None  # noqa: S101  the caller has looked
+    module = make_module(spec, teacher.torch, "optimize.teacher.torch")
+    return _trained(spec, module, teacher.train, "teacher", weights, say).eval()
+
+
+def _trained(
+    spec: Spec, module: Any, hook: str | None, name: str, weights: WeightCache, say: Callable[[str], None]
+) -> Any:
+    if hook is None:
+        return module
+    state = weights.find(name)
+    if state is not None:
+        module.load_state_dict(state)
+        return module
+    say(f"training the {name}")
+    field = "network.train" if name == "network" else f"optimize.{name}.train"
+    load_hook(spec, hook, field)(module)
+    weights.store(name, module.state_dict())
+    return module

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import UsageError
-from tritonkit.operate.release.history import FOLDER
 from tritonkit.repository.publish.existing import made_from
 from tritonkit.repository.publish.integrity import versions
 
-__all__ = ["newest", "remember", "used"]
+__all__ = ["FOLDER", "newest", "remember", "used", "used_by_all"]
 
+FOLDER = Path(".tritonkit") / "releases"
+"""What releases keep, below a project's folder: a folder for each spec."""
 _FILE = "numbers.json"
 
 
@@ -32,6 +33,12 @@ def used(root: Path, model: str) -> dict[str, int]:
         return {}
     whole = isinstance(found, dict) and all(type(n) is int and n > 0 for n in found.values())
     return found if whole else {}
+
+
+def used_by_all(root: Path) -> dict[str, int]:
+    """`used` of every spec of a project."""
+    places = sorted((root / FOLDER).glob("*"))
+    return {name: number for place in places for name, number in used(root, place.name).items()}
 
 
 def remember(root: Path, model: str, numbers: Mapping[str, int]) -> None:

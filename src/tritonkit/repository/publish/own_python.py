@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.disk import write_whole
 from tritonkit.repository.export.artifact import Independence, Signature, seal, sha256_file, unseal
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.samples import Batch, batches, each_item
 from tritonkit.repository.modelspec import Spec, read_examples
 from tritonkit.repository.modelspec.contents import build_python, own_python
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.publish.publish import Rendered
 from tritonkit.repository.render.own_python import Verdicts, wants_proof
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from tritonkit.datatypes import DATATYPES, DataType
 from tritonkit.errors import RenderError
 from tritonkit.repository.export.artifact import GivenInput, TensorInfo
-from tritonkit.repository.export.start import warm_sizes
 from tritonkit.repository.modelspec import FreeAxis, Spec, resolve_file
 from tritonkit.repository.modelspec.serving import ControlInput, WarmupInput, WarmupSample
+from tritonkit.repository.optimize.start import warm_sizes
 
 _FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
 """Format of a control input's value in `struct`, by its type."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from tritonkit.errors import GateError, SpecError, UsageError
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.export.timing import find_timing
 from tritonkit.repository.modelspec import Spec, load_all, load_readable
 from tritonkit.repository.optimize.make import plan
 from tritonkit.repository.optimize.results import Result, choose, judged, wanted_variants
+from tritonkit.repository.optimize.timing import find_timing
 from tritonkit.repository.optimize.variants import AUTO, PLAINS, PYTHON, Variant, parse, variant_names, variant_of
 from tritonkit.repository.report.operators import Operators, profile_variant, slowest
 

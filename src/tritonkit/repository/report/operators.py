@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from tritonkit.errors import TritonkitError
 from tritonkit.repository.export.cache import BuildCache
-from tritonkit.repository.export.timing import batch_of
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.make import job_of
 from tritonkit.repository.optimize.results import Result
 from tritonkit.repository.optimize.runtimes import RUNTIMES, OperatorTime
+from tritonkit.repository.optimize.timing import batch_of
 from tritonkit.text import first_line
 
 __all__ = ["Operators", "profile_variant", "slowest"]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.repository.export.artifact import Artifact
-from tritonkit.repository.export.job import Job
-from tritonkit.repository.export.weights import WeightCache
+from tritonkit.repository.optimize.job import Job
+from tritonkit.repository.optimize.weights import WeightCache
 
 MakeJob = Callable[..., Job]
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import WriteModel
 from tritonkit.repository.export import BuildCache
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.make import job_of
 
 Array = np.ndarray

@@ -25,7 +25,7 @@ from tests.repository.optimize.variants.onnx_nets import (
     words,
 )
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.variants import onnx_bf16, onnx_fp16
 from tritonkit.repository.optimize.variants.onnx_half import Half
 

@@ -23,7 +23,7 @@ from tests.repository.optimize.variants.onnx_nets import (
     run,
 )
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.variants.int8_cpu import largest_weight
 from tritonkit.repository.optimize.variants.onnx_int8 import make_dynamic, make_static
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.repository.export.artifact import Measured
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.language import mean_log_likelihood
-from tritonkit.repository.export.quality import bootstrap_drop
+from tritonkit.repository.export.scores import bootstrap_drop
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import FILE
 from tritonkit.repository.optimize.openvino_core import compile_for_cpu, open_core
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tritonkit.repository.export.runner import OperatorTime, Runner
+from tritonkit.repository.optimize.runner import OperatorTime, Runner
 from tritonkit.repository.optimize.runtimes import litert, onnxruntime_cpu, openvino_cpu, tensorrt_gpu, torch_cpu
 
 __all__ = ["RUNTIMES", "OperatorTime", "Runner"]

@@ -9,8 +9,8 @@ from typing import Any
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.quiet import silenced
-from tritonkit.repository.export.runner import OperatorTime
 from tritonkit.repository.export.samples import Batch, said_shapes
+from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.text import first_line
 
 __all__ = ["open_interpreter", "open_runner"]

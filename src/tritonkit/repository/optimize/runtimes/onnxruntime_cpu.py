@@ -9,8 +9,8 @@ from typing import Any
 
 from tritonkit.extras import need
 from tritonkit.repository.export.onnx_file import open_session, run_session, session_options
-from tritonkit.repository.export.runner import OperatorTime
 from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.optimize.runner import OperatorTime
 
 __all__ = ["OnnxRuntimeRunner", "idle_workers", "open_runner"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.runner import OperatorTime, cannot_run
-from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.samples import Batch, cannot_run
 from tritonkit.repository.optimize.openvino_core import compile_for_cpu, first_reason, open_core
+from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.watched import step
 
 __all__ = ["OpenVINORunner", "open_runner"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.runner import OperatorTime
 from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.repository.optimize.variants.tensorrt_library import Log
 from tritonkit.text import first_line
 

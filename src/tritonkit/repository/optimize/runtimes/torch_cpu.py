@@ -12,8 +12,8 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.runner import OperatorTime, cannot_run
-from tritonkit.repository.export.samples import Batch
+from tritonkit.repository.export.samples import Batch, cannot_run
+from tritonkit.repository.optimize.runner import OperatorTime
 from tritonkit.text import first_line
 
 __all__ = ["open_runner"]

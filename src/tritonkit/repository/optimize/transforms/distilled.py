@@ -14,7 +14,7 @@ from tritonkit.repository.export.torch_module import make_module, outputs_of
 from tritonkit.repository.optimize.transforms.loop import fit, parameter_count, to_pairs
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make", "make_teacher"]
 

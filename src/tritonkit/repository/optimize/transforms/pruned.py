@@ -21,7 +21,7 @@ from tritonkit.repository.optimize.transforms.loop import fit, parameter_count, 
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make", "remove_channels"]
 

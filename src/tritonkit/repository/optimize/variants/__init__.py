@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import SpecError
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.engines import ENGINES
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import WEIGHTS
 from tritonkit.repository.optimize.transforms import distilled, pruned
 from tritonkit.repository.optimize.variants import (

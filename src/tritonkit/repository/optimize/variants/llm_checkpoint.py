@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonkit.extras import need
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.llm.convert import Weights, convert_checkpoint
 from tritonkit.repository.optimize.llm.quality import measure_language as measure
 from tritonkit.repository.optimize.openvino_core import open_nncf

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.plain_files import copy_file
+from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make"]
 

@@ -16,7 +16,7 @@ from tritonkit.repository.optimize.variants.onnx_half import LARGEST, Half
 from tritonkit.repository.optimize.variants.onnx_search import Search
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from tritonkit.extras import need
 from tritonkit.repository.export.onnx_file import copy_model, write_missing_shapes
-from tritonkit.repository.export.row_counts import refuse_data_dependent
 from tritonkit.repository.export.torch_module import run_module
 from tritonkit.repository.export.torch_onnx import export_onnx
+from tritonkit.repository.optimize.row_counts import refuse_data_dependent
 from tritonkit.repository.optimize.variants.onnx_graph import tidy
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make"]
 

@@ -19,7 +19,7 @@ from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.optimize.variants.onnx_graph import save, tidy, with_shapes
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["fuse", "make"]
 

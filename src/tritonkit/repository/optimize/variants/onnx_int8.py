@@ -17,7 +17,7 @@ from tritonkit.repository.optimize.variants.onnx_search import Search
 from tritonkit.repository.optimize.variants.onnx_weights import weight_layers
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make_dynamic", "make_static"]
 

@@ -22,7 +22,7 @@ from tritonkit.repository.optimize.variants.onnx_graph import save, tidy
 from tritonkit.repository.optimize.variants.qat_quantizer import Int8Quantizer
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make"]
 

@@ -15,7 +15,7 @@ from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.optimize.variants.onnx_graph import save
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["Search", "layers_to_exclude"]
 

@@ -9,7 +9,7 @@ from tritonkit.errors import BuildError
 from tritonkit.repository.optimize.variants.onnx_graph import Graph
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["WeightLayers", "along", "channel_axis", "rounded", "weight_layers"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
 from tritonkit.repository.export.closeness import Yardstick
-from tritonkit.repository.export.job import Job
 from tritonkit.repository.export.quiet import quiet
 from tritonkit.repository.export.samples import Batch, count_items
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.openvino_core import first_reason, open_nncf
 from tritonkit.repository.optimize.runtimes.openvino_cpu import OpenVINORunner
 from tritonkit.repository.optimize.variants.openvino_layers import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonkit.errors import BuildError
 from tritonkit.extras import need
-from tritonkit.repository.export.job import Job
+from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.openvino_core import PRECISION_ENTRY, Precision, first_reason, open_core
 from tritonkit.repository.optimize.openvino_half import half_precision_notes, halve_weights
 from tritonkit.repository.optimize.variants.openvino_int8 import quantize

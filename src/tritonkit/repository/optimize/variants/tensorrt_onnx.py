@@ -23,7 +23,7 @@ from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save, with_shapes
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["PRECISIONS", "typed_network"]
 

@@ -22,7 +22,7 @@ from tritonkit.repository.optimize.variants.tensorrt_profiles import profiles
 
 if TYPE_CHECKING:
     from tritonkit.repository.export.artifact import Signature
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["make_fp16", "make_fp32", "make_int8", "trtexec_command"]
 

@@ -18,7 +18,7 @@ from tritonkit.repository.optimize.runtimes.litert import open_interpreter
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["FILE", "make_fp32", "make_int8"]
 

@@ -27,7 +27,7 @@ from tritonkit.resources import shipped
 from tritonkit.text import first_line
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export.job import Job
+    from tritonkit.repository.optimize.job import Job
 
 __all__ = ["TENSORS", "make_compiled", "make_torchscript"]
 

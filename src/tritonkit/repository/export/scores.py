@@ -1,0 +1,119 @@
+"""Metrics of a network's outputs next to the reference's: the spec's own, or R2, with an interval for the drop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonkit.errors import BuildError
+from tritonkit.repository.export.closeness import item_r2, worst_group
+from tritonkit.repository.export.groups import find_groups
+from tritonkit.repository.export.hooks import load_hook
+from tritonkit.repository.export.samples import Batch, count_items
+from tritonkit.repository.modelspec import Spec
+
+__all__ = ["Score", "bootstrap_drop", "score", "score_outputs"]
+
+_RESAMPLES = 2000
+_LEVEL = 0.95
+_INDICES = 2**14  # of items, drawn at once: what the processor keeps near
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of the variant and of the reference, and both item by item where it says so."""
+
+    name: str
+    value: float
+    reference: float
+    items: tuple[Any, Any] | None = None
+    parts: dict[str, float] = field(default_factory=dict)
+    """Each output or group of columns that the default metric judged on its own."""
+
+
+def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:
+    """Name and value of the metric by which a variant is judged, of batched outputs."""
+    judged = score(spec, spec.model.quality.metric, "quality.metric", found, wanted, True)
+    return judged.name, judged.value
+
+
+def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
+    """The 95 % interval of mean(reference) - mean(found), both float [items].
+
+    Paired bootstrap: items are drawn with replacement, both scores of an item together (Efron and
+    Tibshirani 1993, chapter 13); percentiles of 2000 seeded draws.
+    """
+    import numpy as np
+
+    drop = np.asarray(reference, dtype=np.float64) - np.asarray(found, dtype=np.float64)
+    random = np.random.default_rng(0)
+    at_once = max(1, _INDICES // len(drop))
+    means = [
+        drop[random.integers(0, len(drop), (min(at_once, _RESAMPLES - done), len(drop)))].mean(axis=1)
+        for done in range(0, _RESAMPLES, at_once)
+    ]
+    outside = (1 - _LEVEL) / 2
+    low, high = np.quantile(np.concatenate(means), (outside, 1 - outside))
+    return float(low), float(high)
+
+
+def score(
+    spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
+) -> Score:
+    """The metric of outputs and of the reference's, by a function of the model's folder; R2 without one.
+
+    BuildError where the function gives anything but one finite number, or one for each item.
+    """
+    if hook is None:
+        return _default_score(spec, found, wanted, batched)
+    function = load_hook(spec, hook, field)
+    value, base = function(found, wanted), function(wanted, wanted)
+    name = hook.split(":")[1]
+    items = sum(map(count_items, found))
+    figures, bases = _numbers(value), _numbers(base)
+    if not figures or len(figures) != len(bases) or not all(map(math.isfinite, figures + bases)):
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned {_short(value)}, and {_short(base)} for the reference",
+            wanted="a finite number, more is better; or an array with one for each item",
+            todo="correct the function: NaN and infinity cannot be compared with a limit",
+        )
+    if len(figures) == 1:
+        return Score(name, figures[0], bases[0])
+    if len(figures) != items:
+        raise BuildError(
+            f"{spec.file} {field}",
+            found=f"{hook} returned {len(figures)} scores for {items} items",
+            wanted="one score for each item, or one number for all",
+        )
+    import numpy as np
+
+    both = np.array(figures), np.array(bases)
+    return Score(name, float(both[0].mean()), float(both[1].mean()), both)
+
+
+def _default_score(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool) -> Score:
+    """R2 of the output, or group of its columns, that differs most from the reference."""
+    groups = find_groups(wanted, batched)
+    scores = item_r2(groups, found, wanted, spec.model.quality.tolerance.absolute)
+    _, items = worst_group(scores)
+    parts = {label: float(each.mean()) for label, each in scores.items()}
+    return Score("R2", float(items.mean()), 1.0, (items, items * 0 + 1), parts)
+
+
+def _numbers(value: Any) -> list[float]:
+    """A number, or a one-dimensional array of them; empty for anything else."""
+    import numpy as np
+
+    try:
+        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        return []
+    return [float(one) for one in array] if array.ndim == 1 else []
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
