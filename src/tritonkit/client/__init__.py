@@ -8,28 +8,30 @@
 
 `AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps (`steps`, `core`,
 `inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts; `wire` has the messages
-and what carries them, `testing` servers in memory. Importing this loads numpy and no gRPC.
+and what carries them, `testing` servers in memory. A public name is loaded on first use,
+with numpy and without gRPC.
 """
 
 from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tritonkit.client.aio import AsyncClient, AsyncModel
-from tritonkit.client.batching import Adaptive
-from tritonkit.client.cache import Cache
-from tritonkit.client.observers import CallEvent, Observer, OpenTelemetryTracing, PrometheusMetrics
-from tritonkit.client.options import Options
-from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
-from tritonkit.client.reply import Reply, Timing
-from tritonkit.client.shm import SharedMemory
-from tritonkit.client.status import BatchStatistics, ModelStatistics, ModelStatus, ServerInfo
-from tritonkit.client.sync import Client, Model
-from tritonkit.client.wire.secure import TLS, Secret
-from tritonkit.client.wire.signature import ModelSignature, TensorSpec
-from tritonkit.client.wire.transport import AsyncTransport, Transport
+if TYPE_CHECKING:
+    from tritonkit.client.aio import AsyncClient, AsyncModel
+    from tritonkit.client.batching import Adaptive
+    from tritonkit.client.cache import Cache
+    from tritonkit.client.observers import CallEvent, Observer, OpenTelemetryTracing, PrometheusMetrics
+    from tritonkit.client.options import Options
+    from tritonkit.client.policy import Breaker, Hedge, Limit, Retry
+    from tritonkit.client.reply import Reply, Timing
+    from tritonkit.client.shm import SharedMemory
+    from tritonkit.client.status import BatchStatistics, ModelStatistics, ModelStatus, ServerInfo
+    from tritonkit.client.sync import Client, Model
+    from tritonkit.client.wire.secure import TLS, Secret
+    from tritonkit.client.wire.signature import ModelSignature, TensorSpec
+    from tritonkit.client.wire.transport import AsyncTransport, Transport
 
 __all__ = [
     "TLS",
@@ -62,12 +64,36 @@ __all__ = [
     "Transport",
 ]
 
+_HOMES = {
+    "aio": ("AsyncClient", "AsyncModel"),
+    "batching": ("Adaptive",),
+    "cache": ("Cache",),
+    "observers": ("CallEvent", "Observer", "OpenTelemetryTracing", "PrometheusMetrics"),
+    "options": ("Options",),
+    "policy": ("Breaker", "Hedge", "Limit", "Retry"),
+    "reply": ("Reply", "Timing"),
+    "shm": ("SharedMemory",),
+    "status": ("BatchStatistics", "ModelStatistics", "ModelStatus", "ServerInfo"),
+    "sync": ("Client", "Model"),
+    "wire.secure": ("TLS", "Secret"),
+    "wire.signature": ("ModelSignature", "TensorSpec"),
+    "wire.transport": ("AsyncTransport", "Transport"),
+}
+"""The module of each public name."""
 _MOVED = {"AsyncMemoryTransport", "FakeModel", "MemoryTransport"}
 
 
 def __getattr__(name: str) -> Any:
-    """Names that were public here and have moved to `tritonkit.testing`."""
+    """Load a public name on first use (PEP 562), also one that has moved to `tritonkit.testing`."""
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"tritonkit.client.{home}"), name)
+            return value
     if name not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(f"import {name} from tritonkit.testing, not from tritonkit.client", DeprecationWarning, stacklevel=2)
     return getattr(import_module("tritonkit.client.testing"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
