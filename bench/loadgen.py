@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.closed_loop import closed_loop
 from bench.perf_analyzer import Analyzed, perf_analyzer
 from bench.processor import on_part
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen, served
 from tritonkit.client import Client
-from tritonkit.perf.load.closed_loop import closed_loop
 from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad, OpenReport, draw
 from tritonkit.perf.load.workloads import IMAGES, PAIRS
 from tritonkit.repository.export import load_hook

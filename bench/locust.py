@@ -20,7 +20,7 @@ from tritonkit.repository.modelspec import load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.perf.load import Series
+    from tritonkit.perf.load import LoadSeries
 
 __all__ = ["run"]
 
@@ -74,7 +74,7 @@ def _raw(address: str, pngs: Sequence[bytes], seconds: float) -> list[float]:
     return taken[WARM_CALLS:]
 
 
-def _locust(setting: Setting, address: str, users: int) -> Series:
+def _locust(setting: Setting, address: str, users: int) -> LoadSeries:
     plan = LoadPlan(ROOT, (MODEL,), address, users=users, duration_s=max(2, round(setting.seconds)), think_time_us=0)
     (series,) = run_load(plan).report.series
     if series.failures:
@@ -87,7 +87,7 @@ def _locust(setting: Setting, address: str, users: int) -> Series:
 
 
 def _rate(rounds: Sequence[dict[str, Any]]) -> Ratio:
-    many: list[Series] = [each["many"] for each in rounds]
+    many: list[LoadSeries] = [each["many"] for each in rounds]
     return Ratio(
         f"requests/s of {MANY} users / {PROMISED_PER_S:.0f}",
         [series.rate_per_s / PROMISED_PER_S for series in many],

@@ -15,7 +15,7 @@ from bench.setting import chosen
 from tritonkit.errors import UsageError
 from tritonkit.perf.load.openloop import Generator, Slo
 from tritonkit.perf.plan.measured import OBSERVED
-from tritonkit.perf.simulation import Costs, Observation, calibrated, simulate_fleet
+from tritonkit.perf.simulation import Costs, ObservedRun, calibrated, simulate_fleet
 from tritonkit.perf.tune.costs import measure_costs, observe, saturated_per_s
 from tritonkit.perf.tune.run import Ready, TunePlan, prepared
 
@@ -114,7 +114,7 @@ def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Ro
 
 
 def _compared(
-    real: Observation, ready: Ready, costs: Costs, replicas: int
+    real: ObservedRun, ready: Ready, costs: Costs, replicas: int
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     found = simulate_fleet(
         real.moments, ready.now.batcher, costs, replicas, "round_robin", choice=real.choice

@@ -25,7 +25,7 @@ from settings import add_options, read_settings
 
 from tritonkit.errors import ServerUnavailable, TritonkitError, UsageError
 from tritonkit.perf.load import judge, users_at, workloads
-from tritonkit.perf.load.asking import SEQUENCE, ask
+from tritonkit.perf.load.kinds import SEQUENCE, answers_to
 from tritonkit.repository.modelspec import find_root
 from tritonkit.text import printable
 
@@ -127,7 +127,7 @@ class TritonUser(ModelUser):
         """One call of tritonkit's client, all replies of a stream, or the next call of a sequence."""
         if item.kind == SEQUENCE:
             return [self._in_sequence(item)]
-        return ask(RUN.client, item.model, item.request.inputs, item.kind)
+        return answers_to(RUN.client, item.model, item.request.inputs, item.kind)
 
     def _in_sequence(self, item: Any) -> Outputs:
         """The next call of this user's own sequence; a new one after its last call, or a failure."""

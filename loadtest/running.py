@@ -11,7 +11,7 @@ import rest
 from tritonkit.client import Client
 from tritonkit.errors import TritonkitError, UsageError
 from tritonkit.perf.load import Recorder, Report, Request, workloads
-from tritonkit.perf.load.asking import CALL, kind_of
+from tritonkit.perf.load.kinds import CALL, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from settings import Settings
 
-    from tritonkit.perf.load.asking import Kind
+    from tritonkit.perf.load.kinds import Kind
 
 __all__ = ["RUN", "Item", "Run", "reach"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import UsageError
 from tritonkit.perf.load import SHAPES, Limits, limits_for, read_thresholds
-from tritonkit.perf.load.asking import SEQUENCE_CALLS
+from tritonkit.perf.load.kinds import SEQUENCE_CALLS
 from tritonkit.repository.modelspec.document import nearest
 from tritonkit.repository.modelspec.units import parse_duration
 

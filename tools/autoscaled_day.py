@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.perf.plan.autoscaler import SYNC_S, Autoscaler, Behavior, Reading
+from tools.autoscaler import SYNC_S, Autoscaler, Behavior, Reading
 from tritonkit.perf.plan.sizing import Curve, Fleet
 from tritonkit.perf.plan.traffic import STEP_S, Traffic
 
-__all__ = ["AutoscaledDay", "Lag", "Replica", "Targets", "autoscaled_day"]
+__all__ = ["AutoscaledDay", "Lag", "MeasuredReplica", "Targets", "autoscaled_day"]
 
 _QUANTILES = 200
 _FLAP_S = 900.0
@@ -47,7 +47,7 @@ class Lag:
     start_s: float = 30.0
 
 
-class Replica:
+class MeasuredReplica:
     """One replica at any rate: latencies, how busy it is, and how its requests wait."""
 
     def __init__(self, fleet: Fleet, curve: Curve) -> None:
@@ -101,7 +101,7 @@ class AutoscaledDay:
 
 def autoscaled_day(
     traffic: Traffic,
-    replica: Replica,
+    replica: MeasuredReplica,
     targets: Targets,
     *,
     behavior: Behavior,
@@ -127,7 +127,7 @@ def autoscaled_day(
 class _Run:
     """The fleet at a moment of the day."""
 
-    replica: Replica
+    replica: MeasuredReplica
     targets: Targets
     lag: Lag
     target_ms: float

@@ -9,18 +9,20 @@ import argparse
 import sys
 from pathlib import Path
 
-from tritonkit.perf.load.openloop import Slo
-from tritonkit.perf.plan import Fleet, curve, read_traffic
-from tritonkit.perf.plan.autoscaled import AutoscaledDay, Lag, Replica, Targets, autoscaled_day
-from tritonkit.perf.plan.autoscaler import Behavior, Direction, Policy
-from tritonkit.perf.plan.traffic import STEP_S
-from tritonkit.perf.simulation import Batcher, Costs
-from tritonkit.repository.report.charts import Line, lines
-from tritonkit.repository.report.page import environment
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.autoscaled_day import AutoscaledDay, Lag, MeasuredReplica, Targets, autoscaled_day  # noqa: E402
+from tools.autoscaler import Behavior, Direction, Policy  # noqa: E402
+from tritonkit.perf.load.openloop import Slo  # noqa: E402
+from tritonkit.perf.plan import Fleet, curve, read_traffic  # noqa: E402
+from tritonkit.perf.plan.traffic import STEP_S  # noqa: E402
+from tritonkit.perf.simulation import Costs, SimulatedBatcher  # noqa: E402
+from tritonkit.repository.report.charts import Line, lines  # noqa: E402
+from tritonkit.repository.report.page import environment  # noqa: E402
 
 __all__ = ["days", "main", "texts"]
 
-ROOT = Path(__file__).resolve().parent.parent
 TRAFFIC = ROOT / "examples" / "traffic" / "day-with-bursts.csv"
 PAGE, PLOT = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "autoscaling.svg"
 START, END = "<!-- rules -->\n", "<!-- /rules -->\n"
@@ -46,10 +48,10 @@ _POINTS = 36
 
 def days() -> dict[str, AutoscaledDay]:
     """The day under each rule."""
-    fleet = Fleet(Batcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
+    fleet = Fleet(SimulatedBatcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
     one = curve(fleet)
     held = one.highest_rate(Slo({99.0: TARGET_MS}))
-    traffic, replica = read_traffic(TRAFFIC, PEAK * held), Replica(fleet, one)
+    traffic, replica = read_traffic(TRAFFIC, PEAK * held), MeasuredReplica(fleet, one)
     return {
         name: autoscaled_day(
             traffic,

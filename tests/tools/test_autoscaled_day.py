@@ -7,21 +7,21 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tools.autoscaled_day import AutoscaledDay, Lag, MeasuredReplica, Targets, autoscaled_day
+from tools.autoscaler import Behavior
 from tools.autoscaling_page import main
 from tritonkit.perf.plan import Fleet, Traffic, curve
-from tritonkit.perf.plan.autoscaled import AutoscaledDay, Lag, Replica, Targets, autoscaled_day
-from tritonkit.perf.plan.autoscaler import Behavior
 from tritonkit.perf.plan.traffic import STEP_S
-from tritonkit.perf.simulation import Batcher, Costs
+from tritonkit.perf.simulation import Costs, SimulatedBatcher
 
 HELD = 300.0
 
 
 @cache
-def replica() -> Replica:
+def replica() -> MeasuredReplica:
     """One that does 400 requests a second at most."""
-    fleet = Fleet(Batcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
-    return Replica(fleet, curve(fleet))
+    fleet = Fleet(SimulatedBatcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
+    return MeasuredReplica(fleet, curve(fleet))
 
 
 def run(rates: list[float], lag: Lag | None = None, most: int = 10) -> AutoscaledDay:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonkit.perf.plan.autoscaler import Autoscaler, Behavior, Direction, Policy, Reading
+from tools.autoscaler import Autoscaler, Behavior, Direction, Policy, Reading
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,15 @@ def command(
     """
     from tritonkit.cli.call_stream import print_stream
     from tritonkit.client import Client
-    from tritonkit.perf.load.given import read_given, split_given
+    from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
-    given = split_given(inputs)
+    given = split_inputs(inputs)
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         handle = client.model(model, version)
         converted: list[str] = []
-        values = read_given(given, handle.signature, converted)
+        values = read_inputs(given, handle.signature, converted)
         for line in converted:
             note(line)
         more: dict[str, Any] = {

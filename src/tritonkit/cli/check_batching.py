@@ -78,12 +78,12 @@ def command(
 
 def _given(texts: list[str], signature: ModelSignature) -> dict[str, Any]:
     """Items by input: a name given several times has an item each time."""
-    from tritonkit.perf.load.given import read_given, split_given
+    from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
     several: dict[str, list[Any]] = {}
     for text in texts:
         notes: list[str] = []
-        for name, value in read_given(split_given([text]), signature, notes).items():
+        for name, value in read_inputs(split_inputs([text]), signature, notes).items():
             several.setdefault(name, []).append(value)
         for line in notes:
             note(line)

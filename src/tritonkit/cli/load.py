@@ -20,7 +20,7 @@ from tritonkit.resources import own_or_shipped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.perf.load import Outcome, Report
+    from tritonkit.perf.load import LoadOutcome, Report
 
 __all__ = ["command"]
 
@@ -314,8 +314,8 @@ def _closed_loop(
     sequence_calls: int | None,
 ) -> None:
     from tritonkit.perf.load import LoadPlan, run_load
-    from tritonkit.perf.load.asking import SEQUENCE_CALLS
-    from tritonkit.perf.load.load import THRESHOLDS
+    from tritonkit.perf.load.kinds import SEQUENCE_CALLS
+    from tritonkit.perf.load.locust_run import THRESHOLDS
 
     file = (thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     folder = project / "model_repository"
@@ -372,7 +372,7 @@ def _whole_seconds(text: str) -> int:
     return int(found)
 
 
-def _print_outcome(outcome: Outcome, as_json: bool) -> None:
+def _print_outcome(outcome: LoadOutcome, as_json: bool) -> None:
     """The report on standard output, one line for each missed limit on standard error."""
     if as_json:
         missed: dict[str, Any] = {"holds": not outcome.missed, "missed": list(outcome.missed)}

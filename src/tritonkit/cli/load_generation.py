@@ -16,8 +16,8 @@ from tritonkit.errors import ModelNotFound, UsageError
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
-    from tritonkit.perf.load.generation import GenerationReport, TextGenerator, Trace, Traffic
-    from tritonkit.perf.load.openloop import OpenLoad, RateSearch, Slo, Trial
+    from tritonkit.perf.load.generation import GenerationReport, TextGenerator, TextTraffic, Trace
+    from tritonkit.perf.load.openloop import OpenLoad, RateSearch, RateTrial, Slo
     from tritonkit.perf.load.openloop.arrivals import Kind
 
 __all__ = ["GenerationOptions", "has_language_model", "load_language_model"]
@@ -57,7 +57,7 @@ class GenerationOptions:
 class _Asked:
     """The options, read: what is sent, how, and what is wanted of it."""
 
-    traffic: Traffic
+    traffic: TextTraffic
     slo: Slo
     min_rate: float | None
     open: OpenLoad | None
@@ -114,13 +114,13 @@ def _read(project: Path, options: GenerationOptions) -> _Asked:
         UsageError: it says nothing that can be.
         SpecError: the thresholds file.
     """
-    from tritonkit.perf.load.generation import Traffic, parse_lengths, read_token_trace
+    from tritonkit.perf.load.generation import TextTraffic, parse_lengths, read_token_trace
     from tritonkit.perf.load.openloop import moments_of
     from tritonkit.perf.load.openloop.arrivals import KINDS
 
     slo, min_rate = _target(project, options)
     trace = read_token_trace(options.trace) if options.trace else None
-    traffic = Traffic(
+    traffic = TextTraffic(
         parse_lengths("--prompt-tokens", options.prompt_tokens or _LENGTHS),
         parse_lengths("--output-tokens", options.output_tokens or _LENGTHS),
         options.shared_prefix or 0,
@@ -182,7 +182,7 @@ def _cv(options: GenerationOptions) -> float:
 def _target(project: Path, options: GenerationOptions) -> tuple[Slo, float | None]:
     """What is wanted: by --slo, or else by the thresholds file; and right answers a second by that."""
     from tritonkit.perf.load import limits_for, read_thresholds
-    from tritonkit.perf.load.load import THRESHOLDS
+    from tritonkit.perf.load.locust_run import THRESHOLDS
     from tritonkit.perf.load.openloop import parse_slo
 
     if options.slo:
@@ -263,7 +263,7 @@ def _find(generator: TextGenerator, slo: Slo, options: GenerationOptions) -> Rat
 
     kind = cast("Kind", options.arrivals or "poisson")
 
-    def say(trial: Trial) -> None:
+    def say(trial: RateTrial) -> None:
         tail = "-" if trial.tail_ms is None else f"{trial.tail_ms:.1f} ms"
         held = "holds" if trial.holds else "missed"
         note(f"{trial.rate_per_s:.2f}/s for {trial.duration_s:.1f} s: {tail}, {held}")

@@ -12,11 +12,11 @@ __all__ = ["check_names", "whole_inputs"]
 
 def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
     """Every --input, its files named from the root, as the processes that read them work elsewhere."""
-    from tritonkit.perf.load.given import split_given
+    from tritonkit.perf.load.inputs import split_inputs
 
     if inputs and len({*names}) > 1:
         raise UsageError("--input", found="several models", wanted="one model, which the inputs are for")
-    split_given(inputs)
+    split_inputs(inputs)
     whole = [text.partition("=@") for text in inputs]
     return tuple(
         f"{name}=@{Path(path).absolute()}" if at and "=" not in name else name + at + path for name, at, path in whole

@@ -18,7 +18,7 @@ from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 
 if TYPE_CHECKING:
-    from tritonkit.perf.load.openloop import Generator, OpenLoad, OpenReport, RateSearch, Slo, Times, Trial
+    from tritonkit.perf.load.openloop import Generator, OpenLoad, OpenReport, RateSearch, RateTrial, Slo, Times
     from tritonkit.perf.load.openloop.arrivals import Kind, Moments
 
 __all__ = [
@@ -62,7 +62,7 @@ class OpenOptions:
 def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
     """Run the load or the search, print what it showed, write the reports; `typer.Exit` with 1 where a target
     is missed or the run is not valid, with 130 after an interrupt."""
-    from tritonkit.perf.load.asking import SEQUENCE_CALLS
+    from tritonkit.perf.load.kinds import SEQUENCE_CALLS
     from tritonkit.perf.load.openloop import Generator, Slo, parse_slo
 
     slo = parse_slo(options.slo) if options.slo else Slo({})
@@ -156,7 +156,7 @@ def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[Op
     )
 
 
-def _say(trial: Trial) -> None:
+def _say(trial: RateTrial) -> None:
     tail = "no right answer" if trial.tail_ms is None else f"{trial.tail_ms:.2f} ms"
     verdict = "holds" if trial.holds else "missed"
     late = "" if trial.valid else " (the generator was late)"

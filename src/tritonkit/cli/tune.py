@@ -27,7 +27,7 @@ from tritonkit.machine import cores
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
-    from tritonkit.perf.load.openloop.find_rate import Trial
+    from tritonkit.perf.load.openloop.find_rate import RateTrial
     from tritonkit.perf.tune import Evaluation, Objective, Outcome, Point
     from tritonkit.perf.tune.objective import ObjectiveName
     from tritonkit.perf.tune.run import TunePlan
@@ -222,7 +222,7 @@ def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
         def stage(self, stage: str, text: str) -> None:
             note(f"{stage}: {text}")
 
-        def trial(self, point: Point, trial: Trial) -> None:
+        def trial(self, point: Point, trial: RateTrial) -> None:
             note(f"  {_words(trial)}")
 
         def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
@@ -241,7 +241,7 @@ def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
         def stage(self, stage: str, text: str) -> None:
             view.at, view.last = f"{stage}: {text}", ""
 
-        def trial(self, point: Point, trial: Trial) -> None:
+        def trial(self, point: Point, trial: RateTrial) -> None:
             view.last = _words(trial)
 
         def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
@@ -252,7 +252,7 @@ def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
         yield Shown()
 
 
-def _words(trial: Trial) -> str:
+def _words(trial: RateTrial) -> str:
     tail = "no right answer" if trial.tail_ms is None else f"{trial.tail_ms:.1f} ms"
     late = "" if trial.valid else " (the generator was late)"
     return f"{trial.rate_per_s:.1f}/s: {tail}: {'holds' if trial.holds else 'missed'}{late}"

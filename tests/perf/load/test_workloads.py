@@ -12,8 +12,8 @@ from tests.conftest import WriteModel
 from tritonkit.client import Client
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 from tritonkit.errors import UsageError
-from tritonkit.perf.load.asking import STREAM, ask, kind_of
-from tritonkit.perf.load.given import read_given, split_given
+from tritonkit.perf.load.inputs import read_inputs, split_inputs
+from tritonkit.perf.load.kinds import STREAM, answers_to, kind_of
 from tritonkit.perf.load.workloads import prepare
 from tritonkit.testing import FakeModel, MemoryTransport
 
@@ -83,7 +83,7 @@ def test_a_stream_is_held_to_the_kind_of_its_replies(root: Path) -> None:
         assert kind_of(client, "net") == STREAM
         (request,) = prepare("net", root, client).requests
         assert request.inputs["x"].shape == (1, 64)
-        assert [request.check(each) for each in ask(client, "net", request.inputs, STREAM)] == ["", ""]
+        assert [request.check(each) for each in answers_to(client, "net", request.inputs, STREAM)] == ["", ""]
     assert "type and rank" in request.check({"y": np.zeros(3, np.float32)})
     assert "NaN" in request.check({"y": np.full((1, 3), np.nan, np.float32)})
 
@@ -98,8 +98,8 @@ def test_given_inputs_are_sent(root: Path, tmp_path: Path) -> None:
             prepare("net", root, client)
         np.save(tmp_path / "x.npy", np.array([0.1, 2, 3, 4]))
         notes: list[str] = []
-        given = split_given([f"x=@{tmp_path}/x.npy"])
-        read = read_given(given, client.model("double").signature, notes)
+        given = split_inputs([f"x=@{tmp_path}/x.npy"])
+        read = read_inputs(given, client.model("double").signature, notes)
         assert read["x"].dtype == np.float32
         assert read["x"].tolist() == np.float32([0.1, 2, 3, 4]).tolist()
         assert notes == ["--input x: converted from float64 to float32, rounded"]
@@ -125,7 +125,7 @@ def test_given_inputs_are_sent(root: Path, tmp_path: Path) -> None:
 def test_a_file_of_numpys_own_types(own: Any, datatype: str, found: str) -> None:
     """Whole numbers are converted where all fit, floats rounded; what is left as it is the client refuses or takes."""
     signature = ModelSignature("m", ("1",), 0, {"x": TensorSpec("x", datatype, (-1,))}, {})
-    made = read_given({"x": own}, signature)["x"]
+    made = read_inputs({"x": own}, signature)["x"]
     assert made.dtype.name == found
     if found != own.dtype.name:
         np.testing.assert_allclose(made, own)

@@ -15,9 +15,9 @@ from tritonkit.perf.load.rates import HeldRate, keep_rate, kept_rates
 from tritonkit.perf.plan import Demand, Measured, Plan, make_plan, of_shape, parse_price, read_measured
 from tritonkit.perf.plan.page import page
 from tritonkit.perf.simulation import Costs
-from tritonkit.perf.tune import Group, Point
+from tritonkit.perf.tune import InstanceGroup, Point
 
-NOW, FASTER = Group("onnx-fp32", 2, 1), Group("onnx-int8", 1, 2)
+NOW, FASTER = InstanceGroup("onnx-fp32", 2, 1), InstanceGroup("onnx-int8", 1, 2)
 MEASURED = Measured(
     "net",
     Point(NOW, 8),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tritonkit.perf.load.openloop import Slo
-from tritonkit.perf.plan import Curve, Day, Fleet, Rule, Terms, Traffic, curve, of_shape, simulate_day
+from tritonkit.perf.plan import Curve, Day, Fleet, ScalingRule, Terms, Traffic, curve, of_shape, simulate_day
 from tritonkit.perf.plan.traffic import DAY_S, STEP_S
-from tritonkit.perf.simulation import Batcher, Costs
+from tritonkit.perf.simulation import Costs, SimulatedBatcher
 
 SLO = Slo({99.0: 40.0})
-FLEET = Fleet(Batcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
+FLEET = Fleet(SimulatedBatcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
 RATE = 5000.0
 
 
@@ -29,14 +29,14 @@ def terms(start_s: float = 60.0, spare: int = 1) -> Terms:
     return Terms(99.0, 40.0, held, int(np.ceil(RATE / held)) + spare, spare, start_s)
 
 
-def day(rule: Rule, traffic: Traffic | None = None, **options: float) -> Day:
+def day(rule: ScalingRule, traffic: Traffic | None = None, **options: float) -> Day:
     """A day of it."""
     return simulate_day(rule, traffic or of_shape("daily", RATE), of_one(), terms(**options))  # type: ignore[arg-type]
 
 
 def test_without_autoscaling_all_are_there_all_day() -> None:
     """And the target is kept."""
-    found = day(Rule("none"))
+    found = day(ScalingRule("none"))
     assert found.replica_hours == pytest.approx(24 * terms().fixed)
     assert (found.changes, found.flaps, found.behind_s) == (0, 0, 0)
     assert found.least == found.most == terms().fixed
@@ -46,8 +46,8 @@ def test_without_autoscaling_all_are_there_all_day() -> None:
 
 def test_autoscaling_follows_the_day_and_costs_less() -> None:
     """Fewer in the night, enough in the afternoon."""
-    found = day(Rule("rate", 0.8))
-    assert found.replica_hours < 0.9 * day(Rule("none")).replica_hours
+    found = day(ScalingRule("rate", 0.8))
+    assert found.replica_hours < 0.9 * day(ScalingRule("none")).replica_hours
     assert found.keeps(99.0)
     assert found.least < found.most
     night, afternoon = found.minutes[4 * 60], found.minutes[16 * 60]
@@ -57,7 +57,7 @@ def test_autoscaling_follows_the_day_and_costs_less() -> None:
 
 def test_a_higher_target_is_cheaper_and_later() -> None:
     """The choice that there is."""
-    low, high = day(Rule("rate", 0.5)), day(Rule("rate", 1.2))
+    low, high = day(ScalingRule("rate", 0.5)), day(ScalingRule("rate", 1.2))
     assert high.replica_hours < low.replica_hours
     assert high.late > low.late
     assert high.behind_s > low.behind_s
@@ -66,8 +66,8 @@ def test_a_higher_target_is_cheaper_and_later() -> None:
 def test_a_slow_start_is_late_in_a_spike() -> None:
     """What comes after the spike is of no use."""
     traffic = of_shape("spike", RATE, noisy=False)
-    quick = day(Rule("rate", 0.8), traffic, start_s=10.0)
-    slow = day(Rule("rate", 0.8), traffic, start_s=900.0)
+    quick = day(ScalingRule("rate", 0.8), traffic, start_s=10.0)
+    slow = day(ScalingRule("rate", 0.8), traffic, start_s=900.0)
     assert slow.behind_s > quick.behind_s + 600
     assert slow.late > quick.late
     assert not slow.keeps(99.0)
@@ -76,7 +76,7 @@ def test_a_slow_start_is_late_in_a_spike() -> None:
 def test_a_schedule_knows_what_comes() -> None:
     """The same spike, and nobody is late."""
     traffic = of_shape("spike", RATE, noisy=False)
-    found = day(Rule("schedule", 1.0), traffic, start_s=900.0)
+    found = day(ScalingRule("schedule", 1.0), traffic, start_s=900.0)
     assert found.behind_s == 0
     assert found.late <= 0.01
 
@@ -85,7 +85,7 @@ def test_a_rate_that_swings_makes_rules_flap() -> None:
     """Up and down every ten minutes; a quick start does not help against the rule itself."""
     steps = np.arange(int(DAY_S / STEP_S)) * STEP_S
     swings = Traffic("swings", np.where(steps % 1200 < 600, RATE, RATE / 5))
-    found = day(Rule("rate", 0.6), swings, start_s=5.0)
+    found = day(ScalingRule("rate", 0.6), swings, start_s=5.0)
     assert found.flaps > 20
     assert not found.keeps(99.0)
     assert str(found.rule) == "rate 60%"
@@ -93,7 +93,7 @@ def test_a_rate_that_swings_makes_rules_flap() -> None:
 
 def test_utilization_asks_for_too_many_of_a_server_that_batches() -> None:
     """It runs nearly always, with small batches, long before it is full."""
-    assert day(Rule("utilization", 0.6)).replica_hours > 1.3 * day(Rule("rate", 0.6)).replica_hours
+    assert day(ScalingRule("utilization", 0.6)).replica_hours > 1.3 * day(ScalingRule("rate", 0.6)).replica_hours
 
 
 def test_what_is_over_capacity_waits_and_is_late() -> None:
@@ -102,7 +102,7 @@ def test_what_is_over_capacity_waits_and_is_late() -> None:
     burst = Traffic("burst", np.where(steps < 3600, RATE, 1.0))
     held = of_one().highest_rate(SLO)
     few = Terms(99.0, 40.0, held, 2, 1, 60.0)
-    found = simulate_day(Rule("none"), burst, of_one(), few)
+    found = simulate_day(ScalingRule("none"), burst, of_one(), few)
     assert found.late > 0.9
     assert found.minutes[90].tail_ms > 60_000
     assert found.minutes[-1].tail_ms < 40
@@ -110,7 +110,7 @@ def test_what_is_over_capacity_waits_and_is_late() -> None:
 
 def test_a_queue_time_rule_grows_where_requests_wait() -> None:
     """From one replica to enough."""
-    found = day(Rule("queue time", 0.2), of_shape("steady", RATE, noisy=False))
+    found = day(ScalingRule("queue time", 0.2), of_shape("steady", RATE, noisy=False))
     needed = terms().fixed - 1
     assert 0.6 * needed <= found.minutes[-1].ready <= 2 * needed + 2
     assert found.minutes[-1].tail_ms <= 40

@@ -6,9 +6,9 @@ import pytest
 
 from tritonkit.perf.load.openloop import Arrivals, Slo
 from tritonkit.perf.plan import Fleet, curve, size
-from tritonkit.perf.simulation import Batcher, Costs
+from tritonkit.perf.simulation import Costs, SimulatedBatcher
 
-FLEET = Fleet(Batcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
+FLEET = Fleet(SimulatedBatcher(1, 8), Costs(0.004, 0.002, 0.001, 0.2))
 SLO = Slo({99.0: 40.0})
 
 

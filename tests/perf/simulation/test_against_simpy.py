@@ -10,13 +10,13 @@ import pytest
 import simpy
 
 from tritonkit.perf.load.openloop import Arrivals, draw
-from tritonkit.perf.simulation import Batcher, Costs, simulate
+from tritonkit.perf.simulation import Costs, SimulatedBatcher, simulate
 
 
 class Server:
     """Triton's batcher as processes that wait for events."""
 
-    def __init__(self, moments: list[float], batcher: Batcher, costs: Costs) -> None:
+    def __init__(self, moments: list[float], batcher: SimulatedBatcher, costs: Costs) -> None:
         self.batcher, self.costs = batcher, costs
         self.env = simpy.Environment()
         self.instances = simpy.Resource(self.env, batcher.instances)
@@ -75,16 +75,16 @@ class Server:
 @pytest.mark.parametrize(
     "batcher",
     [
-        Batcher(1, 1),
-        Batcher(3, 0),
-        Batcher(1, 8),
-        Batcher(2, 8, delay_s=0.004),
-        Batcher(2, 16, (4, 8), 0.003),
-        Batcher(1, 8, (2,), 0.0),
+        SimulatedBatcher(1, 1),
+        SimulatedBatcher(3, 0),
+        SimulatedBatcher(1, 8),
+        SimulatedBatcher(2, 8, delay_s=0.004),
+        SimulatedBatcher(2, 16, (4, 8), 0.003),
+        SimulatedBatcher(1, 8, (2,), 0.0),
     ],
 )
 @pytest.mark.parametrize("load", [0.4, 0.9])
-def test_every_request_is_answered_at_the_same_moment(batcher: Batcher, load: float) -> None:
+def test_every_request_is_answered_at_the_same_moment(batcher: SimulatedBatcher, load: float) -> None:
     """Bursts of requests, with and without delays and preferred sizes."""
     costs = Costs(0.004, 0.001, spread=0.0)
     rate = load * costs.capacity(batcher)

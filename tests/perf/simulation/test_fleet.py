@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tritonkit.perf.load.openloop import Arrivals, draw
-from tritonkit.perf.simulation import BALANCING, Balancing, Batcher, Costs, Outage, simulate, simulate_fleet
+from tritonkit.perf.simulation import BALANCING, Balancing, Costs, Outage, SimulatedBatcher, simulate, simulate_fleet
 
 COSTS = Costs(0.008, 0.002, spread=0.3)
-ONE = Batcher(1, 1)
+ONE = SimulatedBatcher(1, 1)
 
 
 def tail(balancing: Balancing, load: float = 0.8) -> float:
@@ -21,9 +21,9 @@ def tail(balancing: Balancing, load: float = 0.8) -> float:
 def test_one_replica_is_a_server() -> None:
     """Whatever the balancer."""
     moments = draw(Arrivals(seed=1), 70.0, 20.0)
-    alone = simulate(moments, Batcher(2, 4), COSTS).latency_s
+    alone = simulate(moments, SimulatedBatcher(2, 4), COSTS).latency_s
     for balancing in BALANCING:
-        found = simulate_fleet(moments, Batcher(2, 4), COSTS, 1, balancing)  # type: ignore[arg-type]
+        found = simulate_fleet(moments, SimulatedBatcher(2, 4), COSTS, 1, balancing)  # type: ignore[arg-type]
         assert (found.latency_s == alone).all()
 
 
@@ -66,10 +66,10 @@ def test_requests_wait_where_no_replica_is_up(balancing: Balancing) -> None:
 def test_instances_that_share_cores_slow_each_other() -> None:
     """Alone a run takes its time; two at once, on cores that one can fill, take twice as long."""
     costs = Costs(0.01, 0.0, spread=0.0, contention=2.0)
-    alone = simulate([0.0, 1.0], Batcher(2, 1), costs).latency_s
-    at_once = simulate([0.0, 0.0], Batcher(2, 1), costs).latency_s
-    later = simulate([0.0, 0.005], Batcher(2, 1), costs).latency_s
+    alone = simulate([0.0, 1.0], SimulatedBatcher(2, 1), costs).latency_s
+    at_once = simulate([0.0, 0.0], SimulatedBatcher(2, 1), costs).latency_s
+    later = simulate([0.0, 0.005], SimulatedBatcher(2, 1), costs).latency_s
     assert alone == pytest.approx([0.01, 0.01])
     assert at_once == pytest.approx([0.02, 0.02])
     assert later == pytest.approx([0.015, 0.015])
-    assert costs.capacity(Batcher(2, 1)) == pytest.approx(100)
+    assert costs.capacity(SimulatedBatcher(2, 1)) == pytest.approx(100)

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonkit.perf.load.openloop import Arrivals, draw
-from tritonkit.perf.simulation import Batcher, Costs, fit, highest_rate, simulate
+from tritonkit.perf.simulation import Costs, SimulatedBatcher, fit, highest_rate, simulate
 
 EXACT = Costs(0.010, 0.0, spread=0.0)
 
 
-def latencies_ms(moments: list[float], batcher: Batcher, costs: Costs = EXACT) -> list[float]:
+def latencies_ms(moments: list[float], batcher: SimulatedBatcher, costs: Costs = EXACT) -> list[float]:
     """Rounded, of each request."""
     found = simulate(moments, batcher, costs).latency_s
     return [round(1e3 * each, 1) for each in found.tolist()]
@@ -23,7 +23,7 @@ def test_a_queue_of_one_server_is_as_long_as_theory_says() -> None:
     """M/M/1 and M/D/1 at 70 % of capacity: the mean wait by Pollaczek and Khinchine, within 5 %."""
     moments = draw(Arrivals(seed=4), 70.0, 4000.0)
     for spread, wait_ms in ((1.0, 23.33), (0.0, 11.67)):
-        found = simulate(moments, Batcher(1, 1), Costs(0.010, 0.0, spread=spread))
+        found = simulate(moments, SimulatedBatcher(1, 1), Costs(0.010, 0.0, spread=spread))
         assert 1e3 * found.latency_s.mean() - 10 == pytest.approx(wait_ms, rel=0.06)
         assert found.busy == pytest.approx(0.7, rel=0.03)
         assert found.batch == 1
@@ -31,23 +31,23 @@ def test_a_queue_of_one_server_is_as_long_as_theory_says() -> None:
 
 def test_what_waits_leaves_together_when_an_instance_is_free() -> None:
     """Without a delay nobody waits for others, only for an instance."""
-    assert latencies_ms([0, 0.001, 0.002, 0.003], Batcher(1, 8)) == [10, 19, 18, 17]
-    assert latencies_ms([0, 0.001, 0.002, 0.003], Batcher(1, 2)) == [10, 19, 18, 27]
-    assert latencies_ms([0, 0.001, 0.002, 0.003], Batcher(2, 8)) == [10, 10, 18, 17]
+    assert latencies_ms([0, 0.001, 0.002, 0.003], SimulatedBatcher(1, 8)) == [10, 19, 18, 17]
+    assert latencies_ms([0, 0.001, 0.002, 0.003], SimulatedBatcher(1, 2)) == [10, 19, 18, 27]
+    assert latencies_ms([0, 0.001, 0.002, 0.003], SimulatedBatcher(2, 8)) == [10, 10, 18, 17]
 
 
 def test_a_delay_holds_the_oldest_back_for_others() -> None:
     """Until it is over, or the batch is as large as may be or as is preferred."""
-    slow = Batcher(1, 4, delay_s=0.005)
+    slow = SimulatedBatcher(1, 4, delay_s=0.005)
     assert latencies_ms([0, 0.001], slow) == [15, 14]
     assert latencies_ms([0, 0.001, 0.002, 0.003], slow) == [13, 12, 11, 10]
-    preferred = Batcher(1, 8, (2,), 0.005)
+    preferred = SimulatedBatcher(1, 8, (2,), 0.005)
     assert latencies_ms([0, 0.001, 0.1], preferred) == [11, 10, 15]
 
 
 def test_of_several_preferred_sizes_the_largest_that_can_be_filled_leaves() -> None:
     """The others go on waiting."""
-    batcher = Batcher(1, 8, (2, 4), 0.0)
+    batcher = SimulatedBatcher(1, 8, (2, 4), 0.0)
     # While the first runs, five come: four leave together, then one.
     assert latencies_ms([0, 0.001, 0.001, 0.001, 0.001, 0.001], batcher) == [10, 19, 19, 19, 19, 29]
 
@@ -66,7 +66,7 @@ def test_every_request_is_served_once_and_not_before_it_came(
     """Whatever the settings: no latency below a run, no batch above the largest."""
     moments = draw(Arrivals("bursty", 3.0, seed=seed), 300.0, 0.5)
     sizes = tuple(sorted(size for size in preferred if size <= most))
-    found = simulate(moments, Batcher(instances, most, sizes, delay_s), EXACT)
+    found = simulate(moments, SimulatedBatcher(instances, most, sizes, delay_s), EXACT)
     assert len(found.latency_s) == len(moments)
     assert not len(moments) or found.latency_s.min() >= 0.010 - 1e-9
     assert found.batch <= most
@@ -75,7 +75,7 @@ def test_every_request_is_served_once_and_not_before_it_came(
 def test_heavier_requests_take_longer() -> None:
     """A run takes the weights of its items together; they are drawn from those that there are."""
     costs = Costs(0.0, 0.010, spread=0.0, weights=(0.5, 2.0))
-    found = simulate(np.arange(100.0), Batcher(1, 1), costs)
+    found = simulate(np.arange(100.0), SimulatedBatcher(1, 1), costs)
     took = set((1e3 * found.latency_s).round().tolist())
     assert took == {5, 20}
 
@@ -99,7 +99,7 @@ def test_costs_are_never_below_zero() -> None:
 
 def test_the_highest_rate_grows_with_the_target_and_stays_below_capacity() -> None:
     """For a batcher whose batches pay."""
-    batcher, costs = Batcher(2, 8), Costs(0.004, 0.001)
+    batcher, costs = SimulatedBatcher(2, 8), Costs(0.004, 0.001)
     rates = [highest_rate(batcher, costs, 99.0, ms, lambda rate, s: draw(Arrivals(), rate, s)) for ms in (1, 8, 20, 50)]
     assert rates[0] == 0
     assert 0 < rates[1] < rates[2] <= rates[3] <= costs.capacity(batcher)

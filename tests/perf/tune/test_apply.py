@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WriteModel
-from tritonkit.perf.tune import Group, Point, changed_text, difference, other_buckets, tuned
+from tritonkit.perf.tune import InstanceGroup, Point, changed_text, difference, other_buckets, tuned
 from tritonkit.repository.modelspec import load
 
 TEXT = """\
@@ -22,16 +22,16 @@ serving:
     preferred_batch_size: [8]        # another
     max_queue_delay: 1ms
 """
-NOW = Point(Group("onnx-fp32", 2, 1), 64, (8,), 1000)
+NOW = Point(InstanceGroup("onnx-fp32", 2, 1), 64, (8,), 1000)
 
 
 @pytest.mark.parametrize(
     ("point", "lines"),
     [
         (NOW, []),
-        (Point(Group("onnx-int8", 2, 1), 64, (8,), 1000), ["+  variant: onnx-int8"]),
+        (Point(InstanceGroup("onnx-int8", 2, 1), 64, (8,), 1000), ["+  variant: onnx-int8"]),
         (
-            Point(Group("onnx-fp32", 1, 2), 16, (), 0),
+            Point(InstanceGroup("onnx-fp32", 1, 2), 16, (), 0),
             [
                 "-  threads: 1                         # a comment",
                 "+  threads: 2                         # a comment",
@@ -40,7 +40,7 @@ NOW = Point(Group("onnx-fp32", 2, 1), 64, (8,), 1000)
                 "+  max_batch_size: 16",
             ],
         ),
-        (Point(Group("onnx-fp32", 2, 1), 1), ["+  dynamic_batching: false", "+  max_batch_size: 1"]),
+        (Point(InstanceGroup("onnx-fp32", 2, 1), 1), ["+  dynamic_batching: false", "+  max_batch_size: 1"]),
     ],
 )
 def test_only_what_differs_is_written(root: Path, write_model: WriteModel, point: Point, lines: list[str]) -> None:
@@ -67,8 +67,8 @@ def test_a_spec_that_says_nothing_of_serving(root: Path, write_model: WriteModel
     """Gets a section of its own."""
     write_model("name: net\nnetwork: {onnx: model.onnx}\n", model__onnx="")
     spec = load(root / "models" / "net", root)
-    now = Point(Group("onnx-fp32", 1, 2), 64)
-    spec.file.write_text(changed_text(spec, Point(Group("onnx-fp32", 2, 1), 64, (), 500), now))
+    now = Point(InstanceGroup("onnx-fp32", 1, 2), 64)
+    spec.file.write_text(changed_text(spec, Point(InstanceGroup("onnx-fp32", 2, 1), 64, (), 500), now))
     serving = load(root / "models" / "net", root).model.serving
     assert serving.threads == 1
     assert serving.instance_group[0].count == 2

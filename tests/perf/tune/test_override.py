@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from tests.conftest import PROJECT
 from tritonkit.client.wire.messages import schema
-from tritonkit.perf.tune import Group, Point
+from tritonkit.perf.tune import InstanceGroup, Point
 from tritonkit.perf.tune.override import configurations, in_order, unlike
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import load
@@ -93,7 +93,7 @@ def test_they_are_what_a_build_would_publish() -> None:
     spec = load(PROJECT / "models" / "digits", PROJECT)
     results = evaluate(spec, wanted_variants(spec, ()), BuildCache.of_project(PROJECT), threads=2)
     artifact = choose(spec, results)
-    point = Point(Group(artifact.variant, 3, 2), 4, (2,), 1000)
+    point = Point(InstanceGroup(artifact.variant, 3, 2), 4, (2,), 1000)
     made = configurations(spec, artifact, Path(PROJECT), 6, point)
     assert list(made) == ["digits_decode_image", "digits_network", "digits_top_k", "digits"]
     assert {each.max_batch_size for each in made.values()} == {4}

@@ -16,19 +16,19 @@ from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad, OpenRepo
 from tritonkit.perf.load.openloop.results import judge_slo, series_of, times_of
 from tritonkit.perf.load.openloop.sender import INTERRUPTED, Record
 from tritonkit.perf.simulation import highest_rate, simulate
-from tritonkit.perf.tune import Costs, Evaluation, Gone, Group, Listener, Outcome, Point, Search, Space
+from tritonkit.perf.tune import Costs, Evaluation, Gone, InstanceGroup, Listener, Outcome, Point, Search, Space
 from tritonkit.perf.tune import search as module
 
 SLO = Slo({99.0: 50.0})
 FP32, INT8 = "onnx-fp32", "onnx-int8"
 TRUE = {
-    Group(FP32, 1, 2): Costs(0.004, 0.0050, 0.002, 0.1),
-    Group(FP32, 2, 1): Costs(0.005, 0.0080, 0.002, 0.1),
-    Group(INT8, 1, 2): Costs(0.004, 0.0030, 0.002, 0.1),
-    Group(INT8, 2, 1): Costs(0.005, 0.0040, 0.002, 0.1),
+    InstanceGroup(FP32, 1, 2): Costs(0.004, 0.0050, 0.002, 0.1),
+    InstanceGroup(FP32, 2, 1): Costs(0.005, 0.0080, 0.002, 0.1),
+    InstanceGroup(INT8, 1, 2): Costs(0.004, 0.0030, 0.002, 0.1),
+    InstanceGroup(INT8, 2, 1): Costs(0.005, 0.0040, 0.002, 0.1),
 }
 SPACE = Space(tuple(TRUE), (1, 4, 8, 16), (0, 1000, 5000))
-NOW = Point(Group(FP32, 1, 2), 32)
+NOW = Point(InstanceGroup(FP32, 1, 2), 32)
 
 
 class Machine:
@@ -291,8 +291,8 @@ def test_time_is_kept_for_the_validation_only_where_there_is_something_to_valida
 
 def test_the_next_best_wins_where_the_best_does_not_hold_again() -> None:
     """It is validated, too; what was luck in the race is no best for a later search either."""
-    good = Point(Group(INT8, 1, 2), 16)
-    lucky = Point(Group(FP32, 2, 1), 4)
+    good = Point(InstanceGroup(INT8, 1, 2), 16)
+    lucky = Point(InstanceGroup(FP32, 2, 1), 4)
     known = [
         Evaluation(good, "race", truth(good), 0.9 * truth(good), 45.0),
         Evaluation(lucky, "race", truth(lucky), 3 * truth(good), 45.0),

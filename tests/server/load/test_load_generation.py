@@ -22,7 +22,7 @@ from tests.server.language.test_llm import write_served
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound, UsageError
-from tritonkit.perf.load.generation import ClosedLoad, TextGenerator, Traffic, parse_lengths, read_token_trace
+from tritonkit.perf.load.generation import ClosedLoad, TextGenerator, TextTraffic, parse_lengths, read_token_trace
 from tritonkit.perf.load.generation.target import look_at
 from tritonkit.perf.load.openloop import OpenLoad, Slo, find_rate, parse_slo
 from tritonkit.repository.pipeline import build_repository
@@ -43,10 +43,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def traffic(prompt: str, output: str, prefix: int = 0) -> Traffic:
+def traffic(prompt: str, output: str, prefix: int = 0) -> TextTraffic:
     """As on a command line."""
     lengths = parse_lengths("--prompt-tokens", prompt), parse_lengths("--output-tokens", output)
-    return Traffic(*lengths, prefix)
+    return TextTraffic(*lengths, prefix)
 
 
 def test_a_mix_of_lengths_at_a_rate(server: Endpoint) -> None:
@@ -112,7 +112,7 @@ def test_a_trace(server: Endpoint, tmp_path: Path) -> None:
     file.write_text("seconds,prompt_tokens,output_tokens\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     trace = read_token_trace(file)
     assert trace.seconds is not None
-    given = Traffic(parse_lengths("", "5"), parse_lengths("", "5"), 0, trace)
+    given = TextTraffic(parse_lengths("", "5"), parse_lengths("", "5"), 0, trace)
     with TextGenerator("tiny", (server.grpc,), given) as generator:
         report = generator.run(OpenLoad(1.0, 1.2, 0.0, trace=trace.seconds))
     assert report.right == report.requests == 12, report.words

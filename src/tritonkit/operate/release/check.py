@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import GateError, InferenceError
 from tritonkit.operate.release.candidate import Candidate
-from tritonkit.perf.load.asking import CALL, Kind, ask, kind_of
+from tritonkit.perf.load.kinds import CALL, Kind, answers_to, kind_of
 from tritonkit.perf.load.workload import Request
 from tritonkit.perf.load.workloads import prepare
 from tritonkit.repository.export import BuildCache
@@ -87,7 +87,7 @@ def _ask(root: Path, model: str, client: Client) -> int:
 def _ask_in_turn(client: Client, model: str, requests: Sequence[Request], kind: Kind) -> int:
     """The same for a model that answers in streams or keeps state."""
     for request in requests:
-        for outputs in ask(client, model, request.inputs, kind):
+        for outputs in answers_to(client, model, request.inputs, kind):
             _hold(model, request.check(outputs))
     return len(requests)
 

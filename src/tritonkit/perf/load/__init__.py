@@ -10,10 +10,10 @@ threads stays there. Importing this room loads neither Locust nor gRPC.
 """
 
 from tritonkit.perf.load.histogram import Histogram
-from tritonkit.perf.load.load import LoadPlan, Outcome, run_load
+from tritonkit.perf.load.locust_run import LoadOutcome, LoadPlan, run_load
 from tritonkit.perf.load.profile import RequestProfile, Span, profile_requests
 from tritonkit.perf.load.recorder import Recorder
-from tritonkit.perf.load.report import Report, Series
+from tritonkit.perf.load.report import LoadSeries, Report
 from tritonkit.perf.load.shapes import SHAPES, users_at
 from tritonkit.perf.load.thresholds import Limits, Thresholds, judge, limits_for, read_thresholds
 from tritonkit.perf.load.workload import Request, Workload, expect_embedding, expect_label, expect_like
@@ -22,13 +22,13 @@ __all__ = [
     "SHAPES",
     "Histogram",
     "Limits",
+    "LoadOutcome",
     "LoadPlan",
-    "Outcome",
+    "LoadSeries",
     "Recorder",
     "Report",
     "Request",
     "RequestProfile",
-    "Series",
     "Span",
     "Thresholds",
     "Workload",

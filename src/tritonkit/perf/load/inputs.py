@@ -12,10 +12,10 @@ from tritonkit.errors import UsageError
 if TYPE_CHECKING:
     from tritonkit.client import ModelSignature
 
-__all__ = ["read_given", "split_given"]
+__all__ = ["read_inputs", "split_inputs"]
 
 
-def split_given(texts: Sequence[str]) -> dict[str, Any]:
+def split_inputs(texts: Sequence[str]) -> dict[str, Any]:
     """Names and values of every --input; files are read here, before anything is sent.
 
     Raises:
@@ -28,11 +28,11 @@ def split_given(texts: Sequence[str]) -> dict[str, Any]:
     return given
 
 
-def read_given(given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
+def read_inputs(given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
     """The values for a model: BYTES are taken as they stand, numbers as JSON, arrays in the model's type.
 
     Args:
-        given: from `split_given`.
+        given: from `split_inputs`.
         signature: the model's.
         notes: gets a line for each array that had to be rounded.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tritonkit.client import Client
     from tritonkit.perf.load.workload import Outputs
 
-__all__ = ["CALL", "SEQUENCE", "SEQUENCE_CALLS", "STREAM", "Kind", "ask", "kind_of"]
+__all__ = ["CALL", "SEQUENCE", "SEQUENCE_CALLS", "STREAM", "Kind", "answers_to", "kind_of"]
 
 Kind: TypeAlias = Literal["call", "stream", "sequence"]
 
@@ -51,7 +51,7 @@ def _kind_of(client: Client, name: str, depth: int) -> Kind:
     return STREAM if STREAM in kinds else SEQUENCE if SEQUENCE in kinds else CALL
 
 
-def ask(client: Client, name: str, inputs: Mapping[str, Any], kind: Kind) -> list[Outputs]:
+def answers_to(client: Client, name: str, inputs: Mapping[str, Any], kind: Kind) -> list[Outputs]:
     """The answers to one request; for a sequence, one that has only this call.
 
     Raises:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, TritonkitError, UsageError
-from tritonkit.perf.load.asking import SEQUENCE_CALLS
+from tritonkit.perf.load.kinds import SEQUENCE_CALLS
 from tritonkit.perf.load.report import Report
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["THRESHOLDS", "LoadPlan", "Outcome", "run_load"]
+__all__ = ["THRESHOLDS", "LoadOutcome", "LoadPlan", "run_load"]
 
 THRESHOLDS = "loadtest/thresholds.yaml"
 """The file with limits, in a project or else as it is shipped."""
@@ -71,7 +71,7 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadOutcome:
     """What a load showed, and one line for each limit that was missed."""
 
     report: Report
@@ -80,7 +80,7 @@ class Outcome:
     """Whether the load was ended early; the figures then cover the requests that were sent."""
 
 
-def run_load(plan: LoadPlan) -> Outcome:
+def run_load(plan: LoadPlan) -> LoadOutcome:
     """Run a load to its end. An interrupt (Ctrl-C) ends it early; before anything was counted it is raised.
 
     Raises:
@@ -102,7 +102,7 @@ def run_load(plan: LoadPlan) -> Outcome:
         facts = json.loads(report.read_text(encoding="utf-8"))
     if interrupted and not facts["series"]:
         raise KeyboardInterrupt
-    return Outcome(Report.from_dict(facts), tuple(facts["missed"]), interrupted)
+    return LoadOutcome(Report.from_dict(facts), tuple(facts["missed"]), interrupted)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.perf.load.histogram import Histogram
-from tritonkit.perf.load.report import Report, Series
+from tritonkit.perf.load.report import LoadSeries, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,10 +79,10 @@ class Recorder:
         return Report(duration_s, tuple(series))
 
 
-def _series(protocol: str, model: str, counted: _Counted, duration_s: float) -> Series:
+def _series(protocol: str, model: str, counted: _Counted, duration_s: float) -> LoadSeries:
     right = len(counted.times)
     p50, p95, p99 = (counted.times.percentile(point) for point in _POINTS)
-    return Series(
+    return LoadSeries(
         protocol=protocol,
         model=model,
         requests=right + counted.failures,

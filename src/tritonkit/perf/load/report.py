@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-__all__ = ["Report", "Series"]
+__all__ = ["LoadSeries", "Report"]
 
 
 @dataclass(frozen=True)
-class Series:
+class LoadSeries:
     """One model over one protocol.
 
     Args:
@@ -48,7 +48,7 @@ class Report:
     """A whole run."""
 
     duration_s: float
-    series: tuple[Series, ...]
+    series: tuple[LoadSeries, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tritonkit.perf.load.report import Report, Series
+    from tritonkit.perf.load.report import LoadSeries, Report
 
 __all__ = ["Limits", "ModelLimits", "Thresholds", "judge", "limits_for", "read_thresholds"]
 
@@ -163,7 +163,7 @@ def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
     return missed
 
 
-def _missed(series: Series, limits: Limits) -> list[str]:
+def _missed(series: LoadSeries, limits: Limits) -> list[str]:
     lines = []
     if series.error_rate > limits.error_rate:
         lines.append(

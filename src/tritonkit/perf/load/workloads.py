@@ -9,8 +9,8 @@ import numpy as np
 
 from tritonkit.client.wire.tensors import FIXED
 from tritonkit.errors import InferenceError, Overloaded, UsageError
-from tritonkit.perf.load.asking import STREAM, ask, kind_of
-from tritonkit.perf.load.given import read_given, split_given
+from tritonkit.perf.load.inputs import read_inputs, split_inputs
+from tritonkit.perf.load.kinds import STREAM, answers_to, kind_of
 from tritonkit.perf.load.workload import Request, Workload, expect_each, expect_embedding, expect_label, expect_like
 from tritonkit.repository.export import load_hook
 from tritonkit.repository.export.artifact import Signature, TensorInfo
@@ -132,7 +132,7 @@ def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) ->
         ClientError: the server does not answer, or answers with nonsense.
     """
     if given:
-        inputs = read_given(split_given(given), client.model(name).signature)
+        inputs = read_inputs(split_inputs(given), client.model(name).signature)
         return Workload(name, (_expecting(client, name, inputs),))
     makers = SHIPPED | _own(root)
     if name in makers:
@@ -165,7 +165,7 @@ def _no_example(where: str, missing: str) -> UsageError:
 def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
     """A request whose answers must stay equal to the first ones."""
     kind = kind_of(client, name)
-    answers = ask(client, name, inputs, kind)
+    answers = answers_to(client, name, inputs, kind)
     return Request(inputs, expect_each(answers) if kind == STREAM else expect_like(answers[0]))
 
 

@@ -9,7 +9,7 @@ from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice
 from tritonkit.perf.plan.measured import Measured, measure, read_measured
 from tritonkit.perf.plan.price import Price, parse_price
 from tritonkit.perf.plan.run import Demand, Failure, Plan, Saving, make_plan, size_measured
-from tritonkit.perf.plan.scaling import Day, Minute, Rule, Terms, simulate_day
+from tritonkit.perf.plan.scaling import Day, Minute, ScalingRule, Terms, simulate_day
 from tritonkit.perf.plan.sizing import Curve, Fleet, Sized, curve, size
 from tritonkit.perf.plan.traffic import Traffic, of_shape, read_traffic
 
@@ -25,8 +25,8 @@ __all__ = [
     "Minute",
     "Plan",
     "Price",
-    "Rule",
     "Saving",
+    "ScalingRule",
     "Sized",
     "Terms",
     "Traffic",

@@ -15,7 +15,7 @@ from tritonkit.machine import cores
 from tritonkit.perf.simulation import Costs, calibrated
 from tritonkit.perf.tune.costs import observe, saturated_per_s
 from tritonkit.perf.tune.run import Ready, TunePlan, prepared
-from tritonkit.perf.tune.space import Group, Point
+from tritonkit.perf.tune.space import InstanceGroup, Point
 from tritonkit.repository.report import this_machine
 
 __all__ = ["OBSERVED", "Measured", "measure", "read_measured"]
@@ -44,7 +44,7 @@ class Measured:
 
     model: str
     now: Point
-    costs: Mapping[Group, Costs]
+    costs: Mapping[InstanceGroup, Costs]
     batches: tuple[int, ...]
     start_s: float
     processor: str
@@ -75,7 +75,7 @@ class Measured:
         if facts["version"] != _VERSION:
             raise ValueError(f"version {facts['version']}")
         costs = {
-            Group(**each["group"]): Costs(
+            InstanceGroup(**each["group"]): Costs(
                 **each["costs"] | {name: tuple(each["costs"][name]) for name in ("weights", "shapes", "factors")}
             )
             for each in facts["costs"]
@@ -139,7 +139,7 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
         start_s = ready.start_s
         groups = sorted({ready.now.group, *ready.space.groups})
         groups.sort(key=lambda group: group != ready.now.group)
-        costs: dict[Group, Costs] = {}
+        costs: dict[InstanceGroup, Costs] = {}
         slower, most_per_s = 1.0, 0.0
         for number, group in enumerate(groups, 1):
             say(f"what runs cost, {number} of {len(groups)}: {group}")

@@ -14,8 +14,8 @@ from tritonkit.perf.load.rates import HeldRate
 from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice, plan_function
 from tritonkit.perf.plan.measured import Measured
 from tritonkit.perf.plan.price import Price
-from tritonkit.perf.plan.scaling import Day, Metric, Rule, Terms, simulate_day
-from tritonkit.perf.plan.sizing import Curve, Fleet, Outcome, Sized, alone, curve, size
+from tritonkit.perf.plan.scaling import Day, Metric, ScalingRule, Terms, simulate_day
+from tritonkit.perf.plan.sizing import Curve, Fleet, FleetRun, Sized, alone, curve, size
 from tritonkit.perf.plan.traffic import Traffic, of_shape
 from tritonkit.perf.simulation import BALANCING, Balancing, Outage, simulate_fleet
 from tritonkit.perf.tune.space import Point, Space
@@ -308,7 +308,7 @@ def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
         ("queue time", _QUEUE_TIME),
         ("schedule", _SCHEDULE),
     )
-    rules = [Rule("none"), *(Rule(metric, each) for metric, targets in pairs for each in targets)]
+    rules = [ScalingRule("none"), *(ScalingRule(metric, each) for metric, targets in pairs for each in targets)]
     days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
     return tuple(sorted(days, key=lambda day: (not day.keeps(terms.percent), day.replica_hours)))
 
@@ -327,7 +327,7 @@ def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failur
 
     def tail(first: float, last: float) -> float:
         chosen = found.latency_s[(moments >= first) & (moments < last)]
-        return Outcome(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
+        return FleetRun(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
 
     return Failure(replicas, length, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length))
 

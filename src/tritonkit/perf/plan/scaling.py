@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from tritonkit.perf.plan.sizing import Curve
 from tritonkit.perf.plan.traffic import DAY_S, STEP_S, Traffic
 
-__all__ = ["Day", "Metric", "Minute", "Rule", "Terms", "simulate_day"]
+__all__ = ["Day", "Metric", "Minute", "ScalingRule", "Terms", "simulate_day"]
 
 Metric: TypeAlias = Literal["none", "rate", "utilization", "queue time", "schedule"]
 
@@ -39,7 +39,7 @@ _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Rule:
+class ScalingRule:
     """When a fleet grows and shrinks.
 
     Args:
@@ -102,7 +102,7 @@ class Day:
         most, least: replicas, spare ones included.
     """
 
-    rule: Rule
+    rule: ScalingRule
     replica_hours: float
     late: float
     behind_s: float
@@ -120,7 +120,7 @@ class Day:
         )
 
 
-def simulate_day(rule: Rule, traffic: Traffic, curve: Curve, terms: Terms) -> Day:
+def simulate_day(rule: ScalingRule, traffic: Traffic, curve: Curve, terms: Terms) -> Day:
     """Run a day. It begins with as many replicas as its first moment needs."""
     fleet = _Fleet(rule, traffic, curve, terms)
     for step in range(len(traffic.rates_per_s)):
@@ -131,7 +131,7 @@ def simulate_day(rule: Rule, traffic: Traffic, curve: Curve, terms: Terms) -> Da
 class _Fleet:
     """The fleet at a moment of the day."""
 
-    def __init__(self, rule: Rule, traffic: Traffic, curve: Curve, terms: Terms) -> None:
+    def __init__(self, rule: ScalingRule, traffic: Traffic, curve: Curve, terms: Terms) -> None:
         self._rule, self._terms = rule, terms
         self._rates: list[float] = traffic.rates_per_s.tolist()
         self._capacity = curve.rates_per_s[-1]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.perf.load.openloop import Arrivals, Slo, draw
-from tritonkit.perf.simulation import Balancing, Batcher, Costs, Simulated, simulate_alone, simulate_fleet
+from tritonkit.perf.simulation import Balancing, Costs, Simulated, SimulatedBatcher, simulate_alone, simulate_fleet
 
-__all__ = ["Curve", "Fleet", "Outcome", "Sized", "alone", "curve", "size"]
+__all__ = ["Curve", "Fleet", "FleetRun", "Sized", "alone", "curve", "size"]
 
 _REQUESTS = 20_000
 """Simulated for each number of replicas: the 99th percentile lies then on 200 requests."""
@@ -42,7 +42,7 @@ class Fleet:
         trusted: the part of the capacity that follows from the costs which a server was seen to reach, 0 to 1.
     """
 
-    batcher: Batcher
+    batcher: SimulatedBatcher
     costs: Costs
     balancing: Balancing = "least_request"
     arrivals: Arrivals = field(default_factory=Arrivals)
@@ -53,16 +53,16 @@ class Fleet:
         """Requests a second of one replica, at most, with full batches."""
         return self.trusted * self.costs.capacity(self.batcher)
 
-    def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> Outcome:
+    def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> FleetRun:
         """So many replicas at a rate, or some of them at their share of it."""
         stand = min(replicas, _MOST_SIMULATED)
         rate = rate_per_s * stand / replicas
         moments = draw(self.arrivals, rate, requests / rate)
-        return Outcome.of(simulate_fleet(moments, self.batcher, self.costs, stand, self.balancing), moments)
+        return FleetRun.of(simulate_fleet(moments, self.batcher, self.costs, stand, self.balancing), moments)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FleetRun:
     """What became of the requests of a simulation.
 
     Args:
@@ -76,7 +76,7 @@ class Outcome:
     rate_per_s: float
 
     @classmethod
-    def of(cls, found: Simulated, moments: NDArray[np.float64]) -> Outcome:
+    def of(cls, found: Simulated, moments: NDArray[np.float64]) -> FleetRun:
         """After the first part."""
         first = int(_SKIPPED * len(moments))
         span_s = max(float(moments[-1]), 1e-9) if len(moments) else 1.0
@@ -131,7 +131,7 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
         near: a number to begin with, where one is known.
         requests: simulated with each number.
     """
-    known: dict[int, Outcome] = {}
+    known: dict[int, FleetRun] = {}
 
     def holds(replicas: int) -> bool:
         known[replicas] = fleet.simulate(rate_per_s, replicas, requests)
@@ -157,10 +157,10 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
     return Sized(high, tails, found.busy, found.batch)
 
 
-def alone(fleet: Fleet) -> Outcome:
+def alone(fleet: Fleet) -> FleetRun:
     """Requests that wait for no other: no number of replicas is faster."""
     found = simulate_alone(fleet.batcher, fleet.costs)
-    return Outcome(np.sort(found.latency_s), found.batch, found.busy, 0.0)
+    return FleetRun(np.sort(found.latency_s), found.batch, found.busy, 0.0)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Curve:
     """
 
     rates_per_s: tuple[float, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FleetRun, ...]
 
     def highest_rate(self, slo: Slo, times: float = 1.0) -> float:
         """The highest rate of a replica within so many times the target, between simulated ones in proportion to the

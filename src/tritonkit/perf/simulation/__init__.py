@@ -4,8 +4,8 @@
 server, `fleet` many behind a balancer.
 """
 
-from tritonkit.perf.simulation.batcher import Batcher
-from tritonkit.perf.simulation.calibration import Observation, calibrated, misfit
+from tritonkit.perf.simulation.batcher import SimulatedBatcher
+from tritonkit.perf.simulation.calibration import ObservedRun, calibrated, misfit
 from tritonkit.perf.simulation.costs import Costs, fit
 from tritonkit.perf.simulation.fleet import BALANCING, Balancing, Outage, simulate_fleet
 from tritonkit.perf.simulation.replica import Simulated, highest_rate, simulate, simulate_alone
@@ -13,11 +13,11 @@ from tritonkit.perf.simulation.replica import Simulated, highest_rate, simulate,
 __all__ = [
     "BALANCING",
     "Balancing",
-    "Batcher",
     "Costs",
-    "Observation",
+    "ObservedRun",
     "Outage",
     "Simulated",
+    "SimulatedBatcher",
     "calibrated",
     "fit",
     "highest_rate",

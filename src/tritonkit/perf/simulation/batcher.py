@@ -6,13 +6,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Batcher", "next_batch"]
+__all__ = ["SimulatedBatcher", "next_batch"]
 
 _NEVER = float("inf")
 
 
 @dataclass(frozen=True)
-class Batcher:
+class SimulatedBatcher:
     """How one model is served: `dynamic_batching` and `instance_group` of Triton's model configuration.
 
     Args:
@@ -29,7 +29,7 @@ class Batcher:
 
 
 def next_batch(
-    at: Sequence[float], shapes: Sequence[int], head: int, ready: float, batcher: Batcher
+    at: Sequence[float], shapes: Sequence[int], head: int, ready: float, batcher: SimulatedBatcher
 ) -> tuple[float, int]:
     """When the next batch leaves and how large it is.
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.extras import need_package
-from tritonkit.perf.simulation.batcher import Batcher
+from tritonkit.perf.simulation.batcher import SimulatedBatcher
 from tritonkit.perf.simulation.costs import Costs
 from tritonkit.perf.simulation.fleet import simulate_fleet
 
-__all__ = ["Observation", "calibrated", "misfit"]
+__all__ = ["ObservedRun", "calibrated", "misfit"]
 
 _POINTS = (10, 25, 50, 75, 90, 95, 99)
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
@@ -39,7 +39,7 @@ _BOUND = 8.0
 
 
 @dataclass(frozen=True)
-class Observation:
+class ObservedRun:
     """A real run at a constant rate, of the same way of serving.
 
     Args:
@@ -54,7 +54,7 @@ class Observation:
     choice: NDArray[np.int64] | None = None
     turn: NDArray[np.int64] | None = None
 
-    def part(self, count: int) -> Observation:
+    def part(self, count: int) -> ObservedRun:
         """About so many of its requests, as stretches from all over each turn, which are turns of their own; all of
         it where there are no more.
         """
@@ -63,7 +63,7 @@ class Observation:
         length = max(1, count // (len(self.turns) * _STRETCHES))
         keep = [each for turn in self.turns for each in _stretches(turn, length)]
         index = np.concatenate(keep)
-        return Observation(
+        return ObservedRun(
             self.moments[index],
             self.latency_s[index],
             None if self.choice is None else self.choice[index],
@@ -99,7 +99,9 @@ def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
     return [turn[first : first + length] for first in starts]
 
 
-def calibrated(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1) -> Costs:
+def calibrated(
+    costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1
+) -> Costs:
     """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
     turn: never further than with those given.
 
@@ -115,7 +117,7 @@ def calibrated(costs: Costs, batcher: Batcher, observations: Sequence[Observatio
     return min([costs, *found], key=lambda each: misfit(each, batcher, observations, replicas))
 
 
-def _descended(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int) -> Costs:
+def _descended(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int) -> Costs:
     names = ["fixed", "item", "around", "spread"]
     if batcher.instances > 1:
         names.append("contention")
@@ -146,7 +148,7 @@ def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[n
     return np.asarray(found.x, np.float64)
 
 
-def misfit(costs: Costs, batcher: Batcher, observations: Sequence[Observation], replicas: int = 1) -> float:
+def misfit(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1) -> float:
     """How far the simulated percentiles are from the real ones: the mean of the logarithms' squares."""
     total = 0.0
     for each in observations:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.perf.simulation.batcher import Batcher
+from tritonkit.perf.simulation.batcher import SimulatedBatcher
 
 __all__ = ["Costs", "fit"]
 
@@ -49,7 +49,7 @@ class Costs:
         together = 1 + (running - 1) * (instances / self.contention - 1) / (instances - 1)
         return together / running
 
-    def capacity(self, batcher: Batcher) -> float:
+    def capacity(self, batcher: SimulatedBatcher) -> float:
         """Requests a second with full batches: more than any rate that can be held."""
         items = max(1, batcher.max_batch_size)
         speed = self.speed(batcher.instances, batcher.instances)

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.perf.simulation.batcher import Batcher
+from tritonkit.perf.simulation.batcher import SimulatedBatcher
 from tritonkit.perf.simulation.costs import Costs
-from tritonkit.perf.simulation.replica import NEVER, Replica, Requests, Simulated, simulate
+from tritonkit.perf.simulation.replica import NEVER, Requests, Simulated, SimulatedReplica, simulate
 
 __all__ = ["BALANCING", "Balancing", "Outage", "simulate_fleet"]
 
@@ -36,7 +36,7 @@ class Outage:
 
 def simulate_fleet(
     moments: Sequence[float] | NDArray[np.float64],
-    batcher: Batcher,
+    batcher: SimulatedBatcher,
     costs: Costs,
     replicas: int,
     balancing: Balancing = "least_request",
@@ -77,7 +77,7 @@ def simulate_fleet(
 
 def _together(
     arrivals: NDArray[np.float64],
-    batcher: Batcher,
+    batcher: SimulatedBatcher,
     requests: Requests,
     replicas: int,
     balancing: Balancing,
@@ -85,7 +85,7 @@ def _together(
     rng: np.random.Generator,
 ) -> Simulated:
     """All requests in order, each to the replica that the balancer chooses at its moment."""
-    fleet = [Replica(batcher, requests) for _ in range(replicas)]
+    fleet = [SimulatedReplica(batcher, requests) for _ in range(replicas)]
     balancer = _Balancer(fleet, balancing, len(arrivals), rng)
     falls = sorted(outages, key=lambda outage: outage.from_s, reverse=True)
     for request, now in enumerate(arrivals.tolist()):
@@ -103,13 +103,15 @@ def _together(
 class _Balancer:
     """Chooses a replica for each request."""
 
-    def __init__(self, fleet: Sequence[Replica], balancing: Balancing, count: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, fleet: Sequence[SimulatedReplica], balancing: Balancing, count: int, rng: np.random.Generator
+    ) -> None:
         self._fleet, self._balancing = fleet, balancing
         self._chance: list[tuple[float, float]] = rng.random((count, 2)).tolist()
         self._turn = 0
         self.may_be_down = False
 
-    def choose(self, request: int, now: float) -> Replica:
+    def choose(self, request: int, now: float) -> SimulatedReplica:
         """Of those that are up; the next one to come back where none is."""
         up = self._fleet
         if self.may_be_down:

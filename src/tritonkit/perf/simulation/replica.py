@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.perf.simulation.batcher import Batcher, next_batch
+from tritonkit.perf.simulation.batcher import SimulatedBatcher, next_batch
 from tritonkit.perf.simulation.costs import Costs
 
-__all__ = ["NEVER", "Replica", "Requests", "Simulated", "highest_rate", "simulate", "simulate_alone"]
+__all__ = ["NEVER", "Requests", "Simulated", "SimulatedReplica", "highest_rate", "simulate", "simulate_alone"]
 
 NEVER = float("inf")
 
@@ -59,7 +59,7 @@ class Requests:
         return Simulated(ends - arrivals + around_s, count / max(self.runs, 1), self.busy_s / span_s / instances)
 
 
-class Replica:
+class SimulatedReplica:
     """One server at a moment that only goes forward.
 
     Args:
@@ -67,7 +67,7 @@ class Replica:
         requests: of the simulation.
     """
 
-    def __init__(self, batcher: Batcher, requests: Requests) -> None:
+    def __init__(self, batcher: SimulatedBatcher, requests: Requests) -> None:
         self._batcher, self._requests = batcher, requests
         count = batcher.instances
         self._speeds = [requests.costs.speed(k, count) for k in range(count + 1)]
@@ -152,7 +152,7 @@ class Replica:
 
 def simulate(
     moments: Sequence[float] | NDArray[np.float64],
-    batcher: Batcher,
+    batcher: SimulatedBatcher,
     costs: Costs,
     *,
     seed: int = 0,
@@ -168,21 +168,21 @@ def simulate(
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
     requests = Requests.drawn(costs, len(arrivals), rng, choice)
-    replica = Replica(batcher, requests)
+    replica = SimulatedReplica(batcher, requests)
     for request, now in enumerate(arrivals.tolist()):
         replica.send(request, now)
     replica.advance(NEVER)
     return requests.simulated(arrivals, batcher.instances, costs.around_s)
 
 
-def simulate_alone(batcher: Batcher, costs: Costs, requests: int = 2000) -> Simulated:
+def simulate_alone(batcher: SimulatedBatcher, costs: Costs, requests: int = 2000) -> Simulated:
     """Requests so far apart that none waits for another: nothing that is served in this way is faster."""
     apart_s = 10 * (costs.run_s(max(costs.weights, default=1.0)) + batcher.delay_s)
     return simulate(np.arange(1.0, requests + 1) * apart_s, batcher, costs)
 
 
 def highest_rate(
-    batcher: Batcher,
+    batcher: SimulatedBatcher,
     costs: Costs,
     percent: float,
     target_ms: float,

@@ -5,7 +5,7 @@ runs already, `costs` what runs take on it, `search` the search, `state` what it
 model.yaml.
 """
 
-from tritonkit.perf.simulation import Batcher, Costs, Simulated, fit, highest_rate, simulate
+from tritonkit.perf.simulation import Costs, Simulated, SimulatedBatcher, fit, highest_rate, simulate
 from tritonkit.perf.tune.apply import changed_text, difference
 from tritonkit.perf.tune.at_rate import SearchAtRate
 from tritonkit.perf.tune.client_batching import ClientBatching, best_client_batching
@@ -14,17 +14,16 @@ from tritonkit.perf.tune.outcome import Evaluation, Listener, Outcome
 from tritonkit.perf.tune.remote import Remote
 from tritonkit.perf.tune.search import Search
 from tritonkit.perf.tune.server import Embedded, Gone, Served
-from tritonkit.perf.tune.space import Group, Point, Space, current, other_buckets, space_of, tuned
+from tritonkit.perf.tune.space import InstanceGroup, Point, Space, current, other_buckets, space_of, tuned
 from tritonkit.perf.tune.state import Known, load_state, save_state, state_file
 
 __all__ = [
-    "Batcher",
     "ClientBatching",
     "Costs",
     "Embedded",
     "Evaluation",
     "Gone",
-    "Group",
+    "InstanceGroup",
     "Known",
     "Listener",
     "Objective",
@@ -35,6 +34,7 @@ __all__ = [
     "SearchAtRate",
     "Served",
     "Simulated",
+    "SimulatedBatcher",
     "Space",
     "best_client_batching",
     "changed_text",

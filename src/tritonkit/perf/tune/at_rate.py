@@ -17,7 +17,7 @@ from tritonkit.errors import UsageError
 from tritonkit.perf.simulation import simulate
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Stage
-from tritonkit.perf.tune.search import FAILURES, WARM_S, Search, Trial
+from tritonkit.perf.tune.search import FAILURES, WARM_S, RateTrial, Search
 from tritonkit.perf.tune.space import Point
 
 __all__ = ["SearchAtRate"]
@@ -83,7 +83,7 @@ class SearchAtRate(Search):
     def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
         """One run at the rate, and another one if that would be the best."""
         predicted = self._predicted.get(point, 0.0)
-        runs: list[tuple[Trial, float | None]] = []
+        runs: list[tuple[RateTrial, float | None]] = []
         try:
             self._serve(point)
             runs.append(self._run(point, self.trial_s))
@@ -100,7 +100,7 @@ class SearchAtRate(Search):
             found = Evaluation(point, stage, predicted, 0.0, None, trials, str(error))
         return self._keep(found)
 
-    def _run(self, point: Point, seconds: float) -> tuple[Trial, float | None]:
+    def _run(self, point: Point, seconds: float) -> tuple[RateTrial, float | None]:
         """A run at the rate, longer where few requests come, and processor seconds of the server for each request."""
         seconds = max(seconds, _FEWEST / self._rate_per_s)
         before = self.served.used_s()
@@ -111,7 +111,7 @@ class SearchAtRate(Search):
         return trial, (after - before) / (self._rate_per_s * (seconds + WARM_S))
 
     def _judged(
-        self, point: Point, stage: Stage, predicted: float, runs: list[tuple[Trial, float | None]]
+        self, point: Point, stage: Stage, predicted: float, runs: list[tuple[RateTrial, float | None]]
     ) -> Evaluation:
         """All runs as one: the median tail, the mean processor time, and the rate if all of them held the target."""
         tails = [trial.tail_ms for trial, _ in runs if trial.tail_ms is not None]
@@ -143,7 +143,7 @@ class SearchAtRate(Search):
 
     def _in_turns(self, points: Sequence[Point]) -> dict[Point, Evaluation]:
         """Each of these in longer runs; one that cannot be served meanwhile holds nothing."""
-        runs: dict[Point, list[tuple[Trial, float | None]]] = {point: [] for point in points}
+        runs: dict[Point, list[tuple[RateTrial, float | None]]] = {point: [] for point in points}
         problems: dict[Point, str] = {}
         for _ in range(self.repeats):
             for point in points:

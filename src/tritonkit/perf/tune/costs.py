@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
 from tritonkit.perf.load.openloop import Arrivals, Generator, Record, draw
-from tritonkit.perf.simulation import Costs, Observation, fit
+from tritonkit.perf.simulation import Costs, ObservedRun, fit
 
 __all__ = ["measure_costs", "observe", "saturated_per_s"]
 
@@ -109,7 +109,7 @@ def saturated_per_s(generator: Generator, network: str, instances: int, seconds:
     return _load(generator, network, rng.integers(generator.requests, size=count), under_way).per_s
 
 
-def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0) -> list[Observation]:
+def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0) -> list[ObservedRun]:
     """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a few seconds: a
     machine that is slow for a while is so for all.
 
@@ -137,7 +137,7 @@ def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, 
     latency_s = record.answered - due
     known = generator.requests <= _KINDS
     return [
-        Observation(due[own], latency_s[own], choice[own] if known else None, turn[own])
+        ObservedRun(due[own], latency_s[own], choice[own] if known else None, turn[own])
         for own in (number_of == number for number in range(len(rates_per_s)))
     ]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tritonkit.perf.load.openloop import OpenReport, Slo, Trial
-from tritonkit.perf.simulation import Batcher, Costs, simulate_alone
+from tritonkit.perf.load.openloop import OpenReport, RateTrial, Slo
+from tritonkit.perf.simulation import Costs, SimulatedBatcher, simulate_alone
 from tritonkit.perf.tune.client_batching import ClientBatching
 from tritonkit.perf.tune.objective import Objective
-from tritonkit.perf.tune.space import Group, Point
+from tritonkit.perf.tune.space import InstanceGroup, Point
 
 __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
 
@@ -34,7 +34,7 @@ class Evaluation:
     predicted: float
     rate_per_s: float
     tail_ms: float | None
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[RateTrial, ...] = ()
     problem: str = ""
     cpu_s: float | None = None
 
@@ -62,7 +62,7 @@ class Outcome:
     best: Evaluation | None
     current: Evaluation | None
     evaluations: tuple[Evaluation, ...]
-    costs: Mapping[Group, Costs]
+    costs: Mapping[InstanceGroup, Costs]
     predicted: Mapping[Point, float]
     measurements: int
     seconds: float
@@ -106,7 +106,7 @@ class Outcome:
         """What came closest to the target, and what keeps it from being held, where nothing holds it."""
         percent, target_ms = self.slo.tightest
         alone = [
-            (simulate_alone(Batcher(group.instances, 1), costs).percentile_ms(percent), group)
+            (simulate_alone(SimulatedBatcher(group.instances, 1), costs).percentile_ms(percent), group)
             for group, costs in self.costs.items()
         ]
         parts = []
@@ -136,7 +136,7 @@ class Listener:
     def stage(self, stage: Stage, text: str) -> None:
         """Something begins."""
 
-    def trial(self, point: Point, trial: Trial) -> None:
+    def trial(self, point: Point, trial: RateTrial) -> None:
         """A run under load is over."""
 
     def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from tritonkit.errors import ClientError, PublishError, RenderError, ServerError
 from tritonkit.perf.load.openloop import INTERRUPTED, Arrivals, Generator, OpenLoad, OpenReport, Slo, draw, find_rate
-from tritonkit.perf.load.openloop.find_rate import Trial
+from tritonkit.perf.load.openloop.find_rate import RateTrial
 from tritonkit.perf.simulation import Costs, highest_rate
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Listener, Outcome, Stage
 from tritonkit.perf.tune.server import Gone, Served
-from tritonkit.perf.tune.space import Group, Point, Space
+from tritonkit.perf.tune.space import InstanceGroup, Point, Space
 
-__all__ = ["FAILURES", "HOPELESS", "WARM_S", "Search", "Trial"]
+__all__ = ["FAILURES", "HOPELESS", "WARM_S", "RateTrial", "Search"]
 
 _ABOVE = 1.05
 """How much above the best a point is tried at first."""
@@ -93,7 +93,7 @@ class Search:
     repeats: int = 3
     listener: Listener = field(default_factory=Listener)
     known: Sequence[Evaluation] = ()
-    costs: dict[Group, Costs] = field(default_factory=dict)
+    costs: dict[InstanceGroup, Costs] = field(default_factory=dict)
     objective: Objective = field(default_factory=Objective)
 
     def __post_init__(self) -> None:
@@ -255,7 +255,7 @@ class Search:
         firsts = {point.group: point for point in reversed(kept)}
         return [*sorted(firsts.values(), key=kept.index), *kept]
 
-    def _correction(self, group: Group) -> float:
+    def _correction(self, group: InstanceGroup) -> float:
         """What was measured over what the model said, of this group or of all."""
 
         def ratios(evaluations: Sequence[Evaluation]) -> list[float]:
@@ -292,7 +292,7 @@ class Search:
         self.listener.evaluated(found, self._best)
         return found
 
-    def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[Trial]]:
+    def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[RateTrial]]:
         """The highest rate of one point, from what the model says on."""
         found = find_rate(
             self.generator,
@@ -308,9 +308,9 @@ class Search:
             raise KeyboardInterrupt
         return found.low, list(found.trials)
 
-    def _beat(self, point: Point, best: float) -> tuple[float, list[Trial]]:
+    def _beat(self, point: Point, best: float) -> tuple[float, list[RateTrial]]:
         """The rate of a point that holds more than the best; 0 of one that does not."""
-        trials: list[Trial] = []
+        trials: list[RateTrial] = []
         low, high, rate = 0.0, 0.0, best * _ABOVE
         while not high or (low and high / low > 1 + _PRECISION):
             trial = self._try(point, rate)
@@ -334,7 +334,7 @@ class Search:
         """How far to go up from a rate that was held: quickly where the model promises far more."""
         return _QUICK if self._predicted.get(point, 0.0) > 2 * rate else _CLIMB
 
-    def _try(self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True) -> Trial:
+    def _try(self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True) -> RateTrial:
         seed = self._measurements
         load = OpenLoad(
             rate, seconds or self.trial_s, warm_s=WARM_S, arrivals=Arrivals(seed=seed), slo=self.slo, give_up=give_up
@@ -342,13 +342,13 @@ class Search:
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        trial = Trial.of(report, rate, self.slo)
+        trial = RateTrial.of(report, rate, self.slo)
         self._saw(point, trial)
         if trial.holds:
             self._reports[point] = report
         return trial
 
-    def _saw(self, point: Point, trial: Trial) -> None:
+    def _saw(self, point: Point, trial: RateTrial) -> None:
         self._measurements += 1
         self.listener.trial(point, trial)
         self._check_time()
@@ -389,7 +389,7 @@ class Search:
         """The rate, a little lower each time, at which the target holds in all of some longer runs; 0 where it does
         not down to half of it, or the model cannot be served twice in a row."""
         self.listener.stage("validation", f"{evaluation.point}, in longer runs")
-        trials: list[Trial] = []
+        trials: list[RateTrial] = []
         problem = ""
         for _ in range(2):
             try:
@@ -401,10 +401,10 @@ class Search:
             evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials), problem=problem
         )
 
-    def _held(self, evaluation: Evaluation, trials: list[Trial]) -> Evaluation:
+    def _held(self, evaluation: Evaluation, trials: list[RateTrial]) -> Evaluation:
         point, rate = evaluation.point, evaluation.rate_per_s
         while rate > evaluation.rate_per_s / 2:
-            runs: list[Trial] = []
+            runs: list[RateTrial] = []
             while len(runs) < self.repeats and all(run.holds for run in runs):
                 runs.append(self._try(point, rate, seconds=2 * self.trial_s))
                 trials.append(runs[-1])
@@ -436,7 +436,7 @@ class Search:
             raise _Over("the budget is used up")
 
 
-def _tail(trials: Sequence[Trial], rate: float) -> float | None:
+def _tail(trials: Sequence[RateTrial], rate: float) -> float | None:
     """The largest tail of the trials that held at this rate."""
     tails = [t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None]
     return max(tails, default=None)

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonkit.perf.simulation import Batcher
+from tritonkit.perf.simulation import SimulatedBatcher
 from tritonkit.repository.modelspec import Spec, resolve
 from tritonkit.repository.modelspec.model import PipelineStep
 from tritonkit.repository.modelspec.serving import DynamicBatching, Instances, Serving
 from tritonkit.repository.render.batching import PADDED_MAX_BATCH_SIZE
 from tritonkit.repository.render.values import ModelPlan
 
-__all__ = ["TOKENIZE", "Group", "Point", "Space", "current", "other_buckets", "space_of", "tuned"]
+__all__ = ["TOKENIZE", "InstanceGroup", "Point", "Space", "current", "other_buckets", "space_of", "tuned"]
 
 TOKENIZE = "tokenize"
 """The step that pads texts to `buckets`."""
@@ -27,7 +27,7 @@ _MOST_CORES = 8
 
 
 @dataclass(frozen=True, order=True)
-class Group:
+class InstanceGroup:
     """What a run costs depends on: the variant, and how many instances with how many threads share the cores."""
 
     variant: str
@@ -43,23 +43,23 @@ class Point:
     """One way to serve a model.
 
     Args:
-        group: see `Group`.
+        group: see `InstanceGroup`.
         max_batch_size: the largest batch.
         preferred: sizes at which a batch leaves at once; none: whatever waits.
         delay_us: how long a request may wait for others.
         buckets: lengths that texts are padded to before the network; none: as the spec has them.
     """
 
-    group: Group
+    group: InstanceGroup
     max_batch_size: int
     preferred: tuple[int, ...] = ()
     delay_us: int = 0
     buckets: tuple[int, ...] = ()
 
     @property
-    def batcher(self) -> Batcher:
+    def batcher(self) -> SimulatedBatcher:
         """The same for the simulation."""
-        return Batcher(self.group.instances, self.max_batch_size, self.preferred, self.delay_us / 1e6)
+        return SimulatedBatcher(self.group.instances, self.max_batch_size, self.preferred, self.delay_us / 1e6)
 
     def __str__(self) -> str:
         group = self.group
@@ -76,7 +76,7 @@ class Point:
     def from_dict(cls, facts: dict[str, Any]) -> Point:
         """Read what `to_dict` gave."""
         return cls(
-            Group(**facts["group"]),
+            InstanceGroup(**facts["group"]),
             facts["max_batch_size"],
             tuple(facts["preferred"]),
             facts["delay_us"],
@@ -92,13 +92,13 @@ class Space:
         buckets: other lengths of texts; they are tried with the best of all points alone.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[InstanceGroup, ...]
     batches: tuple[int, ...]
     delays_us: tuple[int, ...] = _DELAYS_US
     preferred: bool = True
     buckets: tuple[tuple[int, ...], ...] = ()
 
-    def points(self, group: Group) -> Iterator[Point]:
+    def points(self, group: InstanceGroup) -> Iterator[Point]:
         """Those of one group that differ from each other in what they do.
 
         A preferred size without a delay cuts what waits into such sizes; with one it sends a batch
@@ -129,7 +129,9 @@ def space_of(network: ModelPlan, variants: Sequence[str], cores: int, most_batch
     if cores > 1:
         pairs.append((1, 1))  # leaves cores to the steps around it
     groups = tuple(
-        Group(variant, count, threads) for variant in variants for count, threads in sorted(dict.fromkeys(pairs))
+        InstanceGroup(variant, count, threads)
+        for variant in variants
+        for count, threads in sorted(dict.fromkeys(pairs))
     )
     batches = tuple(size for size in _BATCHES if size <= most_batch)
     return Space(groups, batches if network.max_batch_size else (0,))
@@ -137,7 +139,7 @@ def space_of(network: ModelPlan, variants: Sequence[str], cores: int, most_batch
 
 def current(spec: Spec, network: ModelPlan, variant: str) -> Point:
     """The point at which the spec is now, with its defaults resolved."""
-    group = Group(variant, _instances(network), _threads(network))
+    group = InstanceGroup(variant, _instances(network), _threads(network))
     batching = network.dynamic_batching
     if batching is None:
         return Point(group, min(network.max_batch_size, 1))

@@ -12,11 +12,11 @@ from typing import Any
 from tritonkit.disk import unwritable
 from tritonkit.machine import cores
 from tritonkit.perf.load.openloop import Slo
-from tritonkit.perf.load.openloop.find_rate import Trial
+from tritonkit.perf.load.openloop.find_rate import RateTrial
 from tritonkit.perf.simulation import Costs
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation
-from tritonkit.perf.tune.space import Group, Point
+from tritonkit.perf.tune.space import InstanceGroup, Point
 from tritonkit.repository.modelspec import Spec
 
 __all__ = ["Known", "load_state", "save_state", "state_file"]
@@ -28,7 +28,7 @@ _VERSION = 3
 class Known:
     """Costs of groups, and evaluated points."""
 
-    costs: dict[Group, Costs] = field(default_factory=dict)
+    costs: dict[InstanceGroup, Costs] = field(default_factory=dict)
     evaluations: list[Evaluation] = field(default_factory=list)
 
 
@@ -50,7 +50,7 @@ def load_state(
         facts = json.loads(file.read_text(encoding="utf-8"))
         if facts["key"] != _key(spec, slo, artifacts, where):
             return Known()
-        costs = {Group(**each["group"]): Costs(**_costs(each["costs"])) for each in facts["costs"]}
+        costs = {InstanceGroup(**each["group"]): Costs(**_costs(each["costs"])) for each in facts["costs"]}
         if facts["objective"] != asdict(objective):
             return Known(costs)
         return Known(costs, [_evaluation(each) for each in facts["evaluations"]])
@@ -64,7 +64,7 @@ def save_state(
     slo: Slo,
     artifacts: Mapping[str, str],
     objective: Objective,
-    costs: Mapping[Group, Costs],
+    costs: Mapping[InstanceGroup, Costs],
     evaluations: Sequence[Evaluation],
     where: str = "",
 ) -> None:
@@ -96,5 +96,5 @@ def _costs(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation(facts: dict[str, Any]) -> Evaluation:
-    trials = tuple(Trial(**each | {"missed": tuple(each["missed"])}) for each in facts["trials"])
+    trials = tuple(RateTrial(**each | {"missed": tuple(each["missed"])}) for each in facts["trials"])
     return Evaluation(**facts | {"point": Point.from_dict(facts["point"]), "trials": trials})

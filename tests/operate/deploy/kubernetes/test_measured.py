@@ -17,9 +17,9 @@ from tritonkit.operate.deploy.measured import Profile, read_profile
 from tritonkit.perf.load.openloop import parse_slo
 from tritonkit.perf.plan import Demand, Measured, make_plan, of_shape
 from tritonkit.perf.simulation import Costs
-from tritonkit.perf.tune.space import Group, Point
+from tritonkit.perf.tune.space import InstanceGroup, Point
 
-GROUP = Group("fp32", 1, 2)
+GROUP = InstanceGroup("fp32", 1, 2)
 RATE = 3000.0
 
 

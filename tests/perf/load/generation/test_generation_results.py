@@ -11,29 +11,29 @@ import pytest
 
 from tritonkit.perf.load.generation.judge import judge_generation
 from tritonkit.perf.load.generation.page import generation_csv, generation_page, lengths_line
-from tritonkit.perf.load.generation.records import Answer, Record, load_record, record_of, save_record
-from tritonkit.perf.load.generation.requests import Requests
+from tritonkit.perf.load.generation.records import GenerationRecord, StreamedAnswer, load_record, record_of, save_record
+from tritonkit.perf.load.generation.requests import TextRequests
 from tritonkit.perf.load.generation.results import GenerationReport, report_of
 from tritonkit.perf.load.openloop import INTERRUPTED, parse_slo
 from tritonkit.repository.report import Machine
 
 
-def requests(count: int) -> Requests:
+def requests(count: int) -> TextRequests:
     """Of ten tokens and three, each with a text of its own; the last one was shortened."""
     clipped = np.arange(count) == count - 1
     ten, three = np.full(count, 10), np.full(count, 3)
-    return Requests(np.arange(count), ten, (0, 0), ten, three, clipped)
+    return TextRequests(np.arange(count), ten, (0, 0), ten, three, clipped)
 
 
-def answer(index: int, due: float, words: str | None = "", **more: Any) -> Answer:
+def answer(index: int, due: float, words: str | None = "", **more: Any) -> StreamedAnswer:
     """Of three tokens: the first after 0.1 s, the others together 0.3 s later."""
     pieces = [due + 0.1, due + 0.4] if words == "" else []
     counts, tokens = ([1, 2], [7, 8, 9]) if pieces else ([], [])
-    made = Answer(index, due, due + 0.01, pieces, counts, tokens, due + 0.5, 11, words)
+    made = StreamedAnswer(index, due, due + 0.01, pieces, counts, tokens, due + 0.5, 11, words)
     return replace(made, **more)
 
 
-def report(*answers: Answer, ended: str = "", users: int = 0, **more: Any) -> GenerationReport:
+def report(*answers: StreamedAnswer, ended: str = "", users: int = 0, **more: Any) -> GenerationReport:
     """Four seconds after one of warm-up."""
     given: dict[str, Any] = {"warm_s": 1.0, "duration_s": 4.0, "window": 64, "repeatable": True}
     record = record_of(answers, 0.5, ended)
@@ -160,7 +160,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     for name, value in vars(record).items():
         assert np.array_equal(getattr(found, name), value, equal_nan=name == "ended"), name
     assert found.outcome.tolist() == [0, 1, -1]
-    assert isinstance(found, Record)
+    assert isinstance(found, GenerationRecord)
 
 
 def test_the_report_in_json_and_on_a_page() -> None:

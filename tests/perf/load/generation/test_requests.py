@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 
 from tritonkit.errors import UsageError
-from tritonkit.perf.load.generation import Trace, Traffic, parse_lengths
+from tritonkit.perf.load.generation import TextTraffic, Trace, parse_lengths
 from tritonkit.perf.load.generation.prompts import Corpus, Fit
-from tritonkit.perf.load.generation.requests import Requests, requests_of
+from tritonkit.perf.load.generation.requests import TextRequests, requests_of
 
 CORPUS = Corpus()
 WORTH = Fit(np.ones(len(CORPUS.words)), 0.0, 0.05)
 """A tokenizer of words; texts may have a twentieth more or less."""
 
 
-def made(traffic: Traffic, count: int = 200, seed: int = 0, window: int = 512) -> Requests:
+def made(traffic: TextTraffic, count: int = 200, seed: int = 0, window: int = 512) -> TextRequests:
     """For a model with such a window."""
     return requests_of(traffic, count, seed, CORPUS, WORTH, window)
 
 
-def traffic(prompt: str, output: str, prefix: int = 0) -> Traffic:
+def traffic(prompt: str, output: str, prefix: int = 0) -> TextTraffic:
     """As on a command line."""
     lengths = parse_lengths("--prompt-tokens", prompt), parse_lengths("--output-tokens", output)
-    return Traffic(*lengths, prefix)
+    return TextTraffic(*lengths, prefix)
 
 
 def test_texts_have_the_drawn_lengths_and_begin_differently() -> None:
@@ -75,6 +75,6 @@ def test_a_trace_is_sent_in_its_order_round_and_round() -> None:
     """With its own lengths."""
     trace = Trace(Path("trace.csv"), np.array([10, 20, 30]), np.array([3, 2, 1]))
     lengths = parse_lengths("--prompt-tokens", "7")
-    found = made(Traffic(lengths, lengths, 0, trace), 4)
+    found = made(TextTraffic(lengths, lengths, 0, trace), 4)
     assert found.prompt.tolist() == [10, 20, 30, 10]
     assert found.output.tolist() == [3, 2, 1, 3]

@@ -18,7 +18,7 @@ from tritonkit.client.wire.request import Prepared as Encoder
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 from tritonkit.errors import UsageError
 from tritonkit.perf.load.openloop.joined import Encodable, joined, layouts
-from tritonkit.perf.load.openloop.sender import Prepared, Record, Sender, Stop
+from tritonkit.perf.load.openloop.sender import LoadRequest, Record, Sender, Stop
 from tritonkit.perf.load.workload import Check, Outputs
 
 
@@ -85,7 +85,7 @@ def serving(most: int = 100) -> Iterator[tuple[str, Echo]]:
 def send(address: str, requests: Sequence[Encodable]) -> Record:
     """Each once."""
     encoder = Encoder(signature(), "", None)
-    made = [Prepared(tuple(encoder.encode(r.arrays)), r.check, r.items) for r in requests]
+    made = [LoadRequest(tuple(encoder.encode(r.arrays)), r.check, r.items) for r in requests]
     sender = Sender([address], made, 30.0, Stop(), lambda: False)
     count = len(made)
     return sender.run(np.arange(count) / 200, np.arange(count), time.monotonic() + 0.05)

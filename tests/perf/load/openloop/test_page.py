@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonkit.perf.load.openloop import OpenReport, RateSearch, Slo, Trial, counters_csv, page, seconds_csv
+from tritonkit.perf.load.openloop import OpenReport, RateSearch, RateTrial, Slo, counters_csv, page, seconds_csv
 from tritonkit.perf.load.openloop.results import judge_slo, series_of, times_of
 from tritonkit.perf.load.openloop.sender import Record
 from tritonkit.repository.report import Machine
@@ -60,7 +60,7 @@ def test_a_page_without_a_right_answer() -> None:
 
 def test_the_page_of_a_search_has_its_trials() -> None:
     """In their order, with what became of each."""
-    trials = (Trial(10.0, 5.0, True, 9.0, 0.0, True), Trial(20.0, 0.3, False, 90.0, 0.0, False))
+    trials = (RateTrial(10.0, 5.0, True, 9.0, 0.0, True), RateTrial(20.0, 0.3, False, 90.0, 0.0, False))
     search = RateSearch(SLO, 10.0, 10.0, 20.0, "generator", trials, "", report())
     text = page(report(), MACHINE, "today", title="net", slo=SLO, search=search)
     assert "10.0 requests/s hold p99=20ms; all runs held at 10.0/s and none at 20.0/s" in text

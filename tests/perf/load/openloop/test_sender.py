@@ -15,7 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonkit.perf.load.openloop import servers as module
-from tritonkit.perf.load.openloop.sender import INTERRUPTED, MISSED, Prepared, Record, Sender, Stop
+from tritonkit.perf.load.openloop.sender import INTERRUPTED, MISSED, LoadRequest, Record, Sender, Stop
 
 Answer = Callable[[int], int]
 
@@ -51,7 +51,7 @@ def serving(answer: Answer, workers: int = 8, port: int = 0, **options: int) -> 
         server.stop(None).wait()
 
 
-def prepared(number: int, right: int | None = None, size: int = 0) -> Prepared:
+def prepared(number: int, right: int | None = None, size: int = 0) -> LoadRequest:
     """A request whose answer must be `right`, by default the number itself; `size` more bytes in its id."""
     request = service_pb2.ModelInferRequest(model_name="numbers", id="x" * size)
     request.inputs.add(name="x", datatype="INT32", shape=[1])
@@ -61,12 +61,12 @@ def prepared(number: int, right: int | None = None, size: int = 0) -> Prepared:
     def check(outputs: Mapping[str, Any]) -> str:
         return "" if outputs["y"][0] == wanted else "another number"
 
-    return Prepared([request.SerializeToString()], check)
+    return LoadRequest([request.SerializeToString()], check)
 
 
 def send(
     addresses: list[str],
-    requests: list[Prepared],
+    requests: list[LoadRequest],
     moments: list[float],
     *,
     timeout_s: float = 30.0,
@@ -135,7 +135,7 @@ def test_wrong_answers_and_refusals_are_failures_with_their_words() -> None:
     def broken(outputs: Mapping[str, Any]) -> str:
         return str(outputs["z"])
 
-    requests = [prepared(1), prepared(1, right=2), prepared(-1), Prepared(prepared(1).body, broken)]
+    requests = [prepared(1), prepared(1, right=2), prepared(-1), LoadRequest(prepared(1).body, broken)]
     with serving(lambda number: number) as address:
         record = send([address], requests, [0.0, 0.01, 0.02, 0.03, 0.04, 0.05])
     words = [record.failures[code - 1] if code else "" for code in record.outcome]

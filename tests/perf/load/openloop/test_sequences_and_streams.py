@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tritonkit.perf.load.asking import SEQUENCE, STREAM, Kind
+from tritonkit.perf.load.kinds import SEQUENCE, STREAM, Kind
 from tritonkit.perf.load.openloop.record import (
     INTERRUPTED,
     MISSED,
-    Prepared,
+    LoadRequest,
     Record,
     Stop,
     joined_records,
@@ -94,7 +94,7 @@ def numbers() -> Iterator[tuple[Numbers, str]]:
         server.stop(None).wait()
 
 
-def prepared(number: int, kind: Kind, calls: int = 1, after: int = 0) -> Prepared:
+def prepared(number: int, kind: Kind, calls: int = 1, after: int = 0) -> LoadRequest:
     """A request of the number; 99 is a wrong answer."""
     request = service_pb2.ModelInferRequest(model_name="numbers")
     request.inputs.add(name="x", datatype="INT32", shape=[1])
@@ -103,12 +103,12 @@ def prepared(number: int, kind: Kind, calls: int = 1, after: int = 0) -> Prepare
     def check(outputs: Mapping[str, Any]) -> str:
         return "wrong" if outputs["y"][0] == 99 else ""
 
-    return Prepared([request.SerializeToString()], check, 1, kind, calls, after)
+    return LoadRequest([request.SerializeToString()], check, 1, kind, calls, after)
 
 
 def send(
     address: str,
-    requests: list[Prepared],
+    requests: list[LoadRequest],
     moments: list[float],
     *,
     stop: Stop | None = None,

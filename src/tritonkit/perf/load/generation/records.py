@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from tritonkit.perf.load.generation.lengths import Counts
 
-__all__ = ["Answer", "Record", "load_record", "record_of", "save_record"]
+__all__ = ["GenerationRecord", "StreamedAnswer", "load_record", "record_of", "save_record"]
 
 
 @dataclass
-class Answer:
+class StreamedAnswer:
     """One request while it is under way, and what came of it.
 
     Args:
@@ -42,7 +42,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Record:
+class GenerationRecord:
     """A run's requests, in the order in which they were sent.
 
     Args:
@@ -81,14 +81,14 @@ class Record:
         return self.tokens[first : self.token_ends[place]]
 
 
-def record_of(answers: Sequence[Answer], cpu_s: float, ended_early: str) -> Record:
+def record_of(answers: Sequence[StreamedAnswer], cpu_s: float, ended_early: str) -> GenerationRecord:
     """All answers of a run as arrays."""
     words: dict[str, int] = {}
     outcome = [
         -1 if each.words is None else words.setdefault(each.words, len(words)) + 1 if each.words else 0
         for each in answers
     ]
-    return Record(
+    return GenerationRecord(
         np.array([each.index for each in answers], np.int64),
         np.array([each.due for each in answers], np.float64),
         np.array([each.sent for each in answers], np.float64),
@@ -110,16 +110,16 @@ def record_of(answers: Sequence[Answer], cpu_s: float, ended_early: str) -> Reco
 _FACTS = ("failures", "cpu_s", "ended_early")
 
 
-def save_record(record: Record, file: Path) -> None:
+def save_record(record: GenerationRecord, file: Path) -> None:
     """Write it to a file of numpy's."""
     facts = {name: getattr(record, name) for name in _FACTS}
     arrays = {name: each for name, each in vars(record).items() if name not in facts}
     np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
 
-def load_record(file: Path) -> Record:
+def load_record(file: Path) -> GenerationRecord:
     """Read what `save_record` has written."""
     with np.load(file, allow_pickle=False) as saved:
         facts = json.loads(str(saved["facts"]))
         facts["failures"] = tuple(facts["failures"])
-        return Record(**{name: saved[name] for name in saved.files if name != "facts"}, **facts)
+        return GenerationRecord(**{name: saved[name] for name in saved.files if name != "facts"}, **facts)

@@ -12,7 +12,7 @@ from tritonkit.errors import UsageError
 from tritonkit.perf.load.generation.lengths import Counts, Lengths, Trace
 from tritonkit.perf.load.generation.prompts import Corpus, Fit
 
-__all__ = ["Requests", "Traffic", "requests_of"]
+__all__ = ["TextRequests", "TextTraffic", "requests_of"]
 
 _SPARE = 4
 """Tokens of the window that are left free, for a text that the tokenizer joins otherwise."""
@@ -21,7 +21,7 @@ _DOUBT = 2.0
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TextTraffic:
     """What is asked of a language model.
 
     Args:
@@ -37,8 +37,8 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Requests:
-    """Requests in the order in which they are sent.
+class TextRequests:
+    """TextRequests in the order in which they are sent.
 
     Args:
         start, words: int64 [n], where in the corpus the text begins, and how many words it has.
@@ -64,7 +64,7 @@ class Requests:
         return f"{corpus.take(*self.prefix)} {own}" if self.prefix[1] else own
 
 
-def requests_of(traffic: Traffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int) -> Requests:
+def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int) -> TextRequests:
     """Draw so many requests; the same seed gives the same ones.
 
     Texts begin at different words, as far as there are so many: a prefix cache must not know them.
@@ -95,7 +95,7 @@ def requests_of(traffic: Traffic, count: int, seed: int, corpus: Corpus, worth: 
         first = rng.integers(size, size=1)
         tokens = np.array([traffic.shared_prefix])
         prefix = int(first[0]), int(worth.words(first, tokens)[0])
-    return Requests(start, words, prefix, prompt + traffic.shared_prefix, output, clipped)
+    return TextRequests(start, words, prefix, prompt + traffic.shared_prefix, output, clipped)
 
 
 def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[Counts, Counts, NDArray[np.bool_]]:

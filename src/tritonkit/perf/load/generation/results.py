@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.perf.load.generation.lengths import Counts
-from tritonkit.perf.load.generation.records import Record
-from tritonkit.perf.load.generation.requests import Requests
+from tritonkit.perf.load.generation.records import GenerationRecord
+from tritonkit.perf.load.generation.requests import TextRequests
 from tritonkit.perf.load.openloop.results import Times, times_dict, times_of, why_invalid
 from tritonkit.perf.load.openloop.slo import Slo
 
@@ -182,7 +182,7 @@ class _Pieces:
     gap_ms: NDArray[np.float64]
 
     @classmethod
-    def of(cls, record: Record) -> _Pieces:
+    def of(cls, record: GenerationRecord) -> _Pieces:
         sizes = np.diff(record.piece_ends, prepend=0)
         owner = np.repeat(np.arange(len(sizes)), sizes)
         first = np.ones(len(owner), bool)
@@ -193,8 +193,8 @@ class _Pieces:
 
 def report_of(
     model: str,
-    record: Record,
-    requests: Requests,
+    record: GenerationRecord,
+    requests: TextRequests,
     *,
     users: int,
     warm_s: float,
@@ -266,7 +266,7 @@ def _percents(slo: Slo | None) -> tuple[float, ...]:
     return (*slo.percentiles, *slo.ttft, *slo.itl) if slo else ()
 
 
-def _of_requests(record: Record, pieces: _Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _of_requests(record: GenerationRecord, pieces: _Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Time to the first token, and of each of the others, in ms; NaN where there is none."""
     ttft, tpot = np.full(len(record.due), np.nan), np.full(len(record.due), np.nan)
     owner = pieces.owner[pieces.first]
@@ -279,7 +279,7 @@ def _of_requests(record: Record, pieces: _Pieces) -> tuple[NDArray[np.float64], 
     return ttft, tpot
 
 
-def _compared(record: Record, requests: Requests) -> tuple[int, int]:
+def _compared(record: GenerationRecord, requests: TextRequests) -> tuple[int, int]:
     """How many prompts have two right answers, and how many of these pairs do not begin alike."""
     known: dict[tuple[int, int], Counts] = {}
     compared = differing = 0
@@ -296,7 +296,7 @@ def _compared(record: Record, requests: Requests) -> tuple[int, int]:
 
 
 def _seconds(
-    record: Record,
+    record: GenerationRecord,
     pieces: _Pieces,
     ttft_ms: NDArray[np.float64],
     counted: NDArray[np.bool_],

@@ -19,11 +19,11 @@ import numpy as np
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, TritonkitError
 from tritonkit.perf.load.generation.judge import judge_generation
-from tritonkit.perf.load.generation.plan import READY, Plan, save_plan
 from tritonkit.perf.load.generation.prompts import Corpus
-from tritonkit.perf.load.generation.records import Record, load_record
-from tritonkit.perf.load.generation.requests import Traffic, requests_of
+from tritonkit.perf.load.generation.records import GenerationRecord, load_record
+from tritonkit.perf.load.generation.requests import TextTraffic, requests_of
 from tritonkit.perf.load.generation.results import GenerationReport, report_of
+from tritonkit.perf.load.generation.sending_plan import READY, SendingPlan, save_plan
 from tritonkit.perf.load.generation.target import look_at, words_of_tokens
 from tritonkit.perf.load.openloop.arrivals import Moments
 from tritonkit.perf.load.openloop.run import OpenLoad, moments_of, remote_error
@@ -33,7 +33,7 @@ from tritonkit.perf.load.openloop.slo import Slo
 __all__ = ["ClosedLoad", "TextGenerator"]
 
 _PREPARED = 50_000
-"""Requests of a closed loop, whose number is not known beforehand: more begin with the first again."""
+"""TextRequests of a closed loop, whose number is not known beforehand: more begin with the first again."""
 _END_S = 5.0
 _LOOK_S = 60.0
 """For an answer of one token to a short text, before the run."""
@@ -77,7 +77,7 @@ class TextGenerator:
         self,
         model: str,
         addresses: Sequence[str],
-        traffic: Traffic,
+        traffic: TextTraffic,
         timeout_s: float = 120.0,
         min_rate: float | None = None,
     ) -> None:
@@ -130,7 +130,7 @@ class TextGenerator:
         count = _PREPARED if users else len(moments)
         requests = requests_of(self._traffic, count, seed, self._corpus, self._worth, target.window)
         record = self._send(
-            Plan(
+            SendingPlan(
                 self.addresses,
                 self.model,
                 target.inputs,
@@ -159,7 +159,7 @@ class TextGenerator:
             raise ClientError("the run", found=found)
         return replace(report, missed=judge_generation(report, slo, self._min_rate))
 
-    def _send(self, plan: Plan) -> Record:
+    def _send(self, plan: SendingPlan) -> GenerationRecord:
         """Let a process of its own send, and read what it saw."""
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)

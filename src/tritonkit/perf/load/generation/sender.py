@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from tritonkit.client import AsyncClient, AsyncModel, Reply
 from tritonkit.errors import ClientError, DeadlineExceeded, TritonkitError
-from tritonkit.perf.load.generation.plan import READY, Plan, load_plan
 from tritonkit.perf.load.generation.prompts import Corpus
-from tritonkit.perf.load.generation.records import Answer, Record, record_of, save_record
+from tritonkit.perf.load.generation.records import GenerationRecord, StreamedAnswer, record_of, save_record
+from tritonkit.perf.load.generation.sending_plan import READY, SendingPlan, load_plan
 from tritonkit.perf.load.openloop.generator import end_with_parent
 from tritonkit.perf.load.openloop.sender import INTERRUPTED
 
@@ -53,16 +53,16 @@ def main(folder: Path) -> int:
 class _Sender:
     """One run, as tasks of an event loop: each stream is one."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SendingPlan) -> None:
         self._plan, self._corpus = plan, Corpus()
-        self._answers: list[Answer] = []
+        self._answers: list[StreamedAnswer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._ended = ""
         self._start = 0.0
         self._gone_since: float | None = None
 
-    async def run(self) -> Record:
+    async def run(self) -> GenerationRecord:
         """Send, wait for the answers, ask for some again; the record."""
         plan = self._plan
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._end, INTERRUPTED)
@@ -140,7 +140,7 @@ class _Sender:
                 if not task.cancelled():
                     task.result()
 
-    async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> Answer:
+    async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> StreamedAnswer:
         """Send a request and read its answer, whose words say what is wrong with it.
 
         Args:
@@ -150,7 +150,7 @@ class _Sender:
         output = output or int(self._plan.requests.output[index])
         inputs = self._inputs(self._plan.requests.text(self._corpus, index), output)
         sent = self._now()
-        answer = Answer(index, sent if due is None else due, sent, [], [], [])
+        answer = StreamedAnswer(index, sent if due is None else due, sent, [], [], [])
         self._answers.append(answer)
         text = bytearray()
         reason = ""
@@ -177,7 +177,7 @@ class _Sender:
             return f"DeadlineExceeded: no end of the answer within {self._plan.timeout_s:g} s"
         return f"{type(error).__name__}: {error.found}"
 
-    def _look(self, answer: Answer) -> None:
+    def _look(self, answer: StreamedAnswer) -> None:
         """End the run where no server has been there for long."""
         if answer.words is None or not answer.words.startswith("ServerUnavailable"):
             self._gone_since = None
@@ -199,7 +199,7 @@ class _Sender:
             answer.again = True
 
 
-def _read(reply: Reply, answer: Answer, text: bytearray, at: float) -> str:
+def _read(reply: Reply, answer: StreamedAnswer, text: bytearray, at: float) -> str:
     """Take in a reply that came at a moment; why the answer ended, in the last one."""
     outputs = reply.outputs
     tokens = outputs["tokens"].ravel().tolist() if "tokens" in outputs else []
@@ -216,7 +216,7 @@ def _read(reply: Reply, answer: Answer, text: bytearray, at: float) -> str:
     return ""
 
 
-def _wrong(answer: Answer, output: int, reason: str, text: bytearray) -> str:
+def _wrong(answer: StreamedAnswer, output: int, reason: str, text: bytearray) -> str:
     """What is wrong with an answer that has ended; empty if nothing is."""
     if len(answer.tokens) != output:
         return f"{len(answer.tokens)} tokens came, {output} were asked for"

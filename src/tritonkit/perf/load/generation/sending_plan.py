@@ -9,17 +9,17 @@ from typing import Final
 
 import numpy as np
 
-from tritonkit.perf.load.generation.requests import Requests
+from tritonkit.perf.load.generation.requests import TextRequests
 from tritonkit.perf.load.openloop.arrivals import Moments
 
-__all__ = ["READY", "Plan", "load_plan", "save_plan"]
+__all__ = ["READY", "SendingPlan", "load_plan", "save_plan"]
 
 READY: Final = "ready"
 """What it prints when an interrupt ends the run, not the process."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class SendingPlan:
     """One run.
 
     Args:
@@ -35,14 +35,14 @@ class Plan:
     addresses: tuple[str, ...]
     model: str
     inputs: frozenset[str]
-    requests: Requests
+    requests: TextRequests
     due: Moments
     users: int
     duration_s: float
     timeout_s: float
 
 
-def save_plan(plan: Plan, folder: Path) -> None:
+def save_plan(plan: SendingPlan, folder: Path) -> None:
     """Write it where `main` reads it."""
     requests = plan.requests
     facts = {
@@ -66,14 +66,14 @@ def save_plan(plan: Plan, folder: Path) -> None:
     )
 
 
-def load_plan(folder: Path) -> Plan:
+def load_plan(folder: Path) -> SendingPlan:
     """Read what `save_plan` has written."""
     with np.load(folder / "plan.npz", allow_pickle=False) as saved:
         facts = json.loads(str(saved["facts"]))
-        requests = Requests(
+        requests = TextRequests(
             saved["start"], saved["words"], tuple(facts["prefix"]), saved["prompt"], saved["output"], saved["clipped"]
         )
-        return Plan(
+        return SendingPlan(
             tuple(facts["addresses"]),
             facts["model"],
             frozenset(facts["inputs"]),

@@ -9,7 +9,7 @@ with Generator(root, ("digits",), ("127.0.0.1:8001",)) as generator:
 """
 
 from tritonkit.perf.load.openloop.arrivals import Arrivals, draw, read_trace
-from tritonkit.perf.load.openloop.find_rate import RateSearch, Trial, find_rate
+from tritonkit.perf.load.openloop.find_rate import RateSearch, RateTrial, find_rate
 from tritonkit.perf.load.openloop.page import counters_csv, page, seconds_csv
 from tritonkit.perf.load.openloop.record import INTERRUPTED, Record
 from tritonkit.perf.load.openloop.results import Answers, Interval, OpenReport, OpenSeries, Second, Times
@@ -26,11 +26,11 @@ __all__ = [
     "OpenReport",
     "OpenSeries",
     "RateSearch",
+    "RateTrial",
     "Record",
     "Second",
     "Slo",
     "Times",
-    "Trial",
     "counters_csv",
     "draw",
     "find_rate",

@@ -8,8 +8,8 @@ from typing import Final
 
 from tritonkit.client.wire.answer import decode, stream_response
 from tritonkit.errors import ClientError, InferenceError
-from tritonkit.perf.load.asking import STREAM
-from tritonkit.perf.load.openloop.record import Prepared
+from tritonkit.perf.load.kinds import STREAM
+from tritonkit.perf.load.openloop.record import LoadRequest
 from tritonkit.perf.load.workload import Outputs
 
 __all__ = ["Checks", "words_of"]
@@ -32,7 +32,7 @@ class Checks:
 
     def __init__(self, verdict: Callable[[int, str], None]) -> None:
         self._verdict = verdict
-        self._waiting: deque[tuple[int, Prepared, memoryview | None]] = deque()
+        self._waiting: deque[tuple[int, LoadRequest, memoryview | None]] = deque()
         self._bytes = 0
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Checks:
         """Whether some must be checked now, for the memory."""
         return self._bytes > _UNCHECKED_BYTES
 
-    def add(self, index: int, request: Prepared, message: memoryview | None) -> None:
+    def add(self, index: int, request: LoadRequest, message: memoryview | None) -> None:
         """An answer, or a reply of a stream; None is the stream's end."""
         self._waiting.append((index, request, message))
         self._bytes += _size(message)
@@ -69,7 +69,7 @@ def _size(message: memoryview | None) -> int:
     return 0 if message is None else message.nbytes + _ANSWER_BYTES
 
 
-def _wrong(request: Prepared, message: memoryview) -> str:
+def _wrong(request: LoadRequest, message: memoryview) -> str:
     try:
         return request.check(_outputs(request, message))
     except InferenceError as error:
@@ -78,7 +78,7 @@ def _wrong(request: Prepared, message: memoryview) -> str:
         return f"the check failed: {type(error).__name__}: {error}"
 
 
-def _outputs(request: Prepared, message: memoryview) -> Outputs:
+def _outputs(request: LoadRequest, message: memoryview) -> Outputs:
     if request.kind != STREAM:
         return decode(message).outputs
     _, answer = stream_response(message)  # an error has ended the stream before

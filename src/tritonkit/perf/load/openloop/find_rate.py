@@ -14,7 +14,7 @@ from tritonkit.perf.load.openloop.run import OpenLoad
 from tritonkit.perf.load.openloop.sender import INTERRUPTED
 from tritonkit.perf.load.openloop.slo import Slo
 
-__all__ = ["RateSearch", "Trial", "TrialReport", "Trials", "find_rate"]
+__all__ = ["RateSearch", "RateTrial", "TrialReport", "Trials", "find_rate"]
 
 _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
@@ -77,7 +77,7 @@ class Trials(Protocol[R_co]):
 
 
 @dataclass(frozen=True)
-class Trial:
+class RateTrial:
     """One run: its rate, whether it held the target, and what was seen."""
 
     rate_per_s: float
@@ -90,7 +90,7 @@ class Trial:
     missed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, report: TrialReport, rate_per_s: float, slo: Slo) -> Trial:
+    def of(cls, report: TrialReport, rate_per_s: float, slo: Slo) -> RateTrial:
         """Of a run that was judged by this target."""
         return cls(
             rate_per_s,
@@ -122,7 +122,7 @@ class RateSearch(Generic[R]):
     low: float
     high: float | None
     limited_by: str
-    trials: tuple[Trial, ...]
+    trials: tuple[RateTrial, ...]
     ended: str = ""
     report: R | None = None
     unit: str = "requests"
@@ -167,13 +167,13 @@ class _Search(Generic[R]):
     """Trials so far, and how the next is run."""
 
     def __init__(
-        self, generator: Trials[R], slo: Slo, load: OpenLoad, longest_s: float, say: Callable[[Trial], None]
+        self, generator: Trials[R], slo: Slo, load: OpenLoad, longest_s: float, say: Callable[[RateTrial], None]
     ) -> None:
         self.generator, self.slo, self.say = generator, slo, say
         self.longest_s = longest_s
         self.least_per_s = max(_LEAST_PER_S, _FEWEST / longest_s)
         self.load = replace(load, slo=slo, give_up=True)
-        self.trials: list[Trial] = []
+        self.trials: list[RateTrial] = []
         self.reports: dict[float, R] = {}
 
     def holds(self, rate: float) -> bool:
@@ -198,7 +198,7 @@ class _Search(Generic[R]):
         report = self.generator.run(load)
         if report.ended == INTERRUPTED:
             raise _Ended(INTERRUPTED)
-        trial = Trial.of(report, rate, self.slo)
+        trial = RateTrial.of(report, rate, self.slo)
         self.trials.append(trial)
         self.say(trial)
         if trial.holds:
@@ -218,7 +218,7 @@ def find_rate(
     arrivals: Arrivals | None = None,
     processes: int | None = None,
     unit: str = "requests",
-    say: Callable[[Trial], None] = lambda _: None,
+    say: Callable[[RateTrial], None] = lambda _: None,
 ) -> RateSearch[R]:
     """Double or halve until the target is met once and missed once, halve that range until it is as narrow as
     `precision`, then repeat at its lower end, and go down by `precision` while most repeats miss.

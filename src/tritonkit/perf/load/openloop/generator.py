@@ -26,9 +26,9 @@ from tritonkit.client.inputs import Inputs
 from tritonkit.client.wire.request import Prepared as Encoder
 from tritonkit.client.wire.signature import ModelSignature
 from tritonkit.errors import TritonkitError, UsageError
-from tritonkit.perf.load.asking import CALL, SEQUENCE, Kind, kind_of
+from tritonkit.perf.load.kinds import CALL, SEQUENCE, Kind, kind_of
 from tritonkit.perf.load.openloop.joined import Encodable, joined, layouts
-from tritonkit.perf.load.openloop.record import MISSED, Prepared, Stop, save_record
+from tritonkit.perf.load.openloop.record import MISSED, LoadRequest, Stop, save_record
 from tritonkit.perf.load.openloop.sender import Sender
 from tritonkit.perf.load.workload import Workload
 from tritonkit.perf.load.workloads import prepare
@@ -50,7 +50,7 @@ def main() -> None:
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(os.getppid())
-    requests: list[Prepared] = []
+    requests: list[LoadRequest] = []
     for line in sys.stdin:
         asked = json.loads(line)
         try:
@@ -66,12 +66,12 @@ def main() -> None:
         print(json.dumps(said), file=out, flush=True)
 
 
-def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Prepared]]:
+def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]]:
     """The requests of all models in each of the sizes; of each one its model, items and layout, and of each model its
     kind, as `Generator` has them."""
     root = Path(asked["root"])
     said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
-    requests: list[Prepared] = []
+    requests: list[LoadRequest] = []
     with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
         for model in asked["models"]:
             workload = prepare(model, root, client, asked.get("given", ()))
@@ -110,7 +110,7 @@ def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
 
 def _encoded(
     requests: Sequence[Encodable], signature: ModelSignature, kind: Kind, calls: int, begin: int
-) -> list[Prepared]:
+) -> list[LoadRequest]:
     """The requests of a model as they are sent; in a sequence each is followed by the next of them, round and round.
 
     Args:
@@ -120,12 +120,14 @@ def _encoded(
     encoder, count = Encoder(signature, "", None), len(requests)
     calls = calls if kind == SEQUENCE else 1
     return [
-        Prepared(tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls, begin + (number + 1) % count)
+        LoadRequest(
+            tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls, begin + (number + 1) % count
+        )
         for number, each in enumerate(requests)
     ]
 
 
-def _run(asked: dict[str, Any], requests: Sequence[Prepared]) -> dict[str, Any]:
+def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, Any]:
     """Fork the senders of a run and wait for them."""
     folder = Path(asked["folder"])
     start = time.monotonic() + _AHEAD_S
@@ -171,7 +173,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(_FAILED)
 
 
-def _fork(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> int:
+def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> int:
     parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of BLAS, which children do not use
@@ -191,7 +193,7 @@ def _fork(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: 
         os._exit(code)
 
 
-def _send(asked: dict[str, Any], requests: Sequence[Prepared], folder: Path, k: int, start: float) -> str:
+def _send(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> str:
     """One process's share of a run, every `processes`-th request; why it ended early, if so."""
     interrupted = False
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tritonkit.errors import ClientError, UsageError
 from tritonkit.perf.load.openloop.arrivals import Arrivals, Moments
-from tritonkit.perf.load.openloop.find_rate import Trial
+from tritonkit.perf.load.openloop.find_rate import RateTrial
 from tritonkit.perf.load.openloop.record import Record
 from tritonkit.perf.load.openloop.results import Times, judge_slo, series_of, times_of, why_invalid
 from tritonkit.perf.load.openloop.run import Generator, OpenLoad, moments_of
@@ -65,7 +65,7 @@ class GroupedTrial:
         company: items in the request of an item on average, itself included.
     """
 
-    trial: Trial
+    trial: RateTrial
     latency: Times | None
     company: float
 
@@ -129,7 +129,7 @@ def grouped_trial(
     series = series_of(generator.models[0], record, counted, seconds, slo)
     missed = tuple(judge_slo(series, slo))
     percent = slo.tightest[0]
-    trial = Trial(
+    trial = RateTrial(
         rate_per_s,
         seconds,
         not missed,

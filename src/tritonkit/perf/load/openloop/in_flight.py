@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from tritonkit.client.wire.parameters import set_parameters
 from tritonkit.client.wire.protos import schema
-from tritonkit.perf.load.asking import CALL
-from tritonkit.perf.load.openloop.record import Pieces, Prepared
+from tritonkit.perf.load.kinds import CALL
+from tritonkit.perf.load.openloop.record import LoadRequest, Pieces
 
-__all__ = ["PARTING", "Progress"]
+__all__ = ["PARTING", "InFlight"]
 
 PARTING: Final = -1
 """The number of a call that only ends a sequence, and is not counted."""
@@ -23,7 +23,7 @@ _IDS: Final = 1 << 62
 """Correlation ids are below 2**63: the run's first is drawn below this, and the next arrival has the next."""
 
 
-class Progress:
+class InFlight:
     """What is noted of each request beside its times; all arrays grow with the later calls of sequences.
 
     Args:
@@ -31,7 +31,7 @@ class Progress:
         count: arrivals of the run.
     """
 
-    def __init__(self, requests: Sequence[Prepared], count: int) -> None:
+    def __init__(self, requests: Sequence[LoadRequest], count: int) -> None:
         self.has_pieces = any(request.kind != CALL for request in requests)
         """Whether some begin sequences or streams."""
         self._first_id = secrets.randbelow(_IDS) + 1

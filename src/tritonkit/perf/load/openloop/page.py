@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tritonkit
-from tritonkit.perf.load.asking import SEQUENCE
+from tritonkit.perf.load.kinds import SEQUENCE
 from tritonkit.perf.load.openloop.counters import ServerSecond
 from tritonkit.perf.load.openloop.find_rate import RateSearch
 from tritonkit.perf.load.openloop.results import OpenReport, OpenSeries, Second

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.client.wire.transport import Body
-from tritonkit.perf.load.asking import CALL, Kind
+from tritonkit.perf.load.kinds import CALL, Kind
 from tritonkit.perf.load.workload import Check
 
 __all__ = [
     "INTERRUPTED",
     "MISSED",
+    "LoadRequest",
     "Pieces",
-    "Prepared",
     "Record",
     "Stop",
     "joined_records",
@@ -33,7 +33,7 @@ MISSED: Final = "the target is missed"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class LoadRequest:
     """A request as it is sent.
 
     Args:

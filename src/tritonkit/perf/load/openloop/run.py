@@ -22,7 +22,7 @@ from tritonkit import errors
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, TritonkitError, UsageError
 from tritonkit.machine import cores
-from tritonkit.perf.load.asking import SEQUENCE, SEQUENCE_CALLS, Kind
+from tritonkit.perf.load.kinds import SEQUENCE, SEQUENCE_CALLS, Kind
 from tritonkit.perf.load.openloop.arrivals import Arrivals, Moments, draw
 from tritonkit.perf.load.openloop.counters import Counters, involved
 from tritonkit.perf.load.openloop.record import INTERRUPTED, Record, Stop, joined_records, load_record

@@ -23,14 +23,14 @@ from tritonkit.client.wire.http2 import Call, PolledConnection
 from tritonkit.client.wire.status import STREAM as STREAM_METHOD
 from tritonkit.client.wire.status import answer_of, in_stream
 from tritonkit.errors import ServerUnavailable
-from tritonkit.perf.load.asking import CALL, SEQUENCE, STREAM
+from tritonkit.perf.load.kinds import CALL, SEQUENCE, STREAM
 from tritonkit.perf.load.openloop.arrivals import Moments
 from tritonkit.perf.load.openloop.checks import Checks, words_of
-from tritonkit.perf.load.openloop.progress import PARTING, Progress
-from tritonkit.perf.load.openloop.record import INTERRUPTED, MISSED, Prepared, Record, Stop
+from tritonkit.perf.load.openloop.in_flight import PARTING, InFlight
+from tritonkit.perf.load.openloop.record import INTERRUPTED, MISSED, LoadRequest, Record, Stop
 from tritonkit.perf.load.openloop.servers import Servers
 
-__all__ = ["INTERRUPTED", "MISSED", "Prepared", "Record", "Sender", "Stop"]
+__all__ = ["INTERRUPTED", "MISSED", "LoadRequest", "Record", "Sender", "Stop"]
 
 _MOST_UNDER_WAY: Final = 16_000
 """On a connection: beyond that requests wait here, late, for a server's guard ends a connection with more."""
@@ -63,7 +63,7 @@ class Sender:
     def __init__(
         self,
         addresses: Sequence[str],
-        requests: Sequence[Prepared],
+        requests: Sequence[LoadRequest],
         timeout_s: float,
         stop: Stop,
         interrupted: Callable[[], bool],
@@ -92,7 +92,7 @@ class Sender:
         self._sent = array("d", [np.nan]) * count
         self._answered = array("d", [np.nan]) * count
         self._outcome = array("i", [-1]) * count
-        self._progress = Progress(self._requests, count)
+        self._progress = InFlight(self._requests, count)
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -165,7 +165,7 @@ class Sender:
         """The server of a request: all calls of a sequence have the same."""
         return self._progress.of[index] % len(self._servers)
 
-    def _request(self, index: int) -> Prepared:
+    def _request(self, index: int) -> LoadRequest:
         return self._requests[self._choice[index]]
 
     def _full(self, connection: PolledConnection) -> bool:

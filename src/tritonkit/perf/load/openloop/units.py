@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tritonkit.perf.load.asking import CALL, SEQUENCE, STREAM, Kind
+from tritonkit.perf.load.kinds import CALL, SEQUENCE, STREAM, Kind
 from tritonkit.perf.load.openloop.record import Record
 from tritonkit.perf.load.openloop.results import Answers, OpenSeries, Times, series_of, times_of
 from tritonkit.perf.load.openloop.slo import Slo
