@@ -10,13 +10,14 @@ import pytest
 
 from tests.server.models import ModelText, ensemble, write_repository
 from tritonkit.errors import ServerStartError
-from tritonkit.serve import ServeEvent, Server
+from tritonkit.serve import ServeEvent
 from tritonkit.serve.loads import read_loads, without_warm_up
 from tritonkit.serve.ready import EndedAtLoad
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.selection import select
 from tritonkit.serve.shm import ShmPlan
 from tritonkit.serve.start import Run
+from tritonkit.serve.values import Settings
 from tritonkit.serve.without import without_cause
 
 LOG = """I1127 03:25:45.23 31369 model_lifecycle.cc:472] "loading: good:1"
@@ -56,7 +57,7 @@ def run_of(folder: Path, events: list[ServeEvent], *require: str) -> Run:
     """A run of four models that never starts."""
     parts = {"one": ModelText(), "two": ModelText(), "three": ModelText(), "over": ensemble("two")}
     models = read_models(write_repository(folder / "r", parts))
-    settings = Server(folder / "r", on_event=events.append)
+    settings = Settings(folder / "r", on_event=events.append)
     selection = select(models, {}, None, require)
     missing: Any = None
     return Run(settings, missing, selection, folder, (), ShmPlan((), 1, 1), folder, "key", 1, "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tritonkit.errors import ServerStartError, TritonkitError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["EndedAtLoad", "Start", "await_ready", "http_answers", "lost_port", "still_answers"]
+__all__ = ["EndedAtLoad", "Start", "http_answers", "lost_port", "still_answers"]
 
 _POLL_S = 0.05
 _CALL_S = 5.0
@@ -54,127 +53,178 @@ class EndedAtLoad(Exception):
         self.certain, self.warming = certain, warming
 
 
-@dataclass
 class Start:
-    """A process that is to become ready.
+    """A process on its way to be ready.
 
     Args:
-        run, triton, ports: what was started.
-        begun_at: when the start was asked for (time.monotonic).
-        deadline: until when it has to be ready.
-        offset: where in the log its lines begin.
+        run, triton, ports: the process and how it was started.
+        begun_at: time (time.monotonic) at which the start was requested.
+        offset: byte of the log at which the lines of this process begin.
     """
 
-    run: Run
-    triton: SupervisedProcess
-    ports: Ports
-    begun_at: float
-    deadline: float
-    offset: int
-    said_at: float = 0.0
-    busy: tuple[str, ...] = ()
-    """The models that are loaded or asked now; empty: as the log says."""
+    def __init__(self, run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float, offset: int) -> None:
+        self._run, self._triton, self._ports = run, triton, ports
+        self._begun_at, self._offset = begun_at, offset
+        self._shown_at = time.monotonic()
+        self._deadline = self._shown_at + run.settings.ready_timeout_s
+        self._busy: tuple[str, ...] = ()
+        """The models that are being loaded or called; if empty, the log tells."""
 
-    def emit(self, kind: EventKind, text: str, model: str = "") -> None:
+    def await_ready(self) -> Endpoint:
+        """Wait until all addresses answer, and each model that can be loaded has been sent one request.
+
+        Raises:
+            ServerStartError: with the models that did not load, or the last relevant lines of the log.
+            EndedAtLoad: the process ended, or was not ready in time.
+        """
+        run, ports, host = self._run, self._ports, self._run.settings.host
+        admin = Admin(run.folder, run.key)
+        with connect(reachable(host, ports.grpc), run.key) as service:
+            while not service.live(_CALL_S):
+                self._wait_or_fail("the gRPC port does not answer")
+                self._show_loads()
+            if run.installation.guard is not None and not has_guard(self._triton.pid):
+                raise _failure(run, f"it runs without its guard, {run.installation.guard}")
+            while not admin.answers("/v2/health/live"):
+                self._wait_or_fail(f"{HTTP_SOCKET} does not answer")
+            failed, rejected = self._load_all(admin)
+            while not admin.answers("/v2/health/ready"):
+                self._wait_or_fail(f"{HTTP_SOCKET} does not answer")
+            for port, path in ((ports.metrics, "/metrics"), (ports.http, "/v2/health/ready")):
+                while port and not http_answers(reachable(host, port), path):
+                    self._wait_or_fail(f"port {port} does not answer {path}")
+            self._warm_all(service, failed, rejected)
+        refused = {name: error.found for name, error in run.selection.refused.items()}
+        return Endpoint(
+            grpc=reachable(host, ports.grpc),
+            http=reachable(host, ports.http) if ports.http else "",
+            metrics=reachable(host, ports.metrics),
+            pid=self._triton.pid,
+            log=run.log,
+            models=tuple(name for name in run.models if name not in failed),
+            ready_s=time.monotonic() - self._begun_at,
+            version=admin.version(),
+            admin_key=run.key,
+            failed=refused | {name: _first_line(reason) for name, reason in failed.items()},
+        )
+
+    def _emit(self, kind: EventKind, text: str, model: str = "") -> None:
         """Report an event to the observer."""
-        self.run.settings.emit(ServeEvent(kind, text, model))
+        self._run.settings.emit(ServeEvent(kind, text, model))
 
+    def _load_all(self, admin: Admin) -> tuple[dict[str, str], set[str]]:
+        """Load what is not loaded at the start: the models that are not, and why; those that did not warm up.
 
-def await_ready(start: Start) -> Endpoint:
-    """Wait until all addresses answer, and each model that can be loaded has been sent one request.
+        Raises:
+            ServerStartError: the server must not run without one of them, or without all.
+        """
+        run = self._run
+        failed = _unavailable(run, admin)
+        rejected: dict[str, str] = {}
+        left_s = max(_POLL_S, self._deadline - time.monotonic())
+        for name in load_later(run, Admin(run.folder, run.key, left_s), failed, rejected):
+            self._busy = (name,)
+        if self._triton.ended.wait(_END_S if failed.keys() & set(self._busy) else 0):
+            self._wait_or_fail("a model is loaded")
+        self._busy = ()
+        for name, reason in rejected.items():
+            if name in run.selection.required:
+                raise _not_loaded(run, {name: reason})
+            text = f"it is served without its model_warmup, which failed: {_first_line(reason)}"
+            self._emit("warm_failed", text, name)
+        if missing := run.selection.lacks({**run.selection.refused, **failed}):
+            if bad := {name: failed[name] for name in missing if name in failed}:
+                raise _not_loaded(run, failed if set(bad) == set(failed) else bad)
+            raise run.selection.refused[missing[0]]
+        for name, reason in failed.items():
+            self._emit("not_served", _first_line(reason), name)
+        return failed, set(rejected)
 
-    Raises:
-        ServerStartError: with the models that did not load, or the last relevant lines of the log.
-        EndedAtLoad: the process ended, or was not ready in time.
-    """
-    run, ports, host = start.run, start.ports, start.run.settings.host
-    start.said_at = time.monotonic()
-    admin = Admin(run.folder, run.key)
-    with connect(reachable(host, ports.grpc), run.key) as service:
-        while not service.live(_CALL_S):
-            _wait_or_fail(start, "the gRPC port does not answer")
-            _show_loads(start)
-        if run.installation.guard is not None and not has_guard(start.triton.pid):
-            raise _failure(run, f"it runs without its guard, {run.installation.guard}")
-        while not admin.answers("/v2/health/live"):
-            _wait_or_fail(start, f"{HTTP_SOCKET} does not answer")
-        failed, rejected = _load_all(start, admin)
-        while not admin.answers("/v2/health/ready"):
-            _wait_or_fail(start, f"{HTTP_SOCKET} does not answer")
-        for port, path in ((ports.metrics, "/metrics"), (ports.http, "/v2/health/ready")):
-            while port and not http_answers(reachable(host, port), path):
-                _wait_or_fail(start, f"port {port} does not answer {path}")
-        _warm_all(start, service, failed, rejected)
-    refused = {name: error.found for name, error in run.selection.refused.items()}
-    return Endpoint(
-        grpc=reachable(host, ports.grpc),
-        http=reachable(host, ports.http) if ports.http else "",
-        metrics=reachable(host, ports.metrics),
-        pid=start.triton.pid,
-        log=run.log,
-        models=tuple(name for name in run.models if name not in failed),
-        ready_s=time.monotonic() - start.begun_at,
-        version=admin.version(),
-        admin_key=run.key,
-        failed=refused | {name: _first_line(reason) for name, reason in failed.items()},
-    )
+    def _warm_all(self, service: Service, failed: Mapping[str, str], rejected: Collection[str]) -> None:
+        """Send a first request to each model that is loaded, but not to those that did not warm up.
 
+        Raises:
+            ServerStartError: a required model does not answer its own sample, or no model answers at all.
+        """
+        run = self._run
+        silent: dict[str, ServerStartError] = {}
+        for number, (name, model) in enumerate(run.models.items(), start=1):
+            if name in failed or name in rejected:
+                continue
+            self._busy = (name,)
+            error, answered = self._warm(service, model, number)
+            if error is None:
+                continue
+            if not answered and self._triton.ended.wait(_END_S):
+                self._wait_or_fail(f"{name} answers its first request")
+            if name in run.selection.required:
+                raise error
+            self._emit("warm_failed", f"it is served all the same: {_first_line(error.found)}", name)
+            if not answered:
+                silent[name] = error
+        self._busy = ()
+        missing = run.selection.lacks({**run.selection.refused, **failed, **silent})
+        if first := next((name for name in missing if name in silent), ""):
+            raise silent[first]
 
-def _load_all(start: Start, admin: Admin) -> tuple[dict[str, str], set[str]]:
-    """Load what is not loaded at the start: the models that are not, and why; those that did not warm up.
+    def _wait_or_fail(self, waiting: str) -> None:
+        """Wait a moment longer; EndedAtLoad if waiting is useless."""
+        run, triton = self._run, self._triton
+        if triton.ended.wait(_POLL_S):
+            todo = f"the whole log is {run.log}"
+            if run.native and (triton.exit_code or 0) < 0 and not low():
+                todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
+            loads = read_loads(run.log, self._offset)
+            raise EndedAtLoad(
+                _failure(run, describe_exit(triton.exit_code), todo),
+                self._busy or loads.going,
+                certain=bool(self._busy),
+                warming=loads.warm_up_failed,
+            )
+        if time.monotonic() > self._deadline:
+            found = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
+            going = self._busy or read_loads(run.log, self._offset).going
+            raise EndedAtLoad(_failure(run, found), going, certain=True)
 
-    Raises:
-        ServerStartError: the server must not run without one of them, or without all.
-    """
-    run = start.run
-    failed = _unavailable(run, admin)
-    rejected: dict[str, str] = {}
-    left_s = max(_POLL_S, start.deadline - time.monotonic())
-    for name in load_later(run, Admin(run.folder, run.key, left_s), failed, rejected):
-        start.busy = (name,)
-    if start.triton.ended.wait(_END_S if failed.keys() & set(start.busy) else 0):
-        _wait_or_fail(start, "a model is loaded")
-    start.busy = ()
-    for name, reason in rejected.items():
-        if name in run.selection.required:
-            raise _not_loaded(run, {name: reason})
-        text = f"it is served without its model_warmup, which failed: {_first_line(reason)}"
-        start.emit("warm_failed", text, name)
-    if missing := run.selection.lacks({**run.selection.refused, **failed}):
-        if bad := {name: failed[name] for name in missing if name in failed}:
-            raise _not_loaded(run, failed if set(bad) == set(failed) else bad)
-        raise run.selection.refused[missing[0]]
-    for name, reason in failed.items():
-        start.emit("not_served", _first_line(reason), name)
-    return failed, set(rejected)
+    def _show_loads(self) -> None:
+        """Say every few seconds what is loaded and what is not."""
+        now = time.monotonic()
+        if now - self._shown_at < _SHOW_S:
+            return
+        self._shown_at = now
+        loads = read_loads(self._run.log, self._offset)
+        if loads.going:
+            done = len(loads.begun) - len(loads.going)
+            text = f"{done} of {len(loads.begun)} models after {now - self._begun_at:.0f} s"
+            self._emit("loading", f"{text}; loading and warming up: {', '.join(loads.going)}")
 
-
-def _warm_all(start: Start, service: Service, failed: Mapping[str, str], rejected: Collection[str]) -> None:
-    """Send a first request to each model that is loaded, but not to those that did not warm up.
-
-    Raises:
-        ServerStartError: a required model does not answer its own sample, or no model answers at all.
-    """
-    run = start.run
-    silent: dict[str, ServerStartError] = {}
-    for number, (name, model) in enumerate(run.models.items(), start=1):
-        if name in failed or name in rejected:
-            continue
-        start.busy = (name,)
-        error, answered = _warm(start, service, model, number)
-        if error is None:
-            continue
-        if not answered and start.triton.ended.wait(_END_S):
-            _wait_or_fail(start, f"{name} answers its first request")
-        if name in run.selection.required:
-            raise error
-        start.emit("warm_failed", f"it is served all the same: {_first_line(error.found)}", name)
-        if not answered:
-            silent[name] = error
-    start.busy = ()
-    missing = run.selection.lacks({**run.selection.refused, **failed, **silent})
-    if first := next((name for name in missing if name in silent), ""):
-        raise silent[first]
+    def _warm(self, service: Service, model: ServedModel, number: int) -> tuple[ServerStartError | None, bool]:
+        """One request: why it failed, where the model ought to answer it; whether there was an answer."""
+        run = self._run
+        # A model that does not answer must leave time for the others.
+        timeout_s = max(_POLL_S, (self._deadline - time.monotonic()) / 2)
+        try:
+            # Sequences of two runs must not be taken for one: the number is this process's own.
+            sample = warm_request(model, run.models, os.getpid() * 1000 + number)
+        except NoSample as reason:
+            self._emit("warm_skipped", str(reason), model.name)
+            return None, True
+        try:
+            _ask(service, model, sample.request, timeout_s)
+        except NotAnswered as error:
+            if sample.made_up and not error.silent:
+                text = f"it refuses a request of zeros, which may be right: {_first_line(str(error))}"
+                self._emit("warm_failed", text, model.name)
+                return None, True
+            failure = ServerStartError(
+                f"model {model.name}",
+                found=f"it loaded, and its first request failed: {error}",
+                wanted="an answer to the warm-up sample of its config.pbtxt",
+                todo=f"read {run.log}",
+                details="\n".join(relevant(read_tail(run.log), [model.name])),
+            )
+            return failure, not error.silent
+        return None, True
 
 
 def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
@@ -197,68 +247,6 @@ def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
 def lost_port(log: Path) -> bool:
     """Whether the server ended because someone took its port after it had been chosen."""
     return "already in use" in read_tail(log)
-
-
-def _wait_or_fail(start: Start, waiting: str) -> None:
-    """Wait a moment longer; EndedAtLoad if waiting is useless."""
-    run, triton = start.run, start.triton
-    if triton.ended.wait(_POLL_S):
-        todo = f"the whole log is {run.log}"
-        if run.native and (triton.exit_code or 0) < 0 and not low():
-            todo += "; an engine may have ended it: --backend python runs engines in processes of their own"
-        loads = read_loads(run.log, start.offset)
-        raise EndedAtLoad(
-            _failure(run, describe_exit(triton.exit_code), todo),
-            start.busy or loads.going,
-            certain=bool(start.busy),
-            warming=loads.warm_up_failed,
-        )
-    if time.monotonic() > start.deadline:
-        found = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
-        going = start.busy or read_loads(run.log, start.offset).going
-        raise EndedAtLoad(_failure(run, found), going, certain=True)
-
-
-def _show_loads(start: Start) -> None:
-    """Say every few seconds what is loaded and what is not."""
-    now = time.monotonic()
-    if now - start.said_at < _SHOW_S:
-        return
-    start.said_at = now
-    loads = read_loads(start.run.log, start.offset)
-    if loads.going:
-        done = len(loads.begun) - len(loads.going)
-        text = f"{done} of {len(loads.begun)} models after {now - start.begun_at:.0f} s"
-        start.emit("loading", f"{text}; loading and warming up: {', '.join(loads.going)}")
-
-
-def _warm(start: Start, service: Service, model: ServedModel, number: int) -> tuple[ServerStartError | None, bool]:
-    """One request: why it failed, where the model ought to answer it; whether there was an answer."""
-    run = start.run
-    # A model that does not answer must leave time for the others.
-    timeout_s = max(_POLL_S, (start.deadline - time.monotonic()) / 2)
-    try:
-        # Sequences of two runs must not be taken for one: the number is this process's own.
-        sample = warm_request(model, run.models, os.getpid() * 1000 + number)
-    except NoSample as reason:
-        start.emit("warm_skipped", str(reason), model.name)
-        return None, True
-    try:
-        _ask(service, model, sample.request, timeout_s)
-    except NotAnswered as error:
-        if sample.made_up and not error.silent:
-            text = f"it refuses a request of zeros, which may be right: {_first_line(str(error))}"
-            start.emit("warm_failed", text, model.name)
-            return None, True
-        failure = ServerStartError(
-            f"model {model.name}",
-            found=f"it loaded, and its first request failed: {error}",
-            wanted="an answer to the warm-up sample of its config.pbtxt",
-            todo=f"read {run.log}",
-            details="\n".join(relevant(read_tail(run.log), [model.name])),
-        )
-        return failure, not error.silent
-    return None, True
 
 
 def _ask(service: Service, model: ServedModel, request: Any, timeout_s: float) -> None:

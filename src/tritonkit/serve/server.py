@@ -1,12 +1,14 @@
-"""A Triton server as a value (`serve`) and as something to start, watch and stop (`Server`)."""
+"""A Triton server that a program starts, watches and stops (`Server`), or that serves for a block (`serve`)."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from pathlib import Path
+from typing import Any, ParamSpec, cast
 
 from tritonkit.errors import ServerDied, ServerStartError, TritonkitError, UsageError
 from tritonkit.repository.publish.damage import damage
@@ -19,7 +21,7 @@ from tritonkit.serve.log import read_tail, relevant
 from tritonkit.serve.ports import choose
 from tritonkit.serve.process import SupervisedProcess, describe_exit
 from tritonkit.serve.proxies import Proxies
-from tritonkit.serve.ready import EndedAtLoad, Start, await_ready, lost_port, still_answers
+from tritonkit.serve.ready import EndedAtLoad, Start, lost_port, still_answers
 from tritonkit.serve.repository import read_models
 from tritonkit.serve.runs import clear, write_run
 from tritonkit.serve.start import Run, chosen, launch, prepare, read_again
@@ -28,19 +30,25 @@ from tritonkit.serve.without import without_cause
 
 __all__ = ["Server", "serve"]
 
+_P = ParamSpec("_P")
+
 _PORT_RACES = 3
 _MARGIN_S = 5.0
 _RELOAD_S = 300.0
 
 
-class Server(Settings):
+class Server:
     """One tritonserver over a model repository. Not reusable: start it once.
 
-    Its arguments are those of `Settings`.
+    Args:
+        settings: how to serve; or the repository alone, with the other fields of `Settings` as `options`.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, settings: Settings | Path, **options: Any) -> None:
+        if isinstance(settings, Settings):
+            self._settings = replace(settings, **options)  # its own: `serve_too` adds models to it
+        else:
+            self._settings = Settings(settings, **options)
         self._run: Run | None = None
         self._triton: SupervisedProcess | None = None
         self._proxies: Proxies | None = None
@@ -62,14 +70,14 @@ class Server(Settings):
         begun_at = time.monotonic()
         # Before anything is written: the commonest refusals leave no trace.
         ports = self._choose()
-        run = self._run = prepare(self)
-        verifier = Verifier(self.repository, tuple(run.models))
+        run = self._run = prepare(self._settings)
+        verifier = Verifier(self._settings.repository, tuple(run.models))
         try:
-            if self.verify:
+            if self._settings.verify:
                 verifier.start()
             self._proxies = Proxies(run, ports)
             run, ports = self._start_on(run, ports, begun_at)
-            if self.verify:
+            if self._settings.verify:
                 verifier.join()
             if verifier.findings:
                 raise damage(verifier.findings)
@@ -79,7 +87,7 @@ class Server(Settings):
             raise
         # Before anyone hears of it: a stub that dies before it was seen would never be missed.
         stubs = self._stub_watch(run)
-        self.emit(ServeEvent("ready", f"after {self.endpoint.ready_s:.1f} s"))
+        self._settings.emit(ServeEvent("ready", f"after {self.endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
             target=self._watch, args=(run, ports, stubs), name="tritonkit-watch", daemon=True
         )
@@ -105,10 +113,11 @@ class Server(Settings):
             UsageError: the repository holds no such model.
             ServerStartError: its configuration cannot be read, or an ensemble lacks its parts.
         """
-        read_models(self.repository, [model])
+        read_models(self._settings.repository, [model])
         with self._lock:
-            if self.models is not None and model not in self.models:
-                self.models = (*self.models, model)
+            models = self._settings.models
+            if models is not None and model not in models:
+                self._settings.models = (*models, model)
 
     def poll(self) -> bool:
         """Whether it runs, or is about to be started again."""
@@ -133,7 +142,7 @@ class Server(Settings):
         Once it returns, no process and no shared memory of this server is left.
         """
         triton = self._begin_stop()
-        most_s = self.drain_timeout_s + self.finalize_timeout_s + _MARGIN_S
+        most_s = self._settings.drain_timeout_s + self._settings.finalize_timeout_s + _MARGIN_S
         if triton is not None and not triton.ended.wait(most_s):
             triton.kill()
         self._finish()
@@ -178,7 +187,9 @@ class Server(Settings):
             raise self._died(self._triton)
 
     def _choose(self) -> Ports:
-        return choose(Ports(self.grpc_port, self.http_port, self.metrics_port), self.host, http=self.http)
+        settings = self._settings
+        ports = Ports(settings.grpc_port, settings.http_port, settings.metrics_port)
+        return choose(ports, settings.host, http=settings.http)
 
     def _start_on(self, run: Run, ports: Ports, begun_at: float) -> tuple[Run, Ports]:
         """Start the first process; a free port that is lost between choice and start is chosen again."""
@@ -220,9 +231,8 @@ class Server(Settings):
                 return
             triton = self._triton = launch(run, ports.grpc)
         said = f"process {triton.pid}: {chosen(run, triton.pid)}; log {run.log}"
-        self.emit(ServeEvent("starting", said))
-        deadline = time.monotonic() + self.ready_timeout_s
-        self._endpoint = await_ready(Start(run, triton, ports, begun_at, deadline, offset))
+        self._settings.emit(ServeEvent("starting", said))
+        self._endpoint = Start(run, triton, ports, begun_at, offset).await_ready()
         write_run(run.folder, self._endpoint)
 
     def _begin_stop(self) -> SupervisedProcess | None:
@@ -234,13 +244,13 @@ class Server(Settings):
         if triton is None or triton.ended.is_set():
             return None
         if first:
-            self.emit(ServeEvent("stopping", "answering the requests in flight"))
+            self._settings.emit(ServeEvent("stopping", "answering the requests in flight"))
             threading.Thread(target=self._drain, args=(triton,), name="tritonkit-drain", daemon=True).start()
         return triton
 
     def _drain(self, triton: SupervisedProcess) -> None:
         """Answer what is in flight within the time for it, then let the models finalize and end."""
-        deadline = time.monotonic() + self.drain_timeout_s
+        deadline = time.monotonic() + self._settings.drain_timeout_s
         refuse_calls(triton.pid)
         try:
             if self._endpoint is not None and self._run is not None:
@@ -248,10 +258,10 @@ class Server(Settings):
                 # Each model stands after those it calls.
                 ensembles = [name for name, model in run.models.items() if model.parts][::-1]
                 admin = Admin(run.folder, run.key)
-                finish_ensembles(admin, ensembles, self.drain_timeout_s)
+                finish_ensembles(admin, ensembles, self._settings.drain_timeout_s)
         finally:
             left_s = max(0.0, deadline - time.monotonic())
-            triton.stop(left_s, self.finalize_timeout_s)
+            triton.stop(left_s, self._settings.finalize_timeout_s)
 
     def _finish(self) -> None:
         """Nothing runs any more: put away the run's files, and say so once."""
@@ -264,16 +274,16 @@ class Server(Settings):
             self._proxies.close()
         clear(self._run.folder)
         self._run = None
-        self.emit(ServeEvent("stopped", "nothing is left"))
+        self._settings.emit(ServeEvent("stopped", "nothing is left"))
 
     def _watch(self, run: Run, ports: Ports, stubs: StubWatch) -> None:
         """Watch the server in a thread until it has ended for good."""
-        backoff = Backoff(self.restarts)
+        backoff = Backoff(self._settings.restarts)
         while (triton := self._triton) is not None and not self._ending.is_set():
             self._watch_process(triton, stubs)
             if self._ending.is_set():
                 break
-            self.emit(ServeEvent("server_died", self._died(triton).found))
+            self._settings.emit(ServeEvent("server_died", self._died(triton).found))
             again = self._restart(run, ports, backoff)
             if again is None:
                 break
@@ -296,7 +306,7 @@ class Server(Settings):
         planned = {need.model: need.bytes_each for need in run.shm.models}
 
         def emit(kind: str, text: str, model: str) -> None:
-            self.emit(ServeEvent(cast("EventKind", kind), text, model))
+            self._settings.emit(ServeEvent(cast("EventKind", kind), text, model))
             if kind == "streams_lost":
                 spare_calls(triton.pid)
                 triton.kill()
@@ -308,7 +318,7 @@ class Server(Settings):
             emit,
             lambda model: still_answers(run, self.endpoint, model),
             None if self._proxies is None else self._proxies.gauges.stubs,
-            self.restarts > 0,
+            self._settings.restarts > 0,
         )
         if self._proxies is not None:
             self._proxies.gauges.stubs = stubs
@@ -330,15 +340,15 @@ class Server(Settings):
             except Exception as error:  # of any kind: this thread is all that watches the server
                 if self._triton is not None:
                     self._triton.kill()
-                self.emit(ServeEvent("server_died", _reason(error)))
+                self._settings.emit(ServeEvent("server_died", _reason(error)))
                 delay_s = backoff.after_death(was_ready=False)
                 continue
             if not self._ending.is_set():
                 text = f"it answers again after {time.monotonic() - started:.1f} s"
-                self.emit(ServeEvent("server_back", text))
+                self._settings.emit(ServeEvent("server_back", text))
             return run
         often = f"{backoff.most} starts did not bring it back, " if backoff.most else ""
-        self.emit(ServeEvent("server_lost", f"{often}it is not started again"))
+        self._settings.emit(ServeEvent("server_lost", f"{often}it is not started again"))
         return None
 
     def _died(self, triton: SupervisedProcess) -> ServerDied:
@@ -358,6 +368,20 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-serve = Server
-"""The same as a verb: `with serve(repository, models=["digits"]) as endpoint:` serves for the length of the
-block. Leaving it stops the server and clears up; ServerDied where it had ended for good before that."""
+def _server_of(settings: Callable[_P, Settings]) -> Callable[_P, Server]:
+    """`serve`, with the arguments of `Settings` for type checkers."""
+
+    def serve(*args: _P.args, **kwargs: _P.kwargs) -> Server:
+        """A server that is not started yet: `with serve(repository, models=["digits"]) as endpoint:` starts it.
+
+        The arguments are those of `Settings`. Leaving the block stops the server and removes its files.
+
+        Raises:
+            ServerDied: at the end of the block, if the server ended for good before it.
+        """
+        return Server(settings(*args, **kwargs))
+
+    return serve
+
+
+serve = _server_of(Settings)
