@@ -1,8 +1,10 @@
-"""The tree of errors: copies that can be raised elsewhere."""
+"""The tree of errors: as it is drawn, and copies that can be raised elsewhere."""
 
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,24 @@ from tritonkit.errors import InferenceError, Overloaded, TritonkitError, copy_er
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 TREE = [kind for kind in KINDS if issubclass(kind, TritonkitError)]
+
+
+def test_the_drawing_is_the_tree() -> None:
+    """The module's docstring draws each error below its parent, with its exit code."""
+    drawn: dict[str, tuple[str, int]] = {}
+    parents: list[str] = []
+    for branch, name, code in re.findall(r"^([│├└─ ]*)(\w+) +(\d)  ", errors.__doc__ or "", re.M):
+        depth = len(branch) // 4
+        parents[depth:] = [name]
+        drawn[name] = (parents[depth - 1] if depth else "Exception", int(code))
+    assert drawn == {kind.__name__: (kind.__base__.__name__, kind.exit_code) for kind in TREE if kind.__base__}
+
+
+def test_the_guide_names_every_error_of_a_call(project: Path) -> None:
+    """The table in docs/client.md has all branches of `ClientError`."""
+    table = (project / "docs" / "client.md").read_text().partition("\n## Errors\n")[2].partition("\n## ")[0]
+    calls = {kind.__name__ for kind in TREE if issubclass(kind, errors.ClientError)}
+    assert set(re.findall(r"`(\w+)`", table)) >= calls - {"ClientError"}
 
 
 @pytest.mark.parametrize("kind", TREE)

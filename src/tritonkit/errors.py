@@ -1,28 +1,30 @@
-"""Every error a caller can catch, and the exit code each branch gives the command line.
+"""The errors that a caller can catch, and the exit code of each branch on the command line.
 
-TritonkitError            1  anything not named below
-├── UsageError            2  the command line or a function argument is wrong
-├── SpecError             2  a model folder says something that cannot be built
-├── BuildError            3  a model could not be trained, exported or checked
-│   ├── GateError         3  it was built, and it is not good enough to publish
-│   ├── RenderError       3  its configuration would not say what the spec asked for
-│   └── PublishError      3  the repository could not be written
-├── ServerError           4  Triton could not be run
-│   ├── ServerNotFound    4  no tritonserver, or it lacks something on this machine
-│   ├── ServerStartError  4  it was started and did not become ready
-│   └── ServerDied        4  it, or a Python stub in it, ended while serving
-├── ReleaseAborted        6  a release went back by itself
-├── StoreError            5  copies of a repository: the store, or a backup in it, cannot be used
-│   └── StoreBusy         5  other work in the store must end first
-└── ClientError           5  a call failed
-    ├── InvalidInput      5  refused before sending: names, dtypes, shapes, sizes
-    ├── ModelNotFound     5  the server does not serve that model or version
-    ├── InferenceError    5  the server took the request and answered with an error
-    │   ├── Overloaded    5  there is no room for it now, at the server or in this client
-    │   └── Unsupported   5  the server lacks the call, or an extension that the call needs
-    ├── DeadlineExceeded  5  no answer within the time allowed
-    └── ServerUnavailable 5  no answer at that address
-        └── CircuitOpen   5  it failed so often that it is left alone for a moment
+TritonkitError              1  the root; every other error is one
+├── UsageError              2  the command line or a function argument is wrong
+├── SpecError               2  a model folder says something that cannot be built
+├── BuildError              3  a model could not be trained, exported or checked
+│   ├── GateError           3  it was built, and it is not good enough to publish
+│   ├── RenderError         3  its configuration would not say what the spec requests
+│   └── PublishError        3  the repository could not be written
+├── ServerError             4  Triton could not be run
+│   ├── ServerNotFound      4  there is no tritonserver, or it lacks something on this machine
+│   ├── ServerStartError    4  it was started and did not become ready
+│   └── ServerDied          4  it, or a Python stub in it, ended while serving
+├── StoreError              5  a store of backups, or a backup in it, cannot be used
+│   └── StoreBusy           5  other work in the store must end first
+├── ReleaseAborted          6  a release was undone automatically
+└── ClientError             5  a call failed
+    ├── InvalidInput        5  refused before sending: names, dtypes, shapes, sizes
+    ├── ModelNotFound       5  the server does not serve that model or version
+    │   └── ModelNotReady   5  it knows the model and serves no version of it now
+    ├── InferenceError      5  the server took the request and answered with an error
+    │   ├── Overloaded      5  there is no room for it now, at the server or in this client
+    │   └── Unsupported     5  the server lacks the call, or an extension that the call needs
+    ├── DeadlineExceeded    5  no answer within the time allowed
+    └── ServerUnavailable   5  no answer at that address
+        ├── ServerStopping  5  the server is about to end
+        └── CircuitOpen     5  it failed so often that it is left alone for a moment
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class TritonkitError(Exception):
     """The root: says where, what was found, what was wanted and what to do.
 
     `where` is a place a person can open (a file and field, an address, a model and input);
-    `details` is longer evidence, such as the last lines of a log. These keep what they were given;
-    `str` of the error is safe to show: a server's words cannot control a terminal, nor pass for tritonkit's.
+    `details` is longer evidence, such as the last lines of a log. The attributes keep the text as given.
+    `str` of the error is safe to show: a server's words can neither control a terminal nor pass for tritonkit's.
     """
 
     exit_code: ClassVar[int] = 1
@@ -93,11 +95,11 @@ class TritonkitError(Exception):
         return short_numbers("\n".join(lines))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # To copy and to pickle it; `BaseException` would call the constructor without its keywords.
+        # For copies and pickles: `BaseException` would call the constructor without its keywords.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def in_a_line(self) -> str:
-        """All but its details."""
+        """One line with everything but the details."""
         parts = [f"{self.where}: {self.found}"]
         parts += [f"wanted: {self.wanted}"] if self.wanted else []
         parts += [f"do: {self.todo}"] if self.todo else []
@@ -139,11 +141,11 @@ class GateError(BuildError):
 
 
 class RenderError(BuildError):
-    """A configuration would not say what the spec asked for."""
+    """A configuration would not say what the spec requests."""
 
 
 class PublishError(BuildError):
-    """The repository could not be written; what was there before still is."""
+    """The repository could not be written; its former state is unchanged."""
 
 
 class ServerError(TritonkitError):
@@ -153,7 +155,7 @@ class ServerError(TritonkitError):
 
 
 class ServerNotFound(ServerError):
-    """No tritonserver, or it lacks something on this machine."""
+    """There is no tritonserver, or it lacks something on this machine."""
 
 
 class ServerStartError(ServerError):
@@ -165,7 +167,7 @@ class ServerDied(ServerError):
 
 
 class StoreError(TritonkitError):
-    """The store of backups cannot be used, or a backup in it is not what was put there."""
+    """A store of backups cannot be used, or a backup in it is not what was put there."""
 
     exit_code = 5
 
@@ -175,7 +177,7 @@ class StoreBusy(StoreError):
 
 
 class ReleaseAborted(TritonkitError):
-    """A release went back by itself: the version before answers all requests."""
+    """A release was undone automatically: the version before answers all requests."""
 
     exit_code = 6
 
@@ -183,10 +185,10 @@ class ReleaseAborted(TritonkitError):
 class ClientError(TritonkitError):
     """A call failed.
 
-    `unprocessed` is True where the server surely did not begin with it: sending the call again
-    cannot do a thing twice. Otherwise the server may have done all of it. `code` is the status of the answer under
-    gRPC's name, such as `INVALID_ARGUMENT`, a model's own among them; empty where no answer came, and in streams, for
-    which Triton has none.
+    `unprocessed` is True if the server certainly did not begin with the call, so sending it again does nothing twice.
+    Otherwise the server may have done all of it. `code` is gRPC's name of the answer's status, such as
+    `INVALID_ARGUMENT`, also where a model chose it. It is empty if no answer came, and in streams, for which Triton
+    has no status.
     """
 
     exit_code = 5
@@ -216,7 +218,7 @@ class ModelNotFound(ClientError):
 
 
 class ModelNotReady(ModelNotFound):
-    """The server knows the model and serves no version of it now: it loads one, or is about to end."""
+    """The server knows the model and serves no version of it now: it is loading one, or is about to end."""
 
 
 class InferenceError(ClientError):
@@ -224,8 +226,8 @@ class InferenceError(ClientError):
 
 
 class Overloaded(InferenceError):
-    """There is no room for the request now: a full queue at the server, the client's own limit, or a model's word
-    that it is unavailable."""
+    """There is no room for the request now: the server's queue is full, the client's own limit is reached, or the
+    model says that it is unavailable."""
 
 
 class Unsupported(InferenceError):
@@ -237,25 +239,25 @@ class DeadlineExceeded(ClientError):
 
 
 class ServerUnavailable(ClientError):
-    """There is no answer at that address."""
+    """No answer comes from that address."""
 
 
 class ServerStopping(ServerUnavailable):
-    """The server is about to end: a call on another connection may reach one that is not."""
+    """The server is about to end; a call on another connection may reach a server that is not."""
 
 
 class CircuitOpen(ServerUnavailable):
-    """The address failed so often that it is left alone for a moment; nothing was sent."""
+    """The address failed so often that the client leaves it alone for a moment; nothing was sent."""
 
 
 def copy_error(error: Exception) -> Exception:
-    """The same error as another object: raised in two threads or tasks, one would mix their tracebacks.
+    """A copy of an error: one object, raised in two threads or tasks, would mix their tracebacks.
 
-    One that cannot be copied, or whose copy would not say the same, is given back itself.
+    An error that cannot be copied, or whose copy would say something else, is returned itself.
     """
     try:
-        made = copy.copy(error)
-        made.__cause__ = error.__cause__
-        return made if str(made) == str(error) else error
+        copied = copy.copy(error)
+        copied.__cause__ = error.__cause__
+        return copied if str(copied) == str(error) else error
     except Exception:
         return error
