@@ -35,21 +35,6 @@ def test_everything_exported_is_there() -> None:
     assert all(getattr(tritonkit.client, name).__doc__ for name in names)
 
 
-@pytest.mark.parametrize(
-    ("program", "warned"),
-    [
-        ("from tritonkit.client import FakeModel", "import FakeModel from tritonkit.testing"),
-        ("from tritonkit.client.seeing import PrometheusMetrics", "tritonkit.client.observers now"),
-    ],
-)
-def test_former_names_still_work(program: str, warned: str) -> None:
-    """What was imported from another place in the release before is there, with a DeprecationWarning."""
-    done = run("-W", "default", "-c", program)
-    assert done.returncode == 0, done.stderr
-    assert "DeprecationWarning" in done.stderr
-    assert warned in done.stderr
-
-
 def test_importing_the_client_loads_nothing_optional() -> None:
     """gRPC, Redis, metrics and tracing are loaded by a client that uses them, not by the import."""
     program = "import sys; from tritonkit.client import Client; print(*{name.split('.')[0] for name in sys.modules})"

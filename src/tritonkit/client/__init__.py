@@ -1,4 +1,4 @@
-"""Calling served models: an address and arrays in, a `Reply` out.
+"""Calls served models: an address and arrays in, a `Reply` out.
 
     from tritonkit.client import Client
 
@@ -6,15 +6,13 @@
         reply = client.model("digits").predict(image=png_bytes)
         reply["label"]
 
-`AsyncClient` is the same for asyncio. What a call does is written once, as generators of steps (`steps`, `core`,
-`inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts; `wire` has the messages
-and what carries them, `testing` servers in memory. A public name is loaded on first use,
-with numpy and without gRPC.
+`AsyncClient` is the same for asyncio. The logic of a call is written once, as generators of steps (`steps`, `core`,
+`inference`); `policy`, `batching`, `cache`, `shm`, `streams` and `observers` are its parts. `wire` has the messages
+and their carriers, `testing` servers in memory. A public name is loaded on first use, with numpy and without gRPC.
 """
 
 from __future__ import annotations
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -80,19 +78,15 @@ _HOMES = {
     "wire.transport": ("AsyncTransport", "Transport"),
 }
 """The module of each public name."""
-_MOVED = {"AsyncMemoryTransport", "FakeModel", "MemoryTransport"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on first use (PEP 562), also one that has moved to `tritonkit.testing`."""
+    """Load a public name on first use (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(f"tritonkit.client.{home}"), name)
             return value
-    if name not in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"import {name} from tritonkit.testing, not from tritonkit.client", DeprecationWarning, stacklevel=2)
-    return getattr(import_module("tritonkit.client.testing"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
