@@ -116,6 +116,17 @@ def test_rooms_import_only_leftwards() -> None:
     assert checked > 50
 
 
+def test_http2_could_be_taken_out_whole() -> None:
+    """Others import the package `wire/http2` and its public names, never a module of it."""
+    public = importlib.import_module("tritonkit.client.wire.http2").__all__
+    inside = SOURCE / "client" / "wire" / "http2"
+    for file in SOURCE.rglob("*.py"):
+        if inside not in file.parents:
+            assert not [name for name in imports(file) if name.startswith("tritonkit.client.wire.http2.")], file
+            taken = re.findall(r"from tritonkit\.client\.wire\.http2 import (.+)", file.read_text())
+            assert {name.strip("() ") for names in taken for name in names.split(",")} <= set(public), file
+
+
 def test_heavy_libraries_enter_through_one_door() -> None:
     """Outside of `extras.need`, no module of the package imports a heavy library."""
     for file in SOURCE.rglob("*.py"):

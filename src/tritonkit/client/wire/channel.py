@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tritonkit.client.wire.http2.headers import RequestHeaders, SecretHeaders
-from tritonkit.client.wire.secure import TLS, Secret
+from tritonkit.client.wire.secure import TLS, Secret, SecretHeaders
 from tritonkit.errors import UsageError
 
-__all__ = ["Address", "ChannelConfig", "exposed", "is_credential", "is_loopback", "parse_address"]
+__all__ = ["RESTRICTED", "Address", "ChannelConfig", "exposed", "is_credential", "is_loopback", "parse_address"]
 
 _KEY_HEADER = "triton-grpc-protocol-admin-key"
 """Triton puts the first three words before the name given in `--grpc-restricted-protocol`."""
 
-_RESTRICTED = frozenset(
+RESTRICTED = frozenset(
     {
         "RepositoryIndex",
         "RepositoryModelLoad",
@@ -96,19 +95,15 @@ class ChannelConfig:
         self.server_name = of_tls or server_name or self.address.host
         self.has_key = bool(admin_key)
         self.pid = os.getpid()
-        self._headers = tuple(_checked(headers))
-        self._authority = Address(self.server_name, self.address.port, False).target
+        self.headers = tuple(_checked(headers))
+        self.authority = Address(self.server_name, self.address.port, False).target
         key = admin_key if isinstance(admin_key, Secret) or not admin_key else Secret(admin_key)
-        self._key = ((_KEY_HEADER, key),) if key else ()
-        self.check((*self._headers, *self._key))
-
-    def fields(self) -> RequestHeaders:
-        """What makes the header fields of a new connection."""
-        return RequestHeaders(self._authority, self.tls is not None, self._headers, self._key, _RESTRICTED)
+        self.key = ((_KEY_HEADER, key),) if key else ()
+        self.check((*self.headers, *self.key))
 
     def metadata(self, method: str) -> tuple[tuple[str, str], ...]:
         """What every call of this name carries, secrets in plain."""
-        headers = (*self._headers, *(self._key if method in _RESTRICTED else ()))
+        headers = (*self.headers, *(self.key if method in RESTRICTED else ()))
         return tuple((name, value.reveal() if isinstance(value, Secret) else value) for name, value in headers)
 
     def check(self, headers: SecretHeaders) -> None:

@@ -12,17 +12,26 @@ from functools import cache, partialmethod
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import quote
 from weakref import WeakSet
 
 import grpc.aio
 
 from tritonkit.client.wire.channel import Address, ChannelConfig
-from tritonkit.client.wire.http2.base import BaseTransport
-from tritonkit.client.wire.http2.call import Call
-from tritonkit.client.wire.status import CANCELLED, CLOSED, STREAM, error_of, not_in_time
+from tritonkit.client.wire.limits import AnswerLimit
+from tritonkit.client.wire.status import (
+    CANCELLED,
+    CLOSED,
+    STREAM,
+    STREAM_ENDED,
+    checked_size,
+    error_of_status_number,
+    not_in_time,
+    place,
+    too_long,
+    unreachable,
+)
 from tritonkit.client.wire.transport import Body, Headers
-from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
+from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, UsageError
 
 __all__ = ["AsyncGrpcioTransport", "GrpcioTransport"]
 
@@ -51,22 +60,42 @@ def refuse_gevent(*, threads: bool) -> None:
         )
 
 
-class AsyncGrpcioTransport(BaseTransport[Any]):
-    """See `AsyncTransport`, and `BaseTransport` for the settings; `xds:///NAME` is an address too."""
+class AsyncGrpcioTransport:
+    """See `AsyncTransport`.
 
-    def __init__(self, address: str, **settings: Any) -> None:
+    Args:
+        address: as for `ChannelConfig`, or `xds:///NAME`.
+        connect_timeout_s: seconds between two attempts to connect.
+        limit: bounds of answers; all transports of a client share one.
+        settings: see `ChannelConfig`.
+    """
+
+    def __init__(
+        self, address: str, connect_timeout_s: float = 5.0, limit: AnswerLimit | None = None, **settings: Any
+    ) -> None:
         xds = address.startswith("xds:")
-        super().__init__(f"{_XDS}:443" if xds else address, **settings)
+        self._config = ChannelConfig(f"{_XDS}:443" if xds else address, **settings)
         self._config.name = address if xds else self._config.name
+        self._connect_timeout_s = connect_timeout_s
+        self._limit = limit or AnswerLimit()
+        self._closed = False
         self._channel: Any = None
         self._most = 0  # bytes of a message that it takes
         self._channels: WeakSet[Any] = WeakSet()  # also those before it that have calls
+
+    @property
+    def address(self) -> str:
+        """The address that is called."""
+        return self._config.name
+
+    def renew(self) -> None:
+        """See `Transport.renew`; gRPC's library keeps its connections to itself."""
 
     async def send(
         self, method: str, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Any = None
     ) -> memoryview:
         """See `AsyncTransport.send`; gRPC's library looks after its connections itself."""
-        self._checked_size(method, body, headers)
+        checked_size(self.address, method, body)
         call, channel = self._begun("unary_unary", method, headers, b"".join(body), timeout=timeout_s)
         return memoryview(await self.result(call, call, channel, method, body, timeout_s))
 
@@ -81,43 +110,54 @@ class AsyncGrpcioTransport(BaseTransport[Any]):
             for channel in [*self._channels]:
                 await channel.close()
 
-    async def result(self, work: Any, call: Any, channel: Any, *asked: Any) -> Any:
-        """What is awaited of a call for this method, body and timeout, or why it has ended."""
-        asked = asked or (STREAM, None, None)
-        ended = Call(0, 0, asked[0] == STREAM, self._limit.of(asked[0]))
-        cause: BaseException | None = None
+    async def result(
+        self,
+        work: Any,
+        call: Any,
+        channel: Any,
+        method: str = STREAM,
+        body: Body | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """The result of a part of a call, or the error with which the call has ended."""
+        where = place(self.address, method, body)
         try:
             answer = await work
-            if len(answer or b"") <= ended.max_bytes:
-                return answer
-            ended.oversize = len(answer)
         except asyncio.CancelledError as error:
-            cause = error
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-            ended.problem = CLOSED if self._closed else CANCELLED
+            raise InferenceError(where, found=CLOSED if self._closed else CANCELLED) from error
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            cause = error
-            status, details = await call.code(), await call.details() or ""
-            ready = channel.get_state() is grpc.ChannelConnectivity.READY
-            if self._closed:
-                ended.problem = CLOSED
-            elif status is grpc.StatusCode.UNAVAILABLE and not ready:
-                self._lost(ended, channel, details)
-            elif size := re.search(r"CLIENT: Received message larger than max \((\d+)", details):
-                ended.oversize = int(size[1])
-            else:
-                ended.status, ended.message = status.value[0], quote(details)
-        raise error_of(ended, self._config, *asked) from cause
+            raise await self._error(call, channel, where, method, timeout_s) from error
+        if len(answer or b"") > (most := self._limit.of(method)):
+            raise too_long(where, len(answer), most)
+        return answer
 
-    def _lost(self, ended: Call, channel: Any, details: str) -> None:
+    async def _error(self, call: Any, channel: Any, where: str, method: str, timeout_s: float | None) -> ClientError:
+        """The error of a call that gRPC's library has ended."""
+        status, details = await call.code(), await call.details() or ""
+        ready = channel.get_state() is grpc.ChannelConnectivity.READY
+        if self._closed:
+            return InferenceError(where, found=CLOSED)
+        if status is grpc.StatusCode.UNAVAILABLE and not ready:
+            return self._lost(where, channel, details)
+        if size := re.search(r"CLIENT: Received message larger than max \((\d+)", details):
+            return too_long(where, int(size[1]), self._limit.of(method))
+        if status is grpc.StatusCode.OK:
+            return InferenceError(where, found=STREAM_ENDED)
+        if status is grpc.StatusCode.DEADLINE_EXCEEDED and timeout_s is not None:
+            return not_in_time(where, timeout_s)
+        return error_of_status_number(status.value[0], details, where, self._config.has_key, method)
+
+    def _lost(self, where: str, channel: Any, details: str) -> ClientError:
+        """The error of a call whose connection could not be made or was lost."""
         if channel is self._channel:
-            self._channel = None  # a new one connects at once, this one after a pause
+            self._channel = None  # a new one connects immediately, this one after a pause
         unknown = details.startswith(("errors resolving", "DNS resolution failed"))
-        ended.refused = unknown or details.startswith("failed to connect")
-        name = f"the name {self._config.address.host} is not known"
-        what = f"{name if unknown else 'cannot connect'}: " if ended.refused else ""
-        ended.lost = what + details
+        if not unknown and not details.startswith("failed to connect"):
+            return unreachable(where, details)
+        reason = f"the name {self._config.address.host} is not known" if unknown else "cannot connect"
+        return unreachable(where, f"{reason}: {details}", unprocessed=True)
 
     def _begun(self, kind: str, method: str, headers: Headers, *request: bytes, **more: Any) -> Any:
         """A call, and its channel, which has to live as long."""
@@ -160,7 +200,7 @@ class _AsyncStream:
         self._reading: asyncio.Future[Any] | None = None
 
     async def write(self, body: Body, timeout_s: float | None = None) -> None:
-        self._transport._checked_size(STREAM, body, ())
+        checked_size(self._transport.address, STREAM, body)
         await self._done(self._call.write(b"".join(body)), timeout_s, "a message was not taken")
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hmac
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -17,7 +18,7 @@ from tritonkit.errors import UsageError
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["TLS", "Secret", "auth_headers"]
+__all__ = ["TLS", "Secret", "SecretHeaders", "auth_headers"]
 
 
 class Secret:
@@ -79,6 +80,10 @@ class Secret:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a Secret is not pickled: give the other process its file or variable")
+
+
+SecretHeaders = Sequence[tuple[str, str | Secret]]
+"""Metadata of calls: names and values."""
 
 
 def auth_headers(

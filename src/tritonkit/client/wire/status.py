@@ -1,14 +1,11 @@
-"""What the end of a call means: gRPC's statuses, HTTP's and HTTP/2's errors as errors of ours."""
+"""The errors that callers see: gRPC's statuses, lost connections and refused messages as classes of `errors`."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from tritonkit.client.wire.channel import ChannelConfig
-from tritonkit.client.wire.http2.call import COMPRESSED, LONGEST_MESSAGE, Call
-from tritonkit.client.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM, error_name
-from tritonkit.client.wire.transport import Body
+from tritonkit.client.wire.transport import LONGEST_MESSAGE, Body, body_size
 from tritonkit.errors import (
     ClientError,
     DeadlineExceeded,
@@ -26,18 +23,22 @@ __all__ = [
     "CANCELLED",
     "CLOSED",
     "STREAM",
-    "answer_of",
-    "error_of",
+    "STREAM_ENDED",
+    "checked_size",
+    "error_of_status",
+    "error_of_status_number",
     "in_stream",
     "not_in_time",
     "place",
-    "too_large",
+    "stopping",
+    "too_long",
     "unreachable",
 ]
 
 CLOSED: Final = "the client was closed while the call was under way"
 CANCELLED: Final = "the call was cancelled"
 STREAM: Final = "ModelStreamInfer"
+STREAM_ENDED: Final = "the stream has ended"
 
 _STATUSES: Final = (
     "OK",
@@ -81,15 +82,6 @@ _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
     "PERMISSION_DENIED": (InferenceError, "", "use a key or token that may make this call"),
 }
 """The statuses a caller reacts to; every other one is the server's answer to this request."""
-
-_HTTP: Final = {
-    400: "INTERNAL",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "UNIMPLEMENTED",
-    429: "RESOURCE_EXHAUSTED",
-}
-"""What an answer that is not gRPC's means, by gRPC's own table."""
 
 _UNPROCESSED: Final = re.compile(
     r"\[request id: [^\]]*\] (Exceeds maximum queue size|Server is stopping, .*)"
@@ -188,63 +180,37 @@ def unreachable(where: str, found: str, todo: str = "", unprocessed: bool = Fals
     )
 
 
-def too_large(where: str, size: int) -> InvalidInput:
-    """The error of a request that protobuf cannot carry."""
-    return InvalidInput(
+def checked_size(address: str, method: str, body: Body) -> int:
+    """Bytes of a request message; `InvalidInput` if protobuf cannot carry it."""
+    size = body_size(body)
+    if size > LONGEST_MESSAGE:
+        raise InvalidInput(
+            place(address, method, body),
+            found=f"a message of {size} bytes",
+            wanted=f"at most {LONGEST_MESSAGE} bytes, protobuf's limit",
+            todo="send less at once, or use shared memory",
+            unprocessed=True,
+        )
+    return size
+
+
+def too_long(where: str, size: int, most: int) -> InferenceError:
+    """The error of an answer that is longer than this client accepts."""
+    return InferenceError(
         where,
-        found=f"a message of {size} bytes",
-        wanted=f"at most {LONGEST_MESSAGE} bytes, protobuf's limit",
-        todo="send less at once, or use shared memory",
-        unprocessed=True,
+        found=f"an answer of {size} bytes",
+        wanted=f"at most {most} bytes",
+        todo="if this server may answer so much: Client(..., max_response_bytes=...)",
     )
 
 
-def answer_of(call: Call) -> memoryview | None:
-    """The one answer of a unary call that has ended well; None if it has not."""
-    return call.answer if call.status == 0 and not call.problem else None
-
-
-def error_of(call: Call, target: ChannelConfig, method: str, body: Body | None, timeout_s: float | None) -> ClientError:
-    """The error of a call that has ended without its answer; `timeout_s` is None if it had no end."""
-    where = place(target.name, method, body)
-    for said in (CLOSED, CANCELLED):
-        if said in (call.lost, call.problem):
-            return InferenceError(where, found=said)
-    if call.oversize:
-        return InferenceError(
-            where,
-            found=f"an answer of {call.oversize} bytes",
-            wanted=f"at most {call.max_bytes} bytes",
-            todo="if this server may answer so much: Client(..., max_response_bytes=...)",
-        )
-    if call.problem:
-        todo = "turn compression of answers off at the server" if call.problem == COMPRESSED else ""
-        return InferenceError(where, found=f"the answer cannot be read: {call.problem}", todo=todo)
-    if call.status == 0:
-        empty = "the answer cannot be read: no message in an answer of one"
-        return InferenceError(where, found="the stream has ended" if method == STREAM else empty)
-    if call.status == 4 and timeout_s is not None:
-        return not_in_time(where, timeout_s)
-    if call.status is not None:
-        return _answered(call.status, call.message, where, target.has_key, method)
-    if call.lost:
-        return unreachable(where, call.lost, unprocessed=call.refused)
-    if call.http is not None and call.http != 200:
-        return _not_grpc(call.http, where)
-    if call.reset is not None:
-        return _reset(call.reset, where)
-    return InferenceError(where, found="the answer ended without a status")
-
-
-def _answered(status: int, message: str, where: str, key_sent: bool, method: str) -> ClientError:
-    from urllib.parse import unquote
-
-    details = unquote(message)
+def error_of_status_number(status: int, details: str, where: str, key_sent: bool, method: str) -> ClientError:
+    """The error of a call that was answered with a status other than OK."""
     name = _STATUSES[status] if status < len(_STATUSES) else f"status {status}"
     # Triton refuses a call without its key with the status of a server that has no room.
     if not details.startswith(_RESTRICTED):
         own = method in _OF_INFERENCE and _is_a_model_s(name, details, where)
-        error = _model_s(name, details, where) if own else _error(name, details, where)
+        error = _model_s(name, details, where) if own else error_of_status(name, details, where)
         error.code = name
         return error
     return InferenceError(
@@ -278,24 +244,8 @@ def _model_s(name: str, details: str, where: str) -> ClientError:
     return kind(where, found=f"{name}: {details}")
 
 
-def _not_grpc(http: int, where: str) -> ClientError:
-    said = f"the HTTP status {http}, and no gRPC"
-    if http in (502, 503, 504):  # of a proxy whose server is not there
-        return unreachable(where, said, "check the server behind that proxy")
-    return _error(_HTTP.get(http, "UNKNOWN"), said, where)
-
-
-def _reset(code: int, where: str) -> ClientError:
-    said = f"the server reset the call ({error_name(code)})"
-    if code == REFUSED_STREAM:
-        return unreachable(where, f"{said} before looking at it", "try again", True)
-    if code == CANCEL:  # none of ours: those are not asked for their end
-        return _stopping(f"CANCELLED: {said}", where)
-    known = {ENHANCE_YOUR_CALM: "RESOURCE_EXHAUSTED"}
-    return _error(known.get(code, "INTERNAL"), said, where)
-
-
-def _stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
+def stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
+    """The error of a call to a server that is about to end."""
     return ServerStopping(
         where,
         found=found,
@@ -323,7 +273,7 @@ def _process_dead(where: str, found: str) -> ServerUnavailable:
     )
 
 
-def _error(name: str, details: str, where: str) -> ClientError:
+def error_of_status(name: str, details: str, where: str) -> ClientError:
     """Our error for a gRPC status."""
     if name == "UNAVAILABLE" and details == _NO_REPLICA:
         return unreachable(where, details, "see which replicas that gateway has, and why none is well", True)
@@ -337,9 +287,9 @@ def _error(name: str, details: str, where: str) -> ClientError:
             todo="client.model(...).stream(...), or tritonkit call --stream",
         )
     if name == "CANCELLED" and details in _CANCELLED_THERE:
-        return _stopping(f"{name}: the server has cancelled the call itself", where)
+        return stopping(f"{name}: the server has cancelled the call itself", where)
     if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
-        return _stopping(f"{name}: {details}", where, bool(_UNPROCESSED.fullmatch(details)))
+        return stopping(f"{name}: {details}", where, bool(_UNPROCESSED.fullmatch(details)))
     kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
     if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
         kind = ModelNotReady

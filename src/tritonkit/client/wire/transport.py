@@ -8,7 +8,7 @@ server may have seen, and never waits for a server that is not there: that is th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from tritonkit.errors import UsageError
 
@@ -56,6 +56,9 @@ Elsewhere: TypeAlias = Callable[[bool], bool]
 """Asked when a server is silent: whether another one takes the call over, which then ends here as `ServerUnavailable`.
 `elsewhere(begun)`: whether this one may have begun with it. Transports that are one of several take it as last argument
 of `send` and `begin`."""
+
+LONGEST_MESSAGE: Final = 2**31 - 1
+"""Protobuf's limit in bytes."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
 """A month: longer is a mistake in units, and would overflow the wire's clocks."""
@@ -184,3 +187,8 @@ def checked_timeout(timeout_s: float, where: str) -> float:
             where, found=f"timeout_s={timeout_s}", wanted=f"seconds above 0 and at most {LONGEST_TIMEOUT_S:.0f}"
         )
     return timeout_s
+
+
+def body_size(body: Body) -> int:
+    """Bytes of a message in pieces."""
+    return sum([len(p) if isinstance(p, bytes) else p.nbytes for p in body])

@@ -13,9 +13,10 @@ from tests.client.wire.fuzz.record import CALLS
 from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import Call, Waiter
 from tritonkit.client.wire.http2.connection import Connection, Draining
+from tritonkit.client.wire.http2.ending import answer_of, error_of
 from tritonkit.client.wire.http2.headers import RequestHeaders
 from tritonkit.client.wire.limits import AnswerLimit
-from tritonkit.client.wire.status import STREAM, answer_of, error_of
+from tritonkit.client.wire.status import STREAM
 from tritonkit.errors import ClientError
 
 __all__ = ["Episode"]

@@ -11,8 +11,8 @@ import pytest
 from tests.client.wire.http2.conftest import Peer, Script
 from tritonkit.client.wire.http2 import frames
 from tritonkit.client.wire.http2.call import Call
+from tritonkit.client.wire.http2.ending import answer_of
 from tritonkit.client.wire.http2.polled_connection import PolledConnection
-from tritonkit.client.wire.status import answer_of
 from tritonkit.errors import ServerUnavailable
 
 Play = Callable[[Script], str]

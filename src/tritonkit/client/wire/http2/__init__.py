@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from tritonkit.client.wire.http2.asyncio_ import AsyncHttp2Transport
     from tritonkit.client.wire.http2.blocking import Http2Transport
     from tritonkit.client.wire.http2.call import Call
+    from tritonkit.client.wire.http2.ending import answer_of
     from tritonkit.client.wire.http2.polled_connection import PolledConnection
 
-__all__ = ["AsyncHttp2Transport", "Call", "Http2Transport", "PolledConnection"]
+__all__ = ["AsyncHttp2Transport", "Call", "Http2Transport", "PolledConnection", "answer_of"]
 
 _HOMES = {
     "AsyncHttp2Transport": "asyncio_",
     "Call": "call",
     "Http2Transport": "blocking",
     "PolledConnection": "polled_connection",
+    "answer_of": "ending",
 }
 
 

@@ -8,21 +8,19 @@ import time
 from typing import Final, Generic, TypeVar
 
 from tritonkit.client.wire.channel import ChannelConfig
-from tritonkit.client.wire.http2.call import LONGEST_MESSAGE, Call
+from tritonkit.client.wire.http2.call import Call
 from tritonkit.client.wire.http2.connection import Connection
-from tritonkit.client.wire.http2.frame_writer import body_size
-from tritonkit.client.wire.http2.headers import SecretHeaders
+from tritonkit.client.wire.http2.ending import answer_of, error_of
+from tritonkit.client.wire.http2.headers import RequestHeaders
 from tritonkit.client.wire.http2.shared_connection import SharedConnection
 from tritonkit.client.wire.limits import AnswerLimit
-from tritonkit.client.wire.secure import TLS, Secret
+from tritonkit.client.wire.secure import TLS, Secret, SecretHeaders
 from tritonkit.client.wire.status import (
     CANCELLED,
     STREAM,
-    answer_of,
-    error_of,
+    checked_size,
     not_in_time,
     place,
-    too_large,
     unreachable,
 )
 from tritonkit.client.wire.transport import Body, Headers
@@ -97,7 +95,7 @@ class BaseTransport(Generic[C]):
             raise self._config.forked()
 
     def _new_core(self) -> Connection:
-        return Connection(self._config.fields(), self._limit)
+        return Connection(RequestHeaders.of(self._config), self._limit)
 
     def _connections(self) -> list[C]:
         return self._old if self._connection is None else [*self._old, self._connection]
@@ -135,7 +133,7 @@ class BaseTransport(Generic[C]):
         """The message's bytes; an error if it or the headers may not travel."""
         if headers:
             self._config.check(headers)
-        return 0 if body is None else _size(self.address, method, body)
+        return 0 if body is None else checked_size(self.address, method, body)
 
     def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
         what = "no answer" if body is not None else "no stream"
@@ -158,7 +156,7 @@ class BaseStream(Generic[C]):
 
     def _checked_size(self, body: Body) -> int:
         """The message's bytes; an error if it is too large or the stream is over."""
-        size = _size(self._config.name, STREAM, body)
+        size = checked_size(self._config.name, STREAM, body)
         if self._call.ended or self._call.problem:
             raise self._error()
         return size
@@ -185,13 +183,6 @@ class BaseStream(Generic[C]):
 def until(timeout_s: float | None) -> float:
     """The `time.monotonic()` moment when so many seconds are over; None: never."""
     return math.inf if timeout_s is None else time.monotonic() + timeout_s
-
-
-def _size(address: str, method: str, body: Body) -> int:
-    size = body_size(body)
-    if size > LONGEST_MESSAGE:
-        raise too_large(place(address, method, body), size)
-    return size
 
 
 def again(failed: ServerUnavailable) -> ServerUnavailable:

@@ -10,18 +10,14 @@ import struct
 from collections import deque
 from typing import Any, Final
 
-from tritonkit.client.wire.transport import Elsewhere
+from tritonkit.client.wire.transport import LONGEST_MESSAGE, Elsewhere
 
-__all__ = ["COMPRESSED", "LONGEST_MESSAGE", "PREFIX", "BadMessage", "Call", "Waiter"]
+__all__ = ["COMPRESSED", "PREFIX", "BadMessage", "Call", "Waiter"]
 
 PREFIX: Final = struct.Struct(">BL")
 """What gRPC puts before each message: whether it is compressed, and its length."""
 
 _PREFIX_SIZE: Final = PREFIX.size
-
-LONGEST_MESSAGE: Final = 2**31 - 1
-"""Protobuf's limit in bytes."""
-
 
 COMPRESSED: Final = "a compressed message, though none was asked for"
 

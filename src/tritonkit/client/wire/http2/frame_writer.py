@@ -13,7 +13,7 @@ from tritonkit.client.wire.http2.frame_reader import ProtocolError
 from tritonkit.client.wire.http2.frames import HEAD, LARGEST_WINDOW
 from tritonkit.client.wire.transport import Body
 
-__all__ = ["START_WINDOW", "FrameWriter", "body_size"]
+__all__ = ["START_WINDOW", "FrameWriter"]
 
 START_WINDOW: Final = 65_535
 """Of the connection and of every stream, before anybody has said otherwise."""
@@ -24,11 +24,6 @@ _JOINED: Final = 64 * 2**10
 """Bodies up to this many bytes are copied into one piece: cheaper than telling a socket of many."""
 _SHORT_HEAD: Final = struct.Struct(">BHBBLBL")
 """The head of a DATA frame and gRPC's prefix, 14 bytes."""
-
-
-def body_size(body: Body) -> int:
-    """Bytes of a message in pieces."""
-    return sum([len(p) if isinstance(p, bytes) else p.nbytes for p in body])
 
 
 class FrameWriter:

@@ -8,18 +8,18 @@ on. What may be a secret is always sent in full, marked so that no proxy puts it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hpack import Decoder, Encoder, HPACKError, OversizedHeaderListError
 from hpack.hpack import encode_integer
 
+from tritonkit.client.wire.channel import RESTRICTED, ChannelConfig
 from tritonkit.client.wire.http2 import frames
 from tritonkit.client.wire.http2.frame_reader import ProtocolError
-from tritonkit.client.wire.secure import Secret
+from tritonkit.client.wire.secure import Secret, SecretHeaders
 from tritonkit.client.wire.transport import Headers
 
-__all__ = ["LARGEST_LIST", "Head", "RequestHeaders", "ResponseHeaders", "SecretHeaders"]
+__all__ = ["LARGEST_LIST", "Head", "RequestHeaders", "ResponseHeaders"]
 
 LARGEST_LIST: Final = 2**16
 """Bytes of an answer's header fields, or of its trailers, by RFC 9113's count: 32 are added for each."""
@@ -27,8 +27,6 @@ _LARGEST_TABLE: Final = 4096
 """Bytes of the table at either end; a peer may allow less for ours."""
 _TIMEOUTS_CACHED: Final = 4096
 _HEADS_CACHED: Final = 64
-
-SecretHeaders = Sequence[tuple[str, str | Secret]]
 
 
 class RequestHeaders:
@@ -62,6 +60,11 @@ class RequestHeaders:
         self._restricted_methods = restricted_methods
         self._blocks: dict[str, bytes] = {}
         self._timeouts: dict[int, bytes] = {}
+
+    @classmethod
+    def of(cls, channel: ChannelConfig) -> RequestHeaders:
+        """The blocks for a new connection of a channel."""
+        return cls(channel.authority, channel.tls is not None, channel.headers, channel.key, RESTRICTED)
 
     def block(self, method: str, timeout_s: float | None, headers: Headers = ()) -> bytes:
         """The block of one call; blocks must reach the wire in the order they were made."""

@@ -9,10 +9,11 @@ from tritonkit.client.wire.channel import ChannelConfig
 from tritonkit.client.wire.http2.call import Call, Waiter
 from tritonkit.client.wire.http2.connect import connect, reason
 from tritonkit.client.wire.http2.connection import Connection, Draining
-from tritonkit.client.wire.http2.frame_writer import body_size
+from tritonkit.client.wire.http2.ending import error_of
+from tritonkit.client.wire.http2.headers import RequestHeaders
 from tritonkit.client.wire.http2.shared_connection import ENDED, PUSHED
-from tritonkit.client.wire.status import STREAM, error_of, unreachable
-from tritonkit.client.wire.transport import Body, Headers, Method
+from tritonkit.client.wire.status import STREAM, unreachable
+from tritonkit.client.wire.transport import Body, Headers, Method, body_size
 from tritonkit.errors import ClientError
 
 __all__ = ["PolledConnection"]
@@ -34,7 +35,7 @@ class PolledConnection:
 
     def __init__(self, address: str, deadline: float) -> None:
         self._config = ChannelConfig(address, (), None, None, None, False)
-        self._core = Connection(self._config.fields())
+        self._core = Connection(RequestHeaders.of(self._config))
         self._socket = connect(self._config, deadline)
         self._unfinished: dict[Call, None] = {}
         self._woken: list[Waiter] = []

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tritonkit.client.wire.answer import stream_response
-from tritonkit.client.wire.http2 import Call, PolledConnection
+from tritonkit.client.wire.http2 import Call, PolledConnection, answer_of
 from tritonkit.client.wire.status import STREAM as STREAM_METHOD
-from tritonkit.client.wire.status import answer_of, in_stream
+from tritonkit.client.wire.status import in_stream
 from tritonkit.errors import ServerUnavailable
 from tritonkit.perf.load.kinds import CALL, SEQUENCE, STREAM
 from tritonkit.perf.load.openloop.arrivals import Moments
