@@ -1,109 +1,77 @@
-"""The round trip: a text that says anything else than the plan is refused, whatever differs."""
+"""Triton's parser reads from a text exactly what the plan asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tests.repository.render.cases import FEATURES, read_case
 from tritonkit.errors import RenderError
-from tritonkit.repository.render import ModelPlan, check_text, render_config
-from tritonkit.repository.render.compare import first_difference
-from tritonkit.repository.render.config import quote
+from tritonkit.repository.modelspec.serving import DynamicBatching
+from tritonkit.repository.render import ModelPlan, config, render_config
+from tritonkit.repository.render.layout import write
+from tritonkit.repository.render.message import merged_message, parse_text
 
 PLAN = ModelPlan(name="net", backend="python", max_batch_size=8, inputs=(), outputs=())
 
 
 def parse(text: str) -> Any:
     """The message of a text."""
-    return text_format.Parse(text, ModelConfig())
-
-
-def is_repeated(field: Any) -> bool:
-    """Whether a field holds a list or a map."""
-    return bool(field.is_repeated)
-
-
-def alter(message: Any) -> Iterator[str]:
-    """Change one place of a message at a time, yielding its path, and restore it after each."""
-    for field, value in list(message.ListFields()):
-        backup = type(message)()
-        backup.CopyFrom(message)
-        message.ClearField(field.name)
-        yield field.name
-        message.CopyFrom(backup)
-        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
-        if field.message_type is None or is_map:
-            continue
-        for inner in getattr(message, field.name) if is_repeated(field) else [value]:
-            for path in alter(inner if is_repeated(field) else getattr(message, field.name)):
-                yield f"{field.name}.{path}"
+    return parse_text(text, "config.pbtxt")
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_every_field_left_out_is_noticed(feature: str, tmp_path: Path) -> None:
-    """Each field of each golden text, at every depth, taken out of it, is a named difference."""
-    for text in read_case(feature, tmp_path).texts().values():
-        asked, said = parse(text), parse(text)
-        for path in alter(said):
-            difference = first_difference(said, asked)
-            assert difference is not None
-            assert difference.startswith(path.split(".")[0])
-        assert first_difference(said, asked) is None
+def test_a_golden_text_says_what_the_plan_asks_for(feature: str, tmp_path: Path) -> None:
+    """Each golden text is read as the message of its plan: no field is missing, and none is added."""
+    case = read_case(feature, tmp_path)
+    for plan, text in zip(case.plans(), case.texts().values(), strict=True):
+        assert parse(text) == merged_message(plan)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("max_batch_size: 16", "max_batch_size: text says 16, the spec asks for 8"),
-        ('platform: "ensemble"', "platform: text says 'ensemble', the spec asks for ''"),
-        ("dynamic_batching { }", "dynamic_batching: text says {  }, the spec asks for nothing"),
-        ('parameters { key: "a" value { } }', "parameters['a']: text says {  }, the spec asks"),
-        ("instance_group { }", "instance_group: text says 1 of them, the spec asks for 0"),
-        ("version_policy { latest { num_versions: 3 } }", "num_versions: text says 3"),
-        ("optimization { priority: PRIORITY_MAX }", "optimization: text says { priority"),
-        ('default_model_filename: "x"', "default_model_filename: text says 'x'"),
-    ],
-)
-def test_says_what_the_text_says_and_what_was_asked(line: str, words: str) -> None:
-    """A line too many in the text is refused with the field, what it says and what was asked."""
-    text = render_config(PLAN, source="models/net/model.yaml", target="cpu", cores=2)
-    kept = [old for old in text.splitlines() if old.split(":")[0] != line.split(":")[0]]
-    if line.startswith("version_policy"):
-        kept = [old for old in kept if old[:1] not in "v }"]
+def test_a_text_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that leaves a field out ends the build with the file and the text."""
+
+    def without_backend(message: Any) -> str:
+        return "".join(line for line in write(message).splitlines(keepends=True) if not line.startswith("backend"))
+
+    monkeypatch.setattr(config, "write", without_backend)
     with pytest.raises(RenderError) as error:
-        check_text("\n".join([*kept, line]), PLAN)
-    assert words in error.value.found
+        render_config(PLAN, source="m", target="cpu", cores=2)
+    assert error.value.where == "net/config.pbtxt"
+    assert 'name: "net"\nmax_batch_size: 8' in error.value.found
 
 
-def test_names_the_first_differing_value() -> None:
-    """Two values of one nested field are distinguished with its full path."""
-    texts = [f"dynamic_batching {{ max_queue_delay_microseconds: {us} }}" for us in (500, 2000)]
-    assert first_difference(*map(parse, texts)) == (
-        "dynamic_batching.max_queue_delay_microseconds: text says 500, the spec asks for 2000"
-    )
+def test_a_decision_for_zero_is_written() -> None:
+    """`max_batch_size: 0` and a delay of 0 stand in the text, although 0 is protobuf's default."""
+    plan = replace(PLAN, max_batch_size=0, dynamic_batching=DynamicBatching())
+    text = render_config(plan, source="m", target="cpu", cores=2)
+    assert "\nmax_batch_size: 0\n" in text
+    assert "\ndynamic_batching { max_queue_delay_microseconds: 0 }\n" in text
 
 
-def test_enums_are_named() -> None:
-    """A differing enum is shown by its name in Triton's schema."""
-    texts = [f"input {{ data_type: TYPE_{name} }}" for name in ("FP32", "FP16")]
-    assert first_difference(*map(parse, texts)) == (
-        "input[0].data_type: text says TYPE_FP32, the spec asks for TYPE_FP16"
-    )
+def test_a_part_has_one_line_where_it_fits() -> None:
+    """Up to 100 characters, a part has one line; a longer one has a line for each field."""
+    short, long = (parse(f'input {{ name: "{"x" * n}" dims: [ 1, 2 ] optional: true }}') for n in (54, 55))
+    (line,) = [line for line in write(short).splitlines() if line.startswith("input")]
+    assert len(line) == 100
+    assert write(long).splitlines()[-5:] == [
+        "input {",
+        f'  name: "{"x" * 55}"',
+        "  dims: [1, 2]",
+        "  optional: true",
+        "}",
+    ]
 
 
 def test_a_field_the_schema_does_not_know_is_refused() -> None:
     """A text with an unknown field cannot be read by Triton, and is refused with the line."""
     with pytest.raises(RenderError, match=r"3:1.*max_batch"):
-        check_text('name: "net"\nbackend: "python"\nmax_batch: 8\n', PLAN)
+        parse('name: "net"\nbackend: "python"\nmax_batch: 8\n')
 
 
 def test_header_names_source_target_and_cores() -> None:
@@ -117,8 +85,10 @@ def test_header_names_source_target_and_cores() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_any_string_survives_the_round_trip(value: str) -> None:
-    """Whatever a parameter holds, Triton's parser reads the same string back."""
-    assert parse(f"name: {quote(value)}").name == value
+    """Triton's parser reads every string back from the text."""
+    message = merged_message(PLAN)
+    message.name = value
+    assert parse(write(message)) == message
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text()))

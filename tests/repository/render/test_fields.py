@@ -16,7 +16,7 @@ from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec.fields import BatchInput, InputFields, ModelMetric
 from tritonkit.repository.modelspec.serving import DynamicBatching, SequenceBatching
 from tritonkit.repository.render import ModelPlan, render_config
-from tritonkit.repository.render.compare import is_map, is_repeated
+from tritonkit.repository.render.layout import is_map, is_repeated, write
 from tritonkit.repository.render.merge import FIRST_RELEASES
 from tritonkit.repository.render.message import merged_message, parse_text
 from tritonkit.repository.render.values import EnsembleStep, TensorPlan
@@ -95,7 +95,9 @@ def test_every_field_of_the_schema_can_be_said() -> None:
             dynamic_batching=DynamicBatching() if name.startswith("dynamic") else None,
             sequence_batching=SequenceBatching() if name.startswith("sequence") else None,
         )
-        assert name in set(said(merged_message(plan))), text
+        message = merged_message(plan)
+        assert name in set(said(message)), text
+        assert parse_text(write(message), name) == message
         by_text.add(name)
     assert "runtime" in by_text  # the rest has keys, and no golden configuration that sets it
 

@@ -1,7 +1,7 @@
 """From a `Spec` and its `Artifact` to the text of every Triton model that comes of them."""
 
 from tritonkit.repository.render.batching import DEFAULT_MAX_BATCH_SIZE
-from tritonkit.repository.render.config import check_text, render_config
+from tritonkit.repository.render.config import render_config
 from tritonkit.repository.render.plan import plan_models
 from tritonkit.repository.render.values import EnsembleStep, ModelPlan, Target, TensorPlan
 
@@ -11,7 +11,6 @@ __all__ = [
     "ModelPlan",
     "Target",
     "TensorPlan",
-    "check_text",
     "plan_models",
     "render_config",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from tritonkit.client.wire.protos import schema
 from tritonkit.errors import RenderError
 from tritonkit.releases import EMBEDDED, Release, release_text
-from tritonkit.repository.render.compare import is_map, is_repeated
+from tritonkit.repository.render.layout import is_map, is_repeated
 from tritonkit.repository.render.values import ModelPlan
 
 __all__ = ["FIRST_RELEASES", "check_release", "merge_config"]

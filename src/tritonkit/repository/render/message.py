@@ -1,4 +1,4 @@
-"""Triton's own `ModelConfig` message: made from a plan without the template, and read from a text."""
+"""Triton's own `ModelConfig` message: made from a plan, or read from a text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tritonkit.repository.modelspec.serving import (
 from tritonkit.repository.render.merge import check_release, merge_config
 from tritonkit.repository.render.values import ModelPlan, TensorPlan
 
-__all__ = ["expected_message", "merged_message", "parse_text"]
+__all__ = ["merged_message", "parse_text"]
 
 Fields = dict[str, Any]
 """A message as protobuf's JSON mapping takes it: a field that is None is not set."""
@@ -46,21 +46,14 @@ def parse_text(text: str, where: str) -> Any:
         ) from error
 
 
-def expected_message(plan: ModelPlan) -> Any:
-    """The `ModelConfig` that a plan asks for, without the spec's own text.
+def merged_message(plan: ModelPlan) -> Any:
+    """The `ModelConfig` that a plan asks for, with the spec's own text merged into it.
 
-    RenderError for a field that the release which is to serve it does not have.
+    RenderError for a contradiction, and for a field that the release which is to serve the model does not have.
     """
     from google.protobuf import json_format
 
     message = json_format.ParseDict(_config(plan), schema().ModelConfig())
-    check_release(message, plan)
-    return message
-
-
-def merged_message(plan: ModelPlan) -> Any:
-    """The same with the spec's own text merged into it."""
-    message = expected_message(plan)
     merge_config(plan, message)
     check_release(message, plan)
     return message
