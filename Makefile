@@ -7,34 +7,33 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-input
 BIN = .venv/bin
 # Bytecode is kept whatever the environment says: the tests start Python a hundred times.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of servers mostly wait for one; beside them run those that build models, wheels and images, and some servers'
-# too, so that both take as long. All others run in three processes, because many of them wait, too.
-BACKENDS = $(addprefix tests/server/,backends own/test_default_backends.py shared/test_native_backends.py \
-	shared/test_native_limits.py shared/test_native_steps.py shared/test_openvino.py shared/test_padding.py \
-	shared/test_python_backends.py)
-WITH_SERVER = tests/server $(addprefix --ignore=,$(BACKENDS))
-WITH_BUILDS = $(BUILDS) $(BACKENDS)
-BUILDS = $(addprefix tests/,variants packaging docker hostile loadtest)
-WITHOUT_SERVER = --numprocesses 3 --dist loadfile $(addprefix --ignore=,tests/server $(BUILDS))
-# Servers that others wrote, and the fuzzer: no unit tests.
-OTHER_SERVERS = $(addprefix tests/,client/wire/interop client/wire/fuzz client/test_oip.py)
+# Tests in lanes: tests/lanes.toml says which folders each has.
+LANES = $(BIN)/python -m tests.lanes
 
-.PHONY: help setup optimize optimise demo test test-servers test-builds docker lint unit oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo lint unit test test-all lane lanes docker oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   build the models, start Triton, send it real input"
-	@echo "make test   lint, types and tests, with a real Triton"
-	@echo "make unit   the tests that start no server, without the slow ones"
-	@echo "make docker the compose stack, tested on a real Docker daemon"
-	@echo "make wheel  the wheel, installed and used in an empty folder"
-	@echo "make dist   the source distribution and the wheels, in dist/"
-	@echo "make clean-machine  make demo and make unit in a container that has only what README names"
-	@echo "make oldest the client's tests with the oldest tritonclient it is for"
-	@echo "make lock   the newest versions of the server's packages, with their hashes"
-	@echo "make audit  bandit, and pip-audit over both environments"
-	@echo "make setup  the two Python environments that both need"
-	@echo "make optimize  what \`tritonkit build --variants all\` needs beside them"
+	@echo "To use it:"
+	@echo "  make demo           build the models, start Triton, send it real input"
+	@echo "  make setup          both Python environments; every other command makes them, too"
+	@echo "  make optimize       the packages for \`tritonkit build --variants all\`"
+	@echo "  make clean          remove the environments and everything that was written for them"
+	@echo "To test it, from a minute to an hour:"
+	@echo "  make lint           ruff, mypy and clang-format"
+	@echo "  make unit           the tests that start no server, without the slow ones"
+	@echo "  make test           both, and the tests on a real Triton that touch every room"
+	@echo "  make test-all       every test, and a record of the run for .ci/run"
+	@echo "  make lane LANE=...  one lane of tests; \`make lanes\` lists them"
+	@echo "  make oldest         the client's tests with the oldest tritonclient that is supported"
+	@echo "  make clean-machine  make demo and make unit in a container of bare Debian"
+	@echo "To release it:"
+	@echo "  make check          generated files are up to date"
+	@echo "  make audit          bandit, and pip-audit over both environments"
+	@echo "  make lock           the newest versions of the server's packages, with their hashes"
+	@echo "  make wheel          the wheel, installed and used in an empty folder"
+	@echo "  make docker         the compose stack, tested on a real Docker daemon"
+	@echo "  make dist           the source distribution and the wheels, in dist/"
 
 setup:
 	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-server/.ready
@@ -71,24 +70,21 @@ lint: setup
 	@$(LINT)
 
 unit: optimize
-	@$(BIN)/python -m pytest $(WITHOUT_SERVER) $(addprefix --ignore=,$(OTHER_SERVERS)) -m "not slow"
+	@$(LANES) unit
 
-# All of it runs, whatever fails; it succeeds where all of it does.
+# All of it runs, whatever fails; the exit code says whether all of it succeeded.
 test: optimize
-	@status=0; \
-	{ $(LINT); } || status=1; \
-	$(BIN)/python -m pytest $(WITHOUT_SERVER) || status=1; \
-	$(MAKE) --no-print-directory --keep-going --jobs 2 test-servers test-builds || status=1; \
-	exit $$status
+	@$(LANES) test
 
-test-servers:
-	@$(BIN)/python -m pytest $(WITH_SERVER)
+test-all: optimize
+	@$(LANES) all --record
 
-# Shown when it is over, so that the two do not write into each other.
-test-builds:
-	@mkdir -p .tritonkit
-	@status=0; $(BIN)/python -m pytest $(WITH_BUILDS) >.tritonkit/test-builds.log 2>&1 || status=1; \
-	cat .tritonkit/test-builds.log; exit $$status
+# The lanes that LANE names; `make lanes` lists them.
+lane: optimize
+	@$(LANES) $(or $(LANE),$(error name one: make lane LANE=docker; `make lanes` lists them))
+
+lanes: setup
+	@$(LANES)
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)

@@ -1,102 +1,103 @@
-"""Which files gave tests, and how many ran by folder.
+"""Numbers of tests and of started servers, by folder.
 
-Loaded by `conftest.py` as a pytest plugin, it fails a run that was given a folder with a file of tests that
-gave none: the file lies in a folder that pytest skips, or it holds nothing that is collected. With
-TEST_COUNTS=FILE each run adds what it ran to that file; `python -m tests.counts FILE` prints the sum by folder, and
-its exit code is 1 where a file's tests were in no run.
+With TEST_COUNTS=FILE each run of pytest adds a line to that file (`tests/collected.py`).
+`python -m tests.counts FILE` prints the sums by folder; `python -m tests.counts BEFORE AFTER` compares two such files,
+or two records (`tests/record.json`). Standard library only.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-TESTS = Path(__file__).resolve().parent
 OUTCOMES = ("passed", "skipped", "failed", "error")
+SERVERS = "servers"
+"""The number of servers that a folder's tests started, next to the outcomes."""
+DEPTH = 3
+"""Folders below this depth count as the one above them."""
+
+Counts = Mapping[str, Mapping[str, int]]
 
 
-def files_below(folder: Path) -> set[Path]:
-    """Every file of tests below a folder."""
-    return set(folder.rglob("test_*.py"))
+def read(file: Path) -> dict[str, Counter[str]]:
+    """The numbers of each file of tests, or of each folder where the file is a record."""
+    text = file.read_text()
+    runs: list[Counts] = [content["folders"]] if (content := _record(text)) else list(map(_files, text.splitlines()))
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for run in runs:
+        for name, numbers in run.items():
+            sums[name].update(numbers)
+    return sums
 
 
-class SilentFile(pytest.Item):
-    """A test that fails, in place of those that a file should have given.
-
-    As an error of the collection it would reach nobody where the tests run in several processes.
-    """
-
-    def runtest(self) -> None:
-        """Fail."""
-        pytest.fail(f"no test was collected from {self.name}", pytrace=False)
-
-    def reportinfo(self) -> tuple[Path, None, str]:
-        """The file."""
-        return self.path, None, self.name
+def _record(text: str) -> dict[str, Any] | None:
+    """The content of a record; None where the text is no record."""
+    try:
+        content: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return content if "folders" in content else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a failing test for each file below the folders that were asked for which gave none.
-
-    Before `-m` and `-k` take tests away; a file that cannot be imported is an error of its own.
-    """
-    if session.testsfailed:
-        return
-    here = config.invocation_params.dir
-    given = [here / argument for argument in config.args]
-    ignored = [here / path for path in config.getoption("ignore") or []]
-    wanted = {file.resolve() for path in given if path.is_dir() for file in files_below(path)}
-    wanted = {file for file in wanted if not any(map(file.is_relative_to, ignored))}
-    for file in sorted(wanted - {item.path for item in items}):
-        items.append(SilentFile.from_parent(session, name=str(file)))
+def _files(line: str) -> Counts:
+    """The numbers of one run; those from before lanes have no field of their own."""
+    run: dict[str, Any] = json.loads(line)
+    files: Counts = run.get("files", run)
+    return files
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Add the outcomes of this run to the file that TEST_COUNTS names."""
-    file = os.environ.get("TEST_COUNTS")
-    # The processes of pytest-xdist report to the one that started them, which counts.
-    if not file or hasattr(terminalreporter.config, "workerinput"):
-        return
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for outcome in OUTCOMES:
-        for report in terminalreporter.getreports(outcome):
-            counts[report.nodeid.split("::")[0]][outcome] += 1
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    with Path(file).open("a") as lines:
-        lines.write(json.dumps(counts) + "\n")
-
-
-def table(runs: list[dict[str, dict[str, int]]]) -> str:
-    """The tests of all runs by folder, and their sum."""
+def by_folder(files: Counts) -> dict[str, Counter[str]]:
+    """The numbers of files, summed by folder."""
     folders: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for counts in runs:
-        for file, found in counts.items():
-            # Those of a folder inside tests/client are counted with tests/client.
-            folders["/".join(Path(file).parent.parts[:2])].update(found)
-            folders["all"].update(found)
-    total = folders.pop("all", Counter())
-    lines = [f"{'':24}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES)]
-    for name, found in [*sorted(folders.items()), ("all", total)]:
-        lines.append(f"{name:24}" + "".join(f"{found[outcome]:9}" for outcome in OUTCOMES))
+    for name, numbers in files.items():
+        parts = Path(name).parts
+        folder = parts[:-1] if name.endswith(".py") else parts
+        folders["/".join(folder[:DEPTH])].update(numbers)
+    return folders
+
+
+def total(numbers: Mapping[str, int]) -> int:
+    """The tests of any outcome."""
+    return sum(numbers.get(outcome, 0) for outcome in OUTCOMES)
+
+
+def table(files: Counts) -> str:
+    """The numbers by folder, and their sum."""
+    folders = by_folder(files)
+    columns = (*OUTCOMES, SERVERS)
+    lines = [f"{'':34}" + "".join(f"{column:>9}" for column in columns)]
+    for name, numbers in [*sorted(folders.items()), ("all", sum(folders.values(), Counter()))]:
+        lines.append(f"{name:34}" + "".join(f"{numbers[column]:9}" for column in columns))
     return "\n".join(lines)
 
 
-def main(file: Path) -> int:
-    """Print the table; 1 where a file of tests is in no run."""
-    runs = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-    print(table(runs))  # noqa: T201
-    ran = {TESTS.parent / name for counts in runs for name in counts}
-    silent = sorted(str(path.relative_to(TESTS.parent)) for path in files_below(TESTS) - ran)
-    if silent:
-        print(f"no test ran of {', '.join(silent)}")  # noqa: T201
-    return 1 if silent else 0
+def comparison(before: Counts, after: Counts) -> str:
+    """The tests and the started servers of two runs, by folder, and their sums."""
+    runs = [by_folder(before), by_folder(after)]
+    rows = [(name, [run.get(name, Counter()) for run in runs]) for name in sorted({*runs[0], *runs[1]})]
+    rows.append(("all", [sum(run.values(), Counter()) for run in runs]))
+    lines = [f"{'':34}{'tests before':>14}{'after':>8}{'':>8}{'servers before':>16}{'after':>8}"]
+    for name, (old, new) in rows:
+        change = total(new) - total(old)
+        servers = f"{old[SERVERS]:16}{new[SERVERS]:8}"
+        lines.append(f"{name:34}{total(old):14}{total(new):8}{f'{change:+}' if change else '':>8}{servers}")
+    return "\n".join(lines)
+
+
+def main(files: list[Path]) -> int:
+    """Print the table of a file, or the comparison of two."""
+    if len(files) not in (1, 2) or not all(file.is_file() for file in files):
+        missing = [str(file) for file in files if not file.is_file()]
+        print(f"no such file: {', '.join(missing)}" if missing else __doc__)  # noqa: T201
+        return 2
+    runs = [read(file) for file in files]
+    print(comparison(*runs) if len(runs) == 2 else table(runs[0]))  # noqa: T201
+    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    raise SystemExit(main([Path(word) for word in sys.argv[1:]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PROJECT
-from tests.counts import main, table
+from tests.counts import main, read, table
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 TEST = "def test_it():\n    pass\n"
@@ -33,7 +34,7 @@ def run(tmp_path: Path) -> Run:
             file = tmp_path / f"{name.replace('__', '/')}.py"
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        names = ("tests.counts", "tests.parts", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
+        names = ("tests.collected", "tests.parts", "pytest_timeout", "xdist.plugin", "no:cacheprovider")
         plugins = [word for name in names for word in ("-p", name)]
         settings = ["-c", str(PROJECT / "pyproject.toml"), "--rootdir", str(tmp_path)]
         environment = {
@@ -106,29 +107,54 @@ def test_a_part_that_the_table_lacks_is_a_mistake(run: Run) -> None:
 
 
 def test_numbers_by_folder(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs add up, one in several processes counts once; a file that no run had is named, with exit code 1."""
+    """Runs add up, and one in several processes counts once."""
     counts = tmp_path / "counts"
     for options in ((), ("--numprocesses", "2")):
         done = run(*options, variables={"TEST_COUNTS": str(counts)}, wire__test_one=TEST)
         assert done.returncode == 0
-    assert main(counts) == 1
+    assert main([counts]) == 0
     printed = capsys.readouterr().out
-    assert "tests/test_collection.py" in printed.splitlines()[-1]
-    assert [line.split()[:2] for line in printed.splitlines()[1:3]] == [["wire", "2"], ["all", "2"]]
-    assert table([{"tests/a/test_x.py": {"passed": 1}, "tests/test_y.py": {"failed": 2}}]).split()[4:] == [
-        "tests",
-        "0",
-        "0",
-        "2",
-        "0",
-        "tests/a",
-        "1",
-        "0",
-        "0",
-        "0",
-        "all",
-        "1",
-        "0",
-        "2",
-        "0",
+    assert [line.split()[:2] for line in printed.splitlines()[1:]] == [["wire", "2"], ["all", "2"]]
+    numbers = {"tests/a/b/c/test_x.py": {"passed": 1, "servers": 3}, "tests/test_y.py": {"failed": 2}}
+    assert [line.split() for line in table(numbers).splitlines()] == [
+        ["passed", "skipped", "failed", "error", "servers"],
+        ["tests", "0", "0", "2", "0", "0"],
+        ["tests/a/b", "1", "0", "0", "0", "3"],
+        ["all", "1", "0", "2", "0", "3"],
     ]
+
+
+def test_two_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of counts and a record; one from before lanes too. A file that is not there is named."""
+    before, after = tmp_path / "counts", tmp_path / "record.json"
+    old = {"tests/a/test_x.py": {"passed": 2}}
+    new = {"lane": "b", "files": {"tests/b/test_y.py": {"passed": 1}}}
+    before.write_text(f"{json.dumps(old)}\n{json.dumps(new)}\n")
+    after.write_text('{"folders": {"tests/a": {"passed": 3, "servers": 4}}}')
+    assert main([before, after]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["tests/a", "2", "3", "+1", "0", "4"],
+        ["tests/b", "1", "0", "-1", "0", "0"],
+        ["all", "3", "3", "0", "4"],
+    ]
+    assert main([before, tmp_path / "nowhere"]) == 2
+    assert f"no such file: {tmp_path / 'nowhere'}" in capsys.readouterr().out
+
+
+SERVER = """
+import os, subprocess, pathlib, shutil
+
+def test_it(tmp_path):
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "tritonserver")
+    subprocess.run([program, "0.5"], check=True)
+    subprocess.run([program, "0.5"], check=True, env={})
+    subprocess.run(["sh", "-c", "sleep 0.2; exec sleep 0.2"], check=True)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--numprocesses", "1")])
+def test_servers_are_counted_where_they_were_started(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Only those of the run itself, which inherited its environment; other programs do not count."""
+    counts = tmp_path / "counts"
+    assert run(*options, variables={"TEST_COUNTS": str(counts)}, wire__test_one=SERVER).returncode == 0
+    assert read(counts) == {"wire/test_one.py": {"passed": 1, "servers": 1}}
