@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
-from tritonkit.openai.answers import Answer
+from tritonkit.openai.answers import Completion
 from tritonkit.openai.bodies import ChatBody, CompletionBody
 from tritonkit.openai.catalog import tasks_of
 from tritonkit.openai.embeddings import encoded
@@ -39,7 +39,7 @@ def signature(inputs: dict[str, str], **outputs: str) -> ModelSignature:
 
 def test_a_whole_answer_has_its_choices_apart() -> None:
     """However their pieces were mixed; the prompt that they share is counted once."""
-    answer = Answer("m", chat=True, choices=2, per_prompt=2, logprobs=True)
+    answer = Completion("m", chat=True, choices=2, per_prompt=2, logprobs=True)
     for piece in PIECES:
         answer.add(piece)
     whole = answer.whole()
@@ -52,7 +52,7 @@ def test_a_whole_answer_has_its_choices_apart() -> None:
 
 def test_prompts_of_their_own_are_counted_each() -> None:
     """A completion of two prompts."""
-    answer = Answer("m", chat=False, choices=2, keep=False)
+    answer = Completion("m", chat=False, choices=2, keep=False)
     for piece in PIECES:
         answer.add(piece)
     assert answer.usage()["prompt_tokens"] == 18
@@ -60,7 +60,7 @@ def test_prompts_of_their_own_are_counted_each() -> None:
 
 def test_chunks_begin_with_the_role() -> None:
     """Each choice's first one only; the last event has the usage and no choice."""
-    answer = Answer("m", chat=True, choices=2, per_prompt=2, keep=False)
+    answer = Completion("m", chat=True, choices=2, per_prompt=2, keep=False)
     chunks = []
     for piece in PIECES:
         answer.add(piece)

@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+import tritonkit.openai
 from tests.cli.running import failed, tritonkit_here
 from tests.openai.running import asked, running
 from tritonkit.errors import UsageError
-from tritonkit.openai.settings import Settings, may_call, read_keys
+from tritonkit.openai.settings import OpenAISettings, may_call, read_keys
 
 NOWHERE = "127.0.0.1:1"
 KEY = "a-caller-s-key"
@@ -142,8 +143,8 @@ def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     ]
     assert not may_call(keys, f"Basic {KEY}".encode())
     assert not may_call(keys, KEY.encode())
-    assert keys[0].hex() not in repr(Settings("a", keys=keys))
-    assert repr(keys[0]) not in repr(Settings("a", keys=keys))
+    assert keys[0].hex() not in repr(OpenAISettings("a", keys=keys))
+    assert repr(keys[0]) not in repr(OpenAISettings("a", keys=keys))
 
 
 @pytest.mark.parametrize("text", ["", "# none\n", "two words\n", "k\u00e9y\n"])
@@ -220,3 +221,9 @@ def test_a_port_that_is_taken_is_said(url: str) -> None:
     """In a sentence."""
     port = str(urlsplit(url).port)
     assert "cannot listen" in failed(tritonkit_here("openai", "--port", port), 4)
+
+
+def test_the_former_name_of_the_settings_still_works() -> None:
+    """`tritonkit.openai.Settings` is `OpenAISettings` and says so."""
+    with pytest.warns(DeprecationWarning, match="OpenAISettings since version 0.2"):
+        assert tritonkit.openai.Settings is OpenAISettings

@@ -85,7 +85,7 @@ def command(
 
     Example: tritonkit openai --address 127.0.0.1:8001 --port 8000 --key-file callers.keys
     """
-    from tritonkit.openai import Settings, read_keys, run_openai
+    from tritonkit.openai import OpenAISettings, read_keys, run_openai
     from tritonkit.openai.templates import read_chats
 
     options = caller(ca, certificate, certificate_key, api_key_file, token_file)
@@ -94,7 +94,7 @@ def command(
     else:
         options["admin_key"] = read_key(admin_key_file, address)
     options["allow_plaintext_credentials"] = allow_plaintext_credentials
-    settings = Settings(
+    settings = OpenAISettings(
         address=address,
         client=options,
         host=host,

@@ -16,7 +16,7 @@ from tritonkit.errors import ClientError, InferenceError, InvalidInput, Overload
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.client.batching import Adaptive, Sample, Trial
+    from tritonkit.client.batching import Adaptive, CheckedItem, Trial
     from tritonkit.client.cache import PredictionCache
     from tritonkit.client.policy import Policy, Sent
     from tritonkit.client.policy.attempts import MakeBody
@@ -110,7 +110,7 @@ class Inference:
                 yield from self._check(request, trial, samples)
         return reply
 
-    def _check(self, first: InferRequest, trial: Trial, samples: Sequence[Sample]) -> Steps[None]:
+    def _check(self, first: InferRequest, trial: Trial, samples: Sequence[CheckedItem]) -> Steps[None]:
         """Send the samples in one request and compare the answers; an error does not reach the caller."""
         joining, count = first.model.joining, len(samples)
         items = [Item(sample.arrays, first.deadline) for sample in samples]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonkit.openai.piece import Piece
 
-__all__ = ["Answer", "Choice"]
+__all__ = ["Choice", "Completion"]
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Choice:
         self.prompt_tokens = piece.prompt_tokens or self.prompt_tokens
 
 
-class Answer:
+class Completion:
     """All choices of a request.
 
     Args:

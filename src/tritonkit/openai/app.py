@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from tritonkit.client import AsyncModel
 from tritonkit.errors import ClientError
-from tritonkit.openai.answers import Answer
+from tritonkit.openai.answers import Completion
 from tritonkit.openai.bodies import ChatBody, CompletionBody, EmbeddingBody, read_body
 from tritonkit.openai.callers import Callers
 from tritonkit.openai.catalog import Catalog
@@ -31,14 +31,14 @@ from tritonkit.openai.gate import Room, body_of, gate, refusal
 from tritonkit.openai.generation import choices, generate
 from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, problem_of
-from tritonkit.openai.settings import Settings
+from tritonkit.openai.settings import OpenAISettings
 
 __all__ = ["make_app"]
 
 _log = logging.getLogger("tritonkit.openai")
 
 
-def make_app(settings: Settings, callers: Callers, ready: Callable[[], object] = lambda: None) -> Starlette:
+def make_app(settings: OpenAISettings, callers: Callers, ready: Callable[[], object] = lambda: None) -> Starlette:
     """The application.
 
     Args:
@@ -71,7 +71,7 @@ def make_app(settings: Settings, callers: Callers, ready: Callable[[], object] =
 class _Server:
     """The handlers, and what they share."""
 
-    def __init__(self, settings: Settings, callers: Callers) -> None:
+    def __init__(self, settings: OpenAISettings, callers: Callers) -> None:
         self._settings = settings
         self.callers = callers
         self.room = Room(settings.max_requests)
@@ -186,8 +186,8 @@ class _Server:
         await events.write(DONE)
 
 
-def _answer_to(body: ChatBody | CompletionBody, many: int) -> Answer:
-    return Answer(
+def _answer_to(body: ChatBody | CompletionBody, many: int) -> Completion:
+    return Completion(
         body.model,
         chat=isinstance(body, ChatBody),
         choices=many,

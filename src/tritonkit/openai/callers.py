@@ -12,7 +12,7 @@ from tritonkit.client import TLS, AsyncClient, Secret
 from tritonkit.errors import ClientError, InferenceError, UsageError
 from tritonkit.openai.catalog import Catalog
 from tritonkit.openai.problems import Problem, has_status
-from tritonkit.openai.settings import Settings
+from tritonkit.openai.settings import OpenAISettings
 
 __all__ = ["MOST_CLIENTS", "Callers", "KeyedCallers", "OneCaller", "callers_of"]
 
@@ -35,7 +35,7 @@ class OneCaller:
         settings: see there.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OpenAISettings) -> None:
         self._client = AsyncClient(settings.address, **settings.client)
         self._catalog = Catalog(self._client, settings.names, chats=settings.chats)
 
@@ -80,7 +80,7 @@ class KeyedCallers:
         UsageError: the client's settings are wrong, or keys would travel in plain text.
     """
 
-    def __init__(self, settings: Settings, most: int = MOST_CLIENTS) -> None:
+    def __init__(self, settings: OpenAISettings, most: int = MOST_CLIENTS) -> None:
         self._settings = settings
         self._most = most
         self._options = settings.client.copy()
@@ -217,7 +217,7 @@ class KeyedCallers:
 Callers = OneCaller | KeyedCallers
 
 
-def callers_of(settings: Settings) -> Callers:
+def callers_of(settings: OpenAISettings) -> Callers:
     """What these settings ask for."""
     return KeyedCallers(settings) if settings.forward_keys else OneCaller(settings)
 

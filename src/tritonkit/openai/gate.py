@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tritonkit.openai.problems import Problem
-from tritonkit.openai.settings import Settings, may_call
+from tritonkit.openai.settings import OpenAISettings, may_call
 
 __all__ = ["Room", "body_of", "gate", "refusal"]
 
@@ -29,7 +29,7 @@ def refusal(problem: Problem) -> JSONResponse:
     return JSONResponse(problem.body(), problem.status, headers)
 
 
-def gate(app: ASGIApp, settings: Settings) -> ASGIApp:
+def gate(app: ASGIApp, settings: OpenAISettings) -> ASGIApp:
     """The application behind a check of the caller; `/health` is open to all."""
     hosts = settings.hosts()
 

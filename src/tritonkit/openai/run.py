@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tritonkit.errors import ServerStartError
 from tritonkit.extras import need_package
-from tritonkit.openai.settings import Settings, shown_host
+from tritonkit.openai.settings import OpenAISettings, shown_host
 
 __all__ = ["run_openai"]
 
@@ -18,7 +18,7 @@ _END_S = 10
 """Seconds that requests under way are given at the end."""
 
 
-def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: None) -> None:
+def run_openai(settings: OpenAISettings, ready: Callable[[str], object] = lambda url: None) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
@@ -65,7 +65,7 @@ def run_openai(settings: Settings, ready: Callable[[str], object] = lambda url: 
             asyncio.run(serve())
 
 
-def _bound(settings: Settings, backlog: int) -> socket.socket:
+def _bound(settings: OpenAISettings, backlog: int) -> socket.socket:
     where = (settings.host, settings.port)
     try:
         family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]

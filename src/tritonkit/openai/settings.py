@@ -17,13 +17,13 @@ from tritonkit.openai.templates import Chats
 if TYPE_CHECKING:
     from tritonkit.client.options import Options
 
-__all__ = ["Settings", "may_call", "read_keys", "shown_host"]
+__all__ = ["OpenAISettings", "may_call", "read_keys", "shown_host"]
 
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OpenAISettings:
     """What `tritonkit openai` runs with.
 
     Args:

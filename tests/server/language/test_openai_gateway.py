@@ -27,7 +27,7 @@ from tritonkit.client import TLS
 from tritonkit.errors import InferenceError, UsageError
 from tritonkit.openai.callers import KeyedCallers
 from tritonkit.openai.problems import Problem
-from tritonkit.openai.settings import Settings
+from tritonkit.openai.settings import OpenAISettings
 from tritonkit.operate.keys import add_key
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
@@ -276,7 +276,7 @@ def test_clients_are_few(gateway: Gateway) -> None:
     names = ("of-tiny", "all", gateway.add("third", "tiny"))
     keys = [gateway.keys.get(name, name) for name in names]
     tls = TLS(ca=str(gateway.watched.gateway / "tls" / "ca.crt"))
-    settings = Settings(f"grpcs://{gateway.watched.stack.address}", {"tls": tls}, forward_keys=True)
+    settings = OpenAISettings(f"grpcs://{gateway.watched.stack.address}", {"tls": tls}, forward_keys=True)
 
     async def ask(callers: KeyedCallers, key: str) -> bool:
         async with callers.catalog(f"Bearer {key}".encode()) as catalog:
@@ -312,7 +312,7 @@ def test_a_server_that_asks_for_no_key_is_none_to_hand_keys_to(gateway: Gateway)
     assert "it answers without a key" in said
 
     async def program() -> None:
-        async with contextlib.aclosing(KeyedCallers(Settings(replica, forward_keys=True))) as keyed:
+        async with contextlib.aclosing(KeyedCallers(OpenAISettings(replica, forward_keys=True))) as keyed:
             with pytest.raises(Problem) as refused:
                 async with keyed.catalog(b"Bearer anything"):
                     pass
@@ -324,4 +324,4 @@ def test_a_server_that_asks_for_no_key_is_none_to_hand_keys_to(gateway: Gateway)
 def test_keys_do_not_travel_in_plain_text() -> None:
     """Said at the start, before any came."""
     with pytest.raises(UsageError, match="without TLS"):
-        KeyedCallers(Settings("gateway.example.org:8443", forward_keys=True))
+        KeyedCallers(OpenAISettings("gateway.example.org:8443", forward_keys=True))

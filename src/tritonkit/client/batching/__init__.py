@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonkit.client.batching.batcher import Batcher
-from tritonkit.client.batching.independence import Joining, JoiningState, Sample, Trial
+from tritonkit.client.batching.independence import CheckedItem, Joining, JoiningState, Trial
 from tritonkit.client.batching.item import Item, join_items, layout, split_outputs
 from tritonkit.client.batching.pool import BatcherPool
 from tritonkit.client.batching.settings import Adaptive
@@ -12,10 +12,10 @@ __all__ = [
     "Adaptive",
     "Batcher",
     "BatcherPool",
+    "CheckedItem",
     "Item",
     "Joining",
     "JoiningState",
-    "Sample",
     "Trial",
     "join_items",
     "layout",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
-__all__ = ["CHECKED_ITEMS", "Joining", "JoiningState", "Sample", "Trial", "differ"]
+__all__ = ["CHECKED_ITEMS", "CheckedItem", "Joining", "JoiningState", "Trial", "differ"]
 
 JoiningState: TypeAlias = Literal["proven", "declared", "independent", "unknown", "refused"]
 CHECKED_ITEMS = 4
@@ -41,7 +41,7 @@ _DECLARE = (
 )
 
 
-class Sample(NamedTuple):
+class CheckedItem(NamedTuple):
     """An item that was sent alone, and its answer."""
 
     arrays: Arrays
@@ -61,11 +61,11 @@ class Trial:
         """The model's version that answered the check."""
         self.attempts = 0
         self._wanted = wanted
-        self._samples: list[Sample] = []
+        self._samples: list[CheckedItem] = []
         self._checking = False
         self._lock = threading.Lock()
 
-    def take(self, arrays: Arrays, outputs: Arrays, version: str) -> list[Sample] | None:
+    def take(self, arrays: Arrays, outputs: Arrays, version: str) -> list[CheckedItem] | None:
         """Keep an item with its answer; all samples where they suffice, for this caller to check."""
         if sum(array.nbytes for array in arrays.values()) > _MOST_BYTES:
             return None
@@ -76,7 +76,7 @@ class Trial:
                 self._samples, self.version = [], version
             if len(self._samples) < self._wanted and all(differ(arrays, sample.arrays) for sample in self._samples):
                 # The caller may write into its arrays, and into the answer.
-                self._samples.append(Sample(_copied(arrays), _copied(outputs)))
+                self._samples.append(CheckedItem(_copied(arrays), _copied(outputs)))
             if len(self._samples) < self._wanted:
                 return None
             self._checking = True
@@ -150,7 +150,7 @@ class Joining:
                 "serving: {idempotent: true}, or Client(idempotent=True)" + _DECLARE,
             )
 
-    def judge(self, trial: Trial, samples: Sequence[Sample], together: Sequence[Arrays]) -> None:
+    def judge(self, trial: Trial, samples: Sequence[CheckedItem], together: Sequence[Arrays]) -> None:
         """Compare the answers of the samples alone with those of one request with all of them."""
         datatypes = {name: spec.datatype for name, spec in self._signature.outputs.items()}
         for place, (sample, outputs) in enumerate(zip(samples, together, strict=True)):
