@@ -98,10 +98,12 @@ def test_the_ground_imports_no_room() -> None:
 
 
 def test_rooms_import_only_leftwards() -> None:
-    """No room imports one to its right, in its tower or another, and none imports the command line."""
+    """No room imports one to its right, in its tower or another, and none imports a command or the command line."""
     checked = 0
     for tower in TOWERS:
         for file in files_of(tower):
+            if "commands" in file.parts:
+                continue
             module = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
             if module == f"tritonkit.{tower}" and room_of(module) not in ROOMS:
                 continue  # a tower's own module, which has nothing but its docstring
@@ -111,6 +113,7 @@ def test_rooms_import_only_leftwards() -> None:
                     checked += 1
                     imported, room = room_of(name)
                     assert imported != "cli", f"{file} imports {name}"
+                    assert "commands" not in name.split("."), f"{file} imports {name}"
                     if imported in TOWERS:
                         assert ROOMS.index((imported, room)) <= place, f"{file} imports {name}"
     assert checked > 50
@@ -125,6 +128,31 @@ def test_http2_could_be_taken_out_whole() -> None:
             assert not [name for name in imports(file) if name.startswith("tritonkit.client.wire.http2.")], file
             taken = re.findall(r"from tritonkit\.client\.wire\.http2 import (.+)", file.read_text())
             assert {name.strip("() ") for names in taken for name in names.split(",")} <= set(public), file
+
+
+def test_commands_are_imported_by_the_table_alone() -> None:
+    """A tower's commands may import every room, the command line, and one another; nobody else imports them."""
+    for file in [*files_of("cli"), *(file for tower in TOWERS for file in (SOURCE / tower / "commands").glob("*.py"))]:
+        own = "cli" if file.parent.name == "cli" else f"{file.parent.parent.name}.commands"
+        for name in imports(file):
+            if ".commands" in name:
+                assert name.startswith(f"tritonkit.{own}"), f"{file} imports {name}"
+            assert name not in ("tritonkit.cli.app", "tritonkit.cli.lazy") or own == "cli", f"{file} imports {name}"
+
+
+def test_every_command_is_in_the_table() -> None:
+    """The module of each line of the table exists; each module of a tower's commands serves one of its lines."""
+    from tritonkit.cli.lazy import COMMANDS
+
+    places = {place.partition(":")[0] for commands in COMMANDS.values() for place, _ in commands.values()}
+    for place in places:
+        assert (SOURCE / place.replace(".", "/")).with_suffix(".py").is_file(), place
+    for tower in TOWERS:
+        files = list((SOURCE / tower / "commands").glob("*.py"))
+        text = "\n".join(file.read_text() for file in files)
+        for file in files:
+            is_used = re.search(rf"from tritonkit.{tower}.commands(.{file.stem} import| import [^.]*{file.stem})", text)
+            assert f"{tower}.commands.{file.stem}" in places or is_used or file.stem == "__init__", file
 
 
 def test_heavy_libraries_enter_through_one_door() -> None:
@@ -235,15 +263,15 @@ def test_the_folders_of_tests_that_make_names_exist(project: Path) -> None:
 
 def test_commands_in_the_documentation_exist(project: Path) -> None:
     """Every `tritonkit ...` and `make ...` of the pages is a command there is."""
-    from tritonkit.cli import app
+    from tritonkit.cli.lazy import COMMANDS
 
-    commands = {command.name for command in (*app.registered_commands, *app.registered_groups)}
+    known = {name for commands in COMMANDS.values() for name in commands}
     targets = set(re.findall(r"^([a-z-]+):", (project / "Makefile").read_text(), re.MULTILINE))
     for page in [project / "README.md", project / "ARCHITECTURE.md", *(project / "docs").glob("*.md")]:
         for line in shell_lines(page.read_text()):
             words = line.split()
             if words[0].endswith("tritonkit"):
-                assert words[1] in commands or words[1].startswith("-"), f"{page.name}: {line}"
+                assert words[1] in known or words[1].startswith("-"), f"{page.name}: {line}"
             if words[0] == "make":
                 assert words[1] in targets, f"{page.name}: {line}"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from tritonkit.cli import app
+from tritonkit.cli.lazy import COMMANDS, load
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 INTRODUCTION = """# Command line
@@ -42,7 +42,8 @@ def text() -> str:
 def commands() -> list[tuple[str, ...]]:
     """The words of each command: `("build",)`, `("server", "install")`."""
     found: list[tuple[str, ...]] = []
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name in (name for commands in COMMANDS.values() for name in commands):
+        command = load(name)
         inner = getattr(command, "commands", None)
         # A group such as `deploy` does something by itself too.
         alone = inner is None or command.invoke_without_command

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from tests.cli.running import failed, tritonkit_here
-from tritonkit.cli.load_open import _end
+from tritonkit.perf.commands.load_open import _end
 from tritonkit.perf.load.openloop import OpenReport, Slo, parse_slo
 from tritonkit.perf.load.openloop.results import times_of
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tritonkit.cli.backup import read_encryption
+from tritonkit.cli.options import read_encryption
 from tritonkit.cli.output import byte_bar, note
 from tritonkit.cli.started import recovered
 from tritonkit.errors import UsageError

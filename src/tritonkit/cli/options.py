@@ -6,26 +6,34 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tritonkit.errors import SpecError, UsageError
+
+if TYPE_CHECKING:
+    from tritonkit.operate.store.keys import EncryptionKey
 
 __all__ = [
     "Address",
     "AllowPlaintext",
     "AnyServer",
     "AsJson",
+    "EncryptionKeyFile",
+    "GatewayFolder",
     "KeyFile",
     "PublicKey",
     "Repository",
+    "Required",
     "Root",
     "Timeout",
+    "gateway_folder",
     "models_argument",
     "project_folder",
     "project_or_here",
     "rate_per_s",
+    "read_encryption",
     "read_key",
     "refuse",
     "seconds",
@@ -56,6 +64,21 @@ AllowPlaintext = Annotated[
     typer.Option(
         "--allow-plaintext-credentials",
         help="Send the key without TLS to another machine, where whoever is on the way can read it.",
+    ),
+]
+
+EncryptionKeyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File with the key of encrypted backups; --new-key makes one.")
+]
+GatewayFolder = Annotated[
+    Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")
+]
+Required = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="NAME",
+        help="End where this model cannot be served; may be repeated, and `all` is every model.",
     ),
 ]
 
@@ -193,3 +216,17 @@ def rate_per_s(text: str | None) -> float | None:
     if not 0.01 <= value <= 1e6:
         raise UsageError("--rate", found=text, wanted="requests a second, from 0.01 to 1000000")
     return value
+
+
+def read_encryption(file: Path | None) -> EncryptionKey | None:
+    """The key in a file; None where none is named."""
+    from tritonkit.operate.store.keys import read_encryption_key
+
+    return None if file is None else read_encryption_key(file)
+
+
+def gateway_folder(root: Path | None, given: Path | None) -> Path:
+    """The folder of a project's gateway."""
+    from tritonkit.operate.gateway.render import FOLDER
+
+    return given if given is not None else project_folder(root) / FOLDER

@@ -6,24 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tritonkit.cli.backup import EncryptionKeyFile
 from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
-from tritonkit.cli.options import PublicKey, Repository, Root, project_folder, project_or_here
+from tritonkit.cli.options import (
+    EncryptionKeyFile,
+    PublicKey,
+    Repository,
+    Required,
+    Root,
+    project_folder,
+    project_or_here,
+)
 from tritonkit.cli.output import note
 
 if TYPE_CHECKING:
     from tritonkit.serve import Endpoint, ServeEvent
 
-__all__ = ["Required", "command"]
-
-Required = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--require",
-        metavar="NAME",
-        help="End where this model cannot be served; may be repeated, and `all` is every model.",
-    ),
-]
+__all__ = ["command"]
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")]
 

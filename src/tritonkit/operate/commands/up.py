@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.backup import EncryptionKeyFile
 from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
-from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, PublicKey, Repository, Root, host_and_port, project_folder, project_or_here
+from tritonkit.cli.options import (
+    AsJson,
+    EncryptionKeyFile,
+    GatewayFolder,
+    PublicKey,
+    Repository,
+    Required,
+    Root,
+    gateway_folder,
+    host_and_port,
+    project_folder,
+    project_or_here,
+)
 from tritonkit.cli.output import note, print_json, print_line
-from tritonkit.cli.serve import Required
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +64,7 @@ def up(
     as_of: AsOf = None,
     encryption_key: EncryptionKeyFile = None,
     memory: Memory = None,
-    gateway: Folder = None,
+    gateway: GatewayFolder = None,
     repository: Repository = None,
     as_json: AsJson = False,
     root: Root = None,

@@ -71,8 +71,8 @@ def command(
 
     Example: tritonkit call digits --input image=@models/digits/examples/seven.png
     """
-    from tritonkit.cli.call_stream import print_stream
     from tritonkit.client import Client
+    from tritonkit.client.commands.call_stream import print_stream
     from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
     given = split_inputs(inputs)

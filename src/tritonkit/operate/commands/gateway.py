@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import AsJson, Repository, Root, host_and_port, project_folder
+from tritonkit.cli.options import AsJson, GatewayFolder, Repository, Root, gateway_folder, host_and_port, project_folder
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.errors import ServerNotFound
 
@@ -29,7 +28,7 @@ def _group() -> None:
 
 
 @app.command("check")
-def check(gateway: Folder = None, as_json: AsJson = False, root: Root = None) -> None:
+def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = None) -> None:
     """Check gateway.yaml, keys and certificates, and let Envoy check what is made from them; nothing is written.
 
     Example: tritonkit gateway check
@@ -109,7 +108,7 @@ def render(
     envoy: Annotated[
         Path | None, typer.Option(help="The Envoy that checks it; the server environment's by default, or PATH's.")
     ] = None,
-    gateway: Folder = None,
+    gateway: GatewayFolder = None,
     repository: Repository = None,
     root: Root = None,
 ) -> None:

@@ -137,7 +137,7 @@ def _look(
     from tritonkit.perf.diagnose import diagnose, evidence_of
 
     if watch:
-        from tritonkit.cli.diagnose_watch import show
+        from tritonkit.perf.commands.diagnose_watch import show
 
         show(watcher, duration_s, target_ms, as_json)
         return

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import project_folder
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
+from tritonkit.operate.commands.drift import refuse_drift
 
 if TYPE_CHECKING:
     from tritonkit.operate.deploy.serverless import Bundle

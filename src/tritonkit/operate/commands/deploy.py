@@ -8,10 +8,15 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli import deploy_diagnose, deploy_fetch, deploy_image, deploy_lambda
-from tritonkit.cli.drift import refuse_drift
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json
+from tritonkit.operate.commands import (
+    deploy_diagnose,
+    deploy_fetch,
+    deploy_image,
+    deploy_lambda,
+)
+from tritonkit.operate.commands.drift import refuse_drift
 
 __all__ = ["DeployTarget", "app", "deploy"]
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import Root
+from tritonkit.cli.options import GatewayFolder, Root, gateway_folder
 from tritonkit.cli.output import note, print_line
 
 __all__ = ["command"]
@@ -20,7 +19,7 @@ def command(
             metavar="ADDRESS", help="HOST:PORT, port 0 takes a free one, or unix:PATH. It asks no caller who they are."
         ),
     ] = "127.0.0.1:8081",
-    gateway: Folder = None,
+    gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:
     """Count the requests of keys for gateways that share rates, in the Redis that gateway.yaml names, until Ctrl-C.

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tritonkit.cli.keys import Folder, gateway_folder
-from tritonkit.cli.options import Root
+from tritonkit.cli.options import GatewayFolder, Root, gateway_folder
 from tritonkit.cli.output import note, print_line
 
 __all__ = ["command"]
@@ -24,7 +23,7 @@ def command(
         ),
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=825, help="How long it is valid.")] = 397,
-    gateway: Folder = None,
+    gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:
     """Make an authority, and a certificate for the gateway that it signs, for a start. Callers get tls/ca.crt.

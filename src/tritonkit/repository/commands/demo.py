@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.cli.build import print_build
 from tritonkit.cli.options import Root, project_folder
 from tritonkit.cli.output import print_line, print_table
 from tritonkit.cli.started import started
+from tritonkit.repository.commands.build import print_build
 
 if TYPE_CHECKING:
     from tritonkit.client import Client

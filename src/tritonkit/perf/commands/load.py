@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.load_generation import GenerationOptions, has_language_model, load_language_model
-from tritonkit.cli.load_names import check_names, whole_inputs
-from tritonkit.cli.load_open import INTERRUPTED_CODE, OpenOptions, open_load, run_open
 from tritonkit.cli.options import AnyServer, AsJson, Root, project_folder, project_or_here, rate_per_s, refuse, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
+from tritonkit.perf.commands.load_generation import GenerationOptions, has_language_model, load_language_model
+from tritonkit.perf.commands.load_names import check_names, whole_inputs
+from tritonkit.perf.commands.load_open import INTERRUPTED_CODE, OpenOptions, open_load, run_open
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tritonkit.cli.load_open import stretched
-from tritonkit.cli.load_shown import end_generation, print_generation, write_generation
 from tritonkit.cli.options import refuse
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.cli.started import called
 from tritonkit.errors import ModelNotFound, UsageError
+from tritonkit.perf.commands.load_open import stretched
+from tritonkit.perf.commands.load_shown import end_generation, print_generation, write_generation
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from tritonkit.cli.manifests import write_resources
 from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json
+from tritonkit.operate.commands.manifests import write_resources
 
 __all__ = ["command"]
 

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.backup import EncryptionKeyFile, read_encryption
-from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
+from tritonkit.cli.options import (
+    AsJson,
+    EncryptionKeyFile,
+    Repository,
+    Root,
+    models_argument,
+    project_folder,
+    read_encryption,
+)
 from tritonkit.cli.output import byte_bar, note, print_json, print_line
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tritonkit.cli.load_open import INTERRUPTED_CODE, is_local, tell_invalid, write_reports
 from tritonkit.cli.output import note, print_line, print_table
 from tritonkit.machine import cores
+from tritonkit.perf.commands.load_open import INTERRUPTED_CODE, is_local, tell_invalid, write_reports
 
 if TYPE_CHECKING:
     from tritonkit.perf.load.generation import GenerationReport

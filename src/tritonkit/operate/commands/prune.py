@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.backup import EncryptionKeyFile, read_encryption
-from tritonkit.cli.options import AsJson
+from tritonkit.cli.options import AsJson, EncryptionKeyFile, read_encryption
 from tritonkit.cli.output import note, print_json, print_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Repository, Root, models_argument, project_folder
+from tritonkit.cli.options import (
+    AsJson,
+    EncryptionKeyFile,
+    Repository,
+    Root,
+    models_argument,
+    project_folder,
+    read_encryption,
+)
 from tritonkit.cli.output import byte_bar, note, print_json, print_line, print_table
 from tritonkit.errors import StoreBusy, UsageError
 
@@ -15,11 +23,7 @@ if TYPE_CHECKING:
     from tritonkit.operate.store import Backup, Listed
     from tritonkit.operate.store.keys import EncryptionKey
 
-__all__ = ["EncryptionKeyFile", "command", "read_encryption"]
-
-EncryptionKeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="File with the key of encrypted backups; --new-key makes one.")
-]
+__all__ = ["command"]
 
 
 def command(
@@ -65,13 +69,6 @@ def command(
             _prune(url, keep, key)
 
 
-def read_encryption(file: Path | None) -> EncryptionKey | None:
-    """The key in a file; None where none is named."""
-    from tritonkit.operate.store.keys import read_encryption_key
-
-    return None if file is None else read_encryption_key(file)
-
-
 def _back_up(folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey | None, as_json: bool) -> None:
     from tritonkit.cli.started import recovered
     from tritonkit.operate.store import back_up, open_store
@@ -96,7 +93,7 @@ def _back_up(folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey 
 
 
 def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:
-    from tritonkit.cli.prune import said
+    from tritonkit.operate.commands.prune import said
     from tritonkit.operate.store import open_store, prune
 
     try:

@@ -16,8 +16,8 @@ from tritonkit import watched
 from tritonkit.cli import watch
 from tritonkit.cli.options import AsJson, Root, models_argument, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
-from tritonkit.cli.variants import COLUMNS, build_row, print_variants
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
+from tritonkit.repository.commands.variants import COLUMNS, build_row, print_variants
 
 if TYPE_CHECKING:
     from tritonkit.cli.progress import Announcing

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder
+from tritonkit.cli.options import AsJson, GatewayFolder, Root, gateway_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
 __all__ = ["app"]
@@ -16,14 +15,6 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, help="API keys of the gateway: made, shown once, and kept as hashes alone.")
 
 Name = Annotated[str, typer.Argument(help="Whose key it is; stands in the audit log.")]
-Folder = Annotated[Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")]
-
-
-def gateway_folder(root: Path | None, given: Path | None) -> Path:
-    """The folder of a project's gateway."""
-    from tritonkit.operate.gateway.render import FOLDER
-
-    return given if given is not None else project_folder(root) / FOLDER
 
 
 @app.command("add")
@@ -38,7 +29,7 @@ def add(
         int | None,
         typer.Option(help="Requests that may come at once (the bucket's size); a tenth of a second's by default."),
     ] = None,
-    gateway: Folder = None,
+    gateway: GatewayFolder = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -59,7 +50,7 @@ def add(
 
 
 @app.command("list")
-def show(gateway: Folder = None, as_json: AsJson = False, root: Root = None) -> None:
+def show(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = None) -> None:
     """Names, models and rates; the keys themselves are not kept.
 
     Example: tritonkit keys list
@@ -89,7 +80,7 @@ def show(gateway: Folder = None, as_json: AsJson = False, root: Root = None) -> 
 
 
 @app.command("revoke")
-def revoke(name: Name, gateway: Folder = None, root: Root = None) -> None:
+def revoke(name: Name, gateway: GatewayFolder = None, root: Root = None) -> None:
     """Take a key back. A gateway that runs refuses it at once.
 
     Example: tritonkit keys revoke alice

@@ -92,7 +92,7 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
     from rich.table import Table
     from rich.text import Text
 
-    from tritonkit.cli.diagnose import figures, language_figures
+    from tritonkit.perf.commands.diagnose import figures, language_figures
 
     skipped = 1 if len(evidence.servers) == 1 else 0  # the server's own column says nothing then
 
