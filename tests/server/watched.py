@@ -16,7 +16,7 @@ from tritonkit.client import TLS, Client
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
-from tritonkit.operate.stack import Part, Stack, StackSettings
+from tritonkit.operate.stack import Stack, StackPart, StackSettings
 from tritonkit.serve.ports import check_free
 
 IMAGE = (PROJECT / "models" / "digits" / "examples" / "seven.png").read_bytes()
@@ -62,12 +62,12 @@ class Watched:
         tls = TLS(ca=str(self.gateway / "tls" / "ca.crt"))
         return Client(f"grpcs://{self.stack.address}", tls=tls, api_key=key or self.key, **options)
 
-    def runs_again(self, before: Part) -> bool:
+    def runs_again(self, before: StackPart) -> bool:
         """Whether a part is ready as another process."""
         now = self.part(before.name)
         return now.state == "ready" and now.pid != before.pid
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> StackPart:
         """As it is now."""
         return next(part for part in self.stack.parts if part.name == name)
 

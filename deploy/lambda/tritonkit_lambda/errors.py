@@ -7,7 +7,7 @@ class StartError(Exception):
     """The function cannot start; the message is for who deployed it."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is not answered, and why; the message is for the caller."""
 
     def __init__(self, message: str, status: int = 400) -> None:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tritonkit_lambda.errors import Failed, Refused
+from tritonkit_lambda.errors import Failed, RefusedRequest
 from tritonkit_lambda.protocol import parse, read_request, write_response
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
         return _answer_http(function, event)
     try:
         if not isinstance(event, dict) or "inputs" not in event:
-            raise Refused(_unknown(event))
+            raise RefusedRequest(_unknown(event))
         request = read_request(event, b"", function.signature)
         if any(request.outputs.values()):
-            raise Refused("binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON")
+            raise RefusedRequest("binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON")
         return write_response(request, function.run(request), function.signature)[0]
-    except Refused as refused:
+    except RefusedRequest as refused:
         return {"error": str(refused)}
 
 
@@ -63,7 +63,7 @@ def _unknown(event: Any) -> str:
 def _answer_http(function: Function, event: dict[str, Any]) -> dict[str, Any]:
     try:
         return _routed(function, event)
-    except Refused as refused:
+    except RefusedRequest as refused:
         return _json(refused.status, {"error": str(refused)})
     except Failed as failed:
         return _json(500, {"error": str(failed)})
@@ -81,11 +81,11 @@ def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
         return _json(200, about)
     match = _MODEL.fullmatch(path)
     if not match:
-        raise Refused(f"{path[:200]}: there is no such path", 404)
+        raise RefusedRequest(f"{path[:200]}: there is no such path", 404)
     name, version = unquote(match["name"]), match["version"]
     if name != signature.name or version not in (None, signature.version):
         found = name if version is None else f"{name}, version {version}"
-        raise Refused(f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404)
+        raise RefusedRequest(f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404)
     if match["what"] == "infer":
         _need(method, "POST")
         return _infer(function, event)
@@ -97,7 +97,7 @@ def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
 def _infer(function: Function, event: dict[str, Any]) -> dict[str, Any]:
     body, headers = _body(event), _headers(event)
     if headers.get("content-encoding", "identity") != "identity":
-        raise Refused("content-encoding: wanted none", 415)
+        raise RefusedRequest("content-encoding: wanted none", 415)
     length = headers.get(JSON_LENGTH)
     size = len(body) if length is None else _length(length, len(body))
     request = read_request(parse(body[:size]), body[size:], function.signature)
@@ -131,26 +131,26 @@ def _headers(event: dict[str, Any]) -> Mapping[str, str]:
 def _body(event: dict[str, Any]) -> bytes:
     body = event.get("body") or ""
     if not isinstance(body, str):
-        raise Refused("the body: wanted a text")
+        raise RefusedRequest("the body: wanted a text")
     if not event.get("isBase64Encoded"):
         return body.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("the body: isBase64Encoded, and it is no base64") from None
+        raise RefusedRequest("the body: isBase64Encoded, and it is no base64") from None
 
 
 def _length(text: str, most: int) -> int:
     # Python takes no longer numbers than 4300 digits, and no body is as long as those of 20.
     good = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     if not good or int(text) > most:
-        raise Refused(f"{JSON_LENGTH}: found {text[:20]!r}, wanted 0 to {most}, the body's bytes")
+        raise RefusedRequest(f"{JSON_LENGTH}: found {text[:20]!r}, wanted 0 to {most}, the body's bytes")
     return int(text)
 
 
 def _need(method: str, wanted: str) -> None:
     if method != wanted:
-        raise Refused(f"method {method[:20]}: wanted {wanted}", 405)
+        raise RefusedRequest(f"method {method[:20]}: wanted {wanted}", 405)
 
 
 def _json(status: int, message: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritonkit_lambda.errors import Failed, Refused, StartError
+from tritonkit_lambda.errors import Failed, RefusedRequest, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Step:
+class ModelStep:
     """One model of the pipeline: the model's tensor names -> the pipeline's."""
 
-    model: Model
+    model: LoadedModel
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
 
 
-class Model:
+class LoadedModel:
     """One model: its Python is imported first, and opens its files when it is told to.
 
     Args:
@@ -73,7 +73,7 @@ class Model:
         """The outputs of one request.
 
         Raises:
-            Refused: the model refuses it. Failed: anything else.
+            RefusedRequest: the model refuses it. Failed: anything else.
         """
         given = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
         try:
@@ -85,12 +85,12 @@ class Model:
         if error is None:
             return {each.name(): each.as_numpy() for each in response.output_tensors()}
         if error.code() in _ERRORS:
-            raise Refused(error.message(), _ERRORS[error.code()])
+            raise RefusedRequest(error.message(), _ERRORS[error.code()])
         _log.error("%s", error.message())
         raise Failed(f"model '{self.name}' failed: the function's log says why")
 
 
-def run(steps: Sequence[Step], inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> dict[str, np.ndarray]:
+def run(steps: Sequence[ModelStep], inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> dict[str, np.ndarray]:
     """The pipeline's outputs for one request."""
     tensors = dict(inputs)
     for step in steps:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritonkit_lambda.errors import Refused
+from tritonkit_lambda.errors import RefusedRequest
 from tritonkit_lambda.tensors import TYPES, datatype_of, from_binary, from_json, read_shape, to_binary, to_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ BINARY, BINARY_OUTPUT, BINARY_SIZE = "binary_data", "binary_data_output", "binar
 
 
 @dataclass(frozen=True)
-class Signature:
+class ModelSignature:
     """What the function's model takes and gives: name -> datatype and dims, without the batch axis."""
 
     name: str
@@ -48,7 +48,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckedRequest:
     """A checked request: arrays with the batch axis first, and the outputs that are wanted, True where as bytes."""
 
     inputs: Mapping[str, np.ndarray]
@@ -57,7 +57,7 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_request(message: Any, binary: bytes, signature: Signature) -> Request:
+def read_request(message: Any, binary: bytes, signature: ModelSignature) -> CheckedRequest:
     """Read a request.
 
     Args:
@@ -66,35 +66,35 @@ def read_request(message: Any, binary: bytes, signature: Signature) -> Request:
         signature: the model's.
 
     Raises:
-        Refused: it is none, or not one of this model.
+        RefusedRequest: it is none, or not one of this model.
     """
     if not isinstance(message, dict):
-        raise Refused("the request: wanted an object with `inputs`")
+        raise RefusedRequest("the request: wanted an object with `inputs`")
     given = _objects(message.get("inputs"), "inputs")
     arrays: dict[str, np.ndarray] = {}
     at = 0
     for index, tensor in enumerate(given):
         name, array, size = _read_input(tensor, f"inputs[{index}]", binary[at:], signature)
         if name in arrays:
-            raise Refused(f"inputs[{index}].name: {name!r} is there twice")
+            raise RefusedRequest(f"inputs[{index}].name: {name!r} is there twice")
         arrays[name] = array
         at += size
     if at != len(binary):
-        raise Refused(f"{len(binary) - at} bytes stand behind the inputs, which no input names")
+        raise RefusedRequest(f"{len(binary) - at} bytes stand behind the inputs, which no input names")
     if missing := [name for name in signature.inputs if name not in arrays]:
-        raise Refused(f"inputs: {missing[0]!r} is missing; wanted {', '.join(signature.inputs)}")
+        raise RefusedRequest(f"inputs: {missing[0]!r} is missing; wanted {', '.join(signature.inputs)}")
     if signature.max_batch_size:
         _check_batch(arrays, signature)
     parameters = _parameters(message, "the request")
     identifier = message.get("id", "")
     if not isinstance(identifier, str):
-        raise Refused("id: wanted a text")
+        raise RefusedRequest("id: wanted a text")
     outputs = _wanted(message, bool(parameters.get(BINARY_OUTPUT)), signature)
-    return Request(arrays, outputs, identifier, parameters)
+    return CheckedRequest(arrays, outputs, identifier, parameters)
 
 
 def write_response(
-    request: Request, outputs: Mapping[str, np.ndarray], signature: Signature
+    request: CheckedRequest, outputs: Mapping[str, np.ndarray], signature: ModelSignature
 ) -> tuple[dict[str, Any], bytes]:
     """The JSON of an answer, and what stands behind it."""
     listed = []
@@ -118,7 +118,7 @@ def parse(text: bytes) -> Any:
     """JSON of a caller.
 
     Raises:
-        Refused: it is none.
+        RefusedRequest: it is none.
     """
 
     def constant(name: str) -> None:
@@ -127,29 +127,31 @@ def parse(text: bytes) -> Any:
     try:
         return json.loads(text, parse_constant=constant)
     except RecursionError:
-        raise Refused("the body: too many brackets in brackets") from None
+        raise RefusedRequest("the body: too many brackets in brackets") from None
     except ValueError as error:
-        raise Refused(f"the body: not JSON: {error}") from None
+        raise RefusedRequest(f"the body: not JSON: {error}") from None
 
 
-def _read_input(tensor: dict[str, Any], where: str, binary: bytes, signature: Signature) -> tuple[str, np.ndarray, int]:
+def _read_input(
+    tensor: dict[str, Any], where: str, binary: bytes, signature: ModelSignature
+) -> tuple[str, np.ndarray, int]:
     """Name, array, and how many of the bytes were its own."""
     name, datatype = tensor.get("name"), tensor.get("datatype")
     if not isinstance(name, str) or name not in signature.inputs:
-        raise Refused(f"{where}.name: found {name!r:.80}, wanted {' or '.join(map(repr, signature.inputs))}")
+        raise RefusedRequest(f"{where}.name: found {name!r:.80}, wanted {' or '.join(map(repr, signature.inputs))}")
     wanted, dims = signature.inputs[name]
     if not isinstance(datatype, str) or datatype != wanted or datatype not in TYPES:
-        raise Refused(f"{where}.datatype: found {datatype!r:.80}, wanted {wanted!r}, that of {name!r}")
+        raise RefusedRequest(f"{where}.datatype: found {datatype!r:.80}, wanted {wanted!r}, that of {name!r}")
     shape = read_shape(tensor.get("shape"), where)
     full = [-1, *dims] if signature.max_batch_size else list(dims)
     fits = len(shape) == len(full) and all(want in (-1, have) for want, have in zip(full, shape, strict=True))
     if not fits:
-        raise Refused(f"{where}.shape: found {shape}, wanted {full} (-1 is any size)")
+        raise RefusedRequest(f"{where}.shape: found {shape}, wanted {full} (-1 is any size)")
     parameters = _parameters(tensor, where)
     if BINARY_SIZE in parameters:
         size = parameters[BINARY_SIZE]
         if type(size) is not int or not 0 <= size <= len(binary):
-            raise Refused(
+            raise RefusedRequest(
                 f"{where}.parameters.{BINARY_SIZE}: found {size!r:.80}, wanted a whole number up to"
                 f" {len(binary)}, the bytes that are there"
             )
@@ -158,41 +160,41 @@ def _read_input(tensor: dict[str, Any], where: str, binary: bytes, signature: Si
     return name, from_json(tensor.get("data"), datatype, shape, where, in_base64=coded), 0
 
 
-def _check_batch(arrays: Mapping[str, np.ndarray], signature: Signature) -> None:
+def _check_batch(arrays: Mapping[str, np.ndarray], signature: ModelSignature) -> None:
     sizes = {name: len(array) for name, array in arrays.items()}
     if len(set(sizes.values())) > 1:
-        raise Refused(f"inputs: they differ in their first axis, the batch: {sizes}")
+        raise RefusedRequest(f"inputs: they differ in their first axis, the batch: {sizes}")
     for size in sizes.values():
         if not 1 <= size <= signature.max_batch_size:
-            raise Refused(f"inputs: found {size} items, wanted 1 to {signature.max_batch_size} (max_batch_size)")
+            raise RefusedRequest(f"inputs: found {size} items, wanted 1 to {signature.max_batch_size} (max_batch_size)")
 
 
-def _wanted(message: dict[str, Any], all_binary: bool, signature: Signature) -> dict[str, bool]:
+def _wanted(message: dict[str, Any], all_binary: bool, signature: ModelSignature) -> dict[str, bool]:
     if not message.get("outputs"):
         return dict.fromkeys(signature.outputs, all_binary)
     wanted = {}
     for index, output in enumerate(_objects(message["outputs"], "outputs")):
         name, where = output.get("name"), f"outputs[{index}]"
         if not isinstance(name, str) or name not in signature.outputs:
-            raise Refused(f"{where}.name: found {name!r:.80}, wanted one of {', '.join(signature.outputs)}")
+            raise RefusedRequest(f"{where}.name: found {name!r:.80}, wanted one of {', '.join(signature.outputs)}")
         parameters = _parameters(output, where)
         if parameters.get("classification"):
-            raise Refused(f"{where}.parameters.classification: it is not answered here")
+            raise RefusedRequest(f"{where}.parameters.classification: it is not answered here")
         wanted[name] = bool(parameters.get(BINARY, all_binary))
     return wanted
 
 
 def _objects(found: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not 1 <= len(found) <= MOST_TENSORS:
-        raise Refused(f"{where}: wanted a list of 1 to {MOST_TENSORS} objects")
+        raise RefusedRequest(f"{where}: wanted a list of 1 to {MOST_TENSORS} objects")
     for index, each in enumerate(found):
         if not isinstance(each, dict):
-            raise Refused(f"{where}[{index}]: wanted an object with `name`")
+            raise RefusedRequest(f"{where}[{index}]: wanted an object with `name`")
     return found
 
 
 def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
     found = holder.get("parameters", {})
     if not isinstance(found, dict):
-        raise Refused(f"{where}, parameters: wanted an object")
+        raise RefusedRequest(f"{where}, parameters: wanted an object")
     return found

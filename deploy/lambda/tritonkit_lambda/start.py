@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from tritonkit_lambda.models import Step
-    from tritonkit_lambda.protocol import Request, Signature
+    from tritonkit_lambda.models import ModelStep
+    from tritonkit_lambda.protocol import CheckedRequest, ModelSignature
 
 MIB_OF_A_CORE = 1769
 """Memory that comes with one vCPU: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html"""
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 class Function:
     """A model that answers. `times_ms` says what its start took."""
 
-    signature: Signature
-    steps: Sequence[Step]
+    signature: ModelSignature
+    steps: Sequence[ModelStep]
     about: str
     threads: int
     times_ms: dict[str, float]
 
-    def run(self, request: Request) -> dict[str, np.ndarray]:
+    def run(self, request: CheckedRequest) -> dict[str, np.ndarray]:
         """The outputs that a request wants."""
         from tritonkit_lambda.models import run
 
@@ -107,10 +107,10 @@ class _Check(threading.Thread):
         self.ms = (time.perf_counter() - began) * 1000
 
 
-def _read(folder: Path) -> tuple[Signature, list[Step], str]:
+def _read(folder: Path) -> tuple[ModelSignature, list[ModelStep], str]:
     """What function.json says, with the models' Python imported."""
-    from tritonkit_lambda.models import VERSION, Model, Step
-    from tritonkit_lambda.protocol import Signature
+    from tritonkit_lambda.models import VERSION, LoadedModel, ModelStep
+    from tritonkit_lambda.protocol import ModelSignature
 
     facts: dict[str, Any] = json.loads((folder / "function.json").read_text(encoding="utf-8"))
     models = {}
@@ -118,13 +118,13 @@ def _read(folder: Path) -> tuple[Signature, list[Step], str]:
         name = part["config"]["name"]
         own = folder / "models" / name
         file = folder / "backend" / "model.py" if part["backend"] else own / VERSION / "model.py"
-        models[name] = Model(own, file, part["config"])
-    steps = [Step(models[each["model"]], each["inputs"], each["outputs"]) for each in facts["steps"]]
+        models[name] = LoadedModel(own, file, part["config"])
+    steps = [ModelStep(models[each["model"]], each["inputs"], each["outputs"]) for each in facts["steps"]]
 
     def tensors(given: list[dict[str, Any]]) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {each["name"]: (each["datatype"], tuple(each["dims"])) for each in given}
 
-    signature = Signature(
+    signature = ModelSignature(
         facts["name"], VERSION, facts["max_batch_size"], tensors(facts["inputs"]), tensors(facts["outputs"])
     )
     return signature, steps, f"{facts['variant']}, tritonkit {facts['tritonkit']}"

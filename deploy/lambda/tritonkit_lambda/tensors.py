@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from triton_python_backend_utils import TYPES
 
-from tritonkit_lambda.errors import Refused
+from tritonkit_lambda.errors import RefusedRequest
 
 MOST_AXES = 32
 MOST_ELEMENTS = 1 << 31
@@ -23,23 +23,25 @@ _LENGTH = 4
 def read_shape(found: Any, where: str) -> list[int]:
     """A tensor's `shape`."""
     if not isinstance(found, list) or len(found) > MOST_AXES:
-        raise Refused(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
+        raise RefusedRequest(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
     for index, size in enumerate(found):
         if type(size) is not int or size < 0:
-            raise Refused(f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0")
+            raise RefusedRequest(f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0")
     # numpy multiplies past an axis of 0, too.
     if math.prod(max(size, 1) for size in found) > MOST_ELEMENTS:
-        raise Refused(f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most")
+        raise RefusedRequest(f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most")
     return found
 
 
 def from_json(data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool) -> np.ndarray:
     """A tensor whose elements stand in the JSON, in one list or in nested ones."""
     if not isinstance(data, list):
-        raise Refused(f"{where}.data: found {_short(data)}, wanted a list of {datatype}")
+        raise RefusedRequest(f"{where}.data: found {_short(data)}, wanted a list of {datatype}")
     flat = _flat(data, where)
     if len(flat) != math.prod(shape):
-        raise Refused(f"{where}.data: found {len(flat)} elements, wanted {math.prod(shape)}: its shape is {shape}")
+        raise RefusedRequest(
+            f"{where}.data: found {len(flat)} elements, wanted {math.prod(shape)}: its shape is {shape}"
+        )
     if datatype == "BYTES":
         made = np.empty(len(flat), dtype=object)
         for index, value in enumerate(flat):
@@ -56,7 +58,7 @@ def from_binary(raw: bytes, datatype: str, shape: list[int], where: str) -> np.n
         return _split(raw, count, where).reshape(shape)
     kind = np.dtype(TYPES[datatype])
     if len(raw) != count * kind.itemsize:
-        raise Refused(f"{where}: found {len(raw)} bytes, wanted {count * kind.itemsize}: {shape} of {datatype}")
+        raise RefusedRequest(f"{where}: found {len(raw)} bytes, wanted {count * kind.itemsize}: {shape} of {datatype}")
     return np.frombuffer(raw, dtype=kind.newbyteorder("<")).astype(kind).reshape(shape)
 
 
@@ -67,9 +69,9 @@ def to_json(name: str, array: np.ndarray) -> list[Any]:
         try:
             return [bytes(value).decode() for value in array.ravel()]
         except UnicodeDecodeError:
-            raise Refused(ask.format("it is not text, which JSON cannot carry")) from None
+            raise RefusedRequest(ask.format("it is not text, which JSON cannot carry")) from None
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise Refused(ask.format("not all of it is finite, which JSON cannot carry"))
+        raise RefusedRequest(ask.format("not all of it is finite, which JSON cannot carry"))
     values: list[Any] = array.ravel().tolist()
     return values
 
@@ -96,37 +98,37 @@ def _flat(data: list[Any], where: str) -> list[Any]:
         if nested < len(data):
             break
         data = list(chain.from_iterable(data))
-    raise Refused(f"{where}.data: found lists beside other values, or too deep; wanted even ones")
+    raise RefusedRequest(f"{where}.data: found lists beside other values, or too deep; wanted even ones")
 
 
 def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:
     """Nothing is rounded, cut or taken for what it is not."""
     kind = np.dtype(TYPES[datatype])
     if datatype == "FP16":
-        raise Refused(f"{where}: FP16 stands behind the JSON as bytes: binary_data_size")
+        raise RefusedRequest(f"{where}: FP16 stands behind the JSON as bytes: binary_data_size")
     allowed = {"b": {bool}, "f": {int, float}}.get(kind.kind, {int})
     for index, value in enumerate(flat) if not set(map(type, flat)) <= allowed else ():
         if type(value) not in allowed:
-            raise Refused(f"{where}.data[{index}]: found {_short(value)}, wanted {datatype}")
+            raise RefusedRequest(f"{where}.data[{index}]: found {_short(value)}, wanted {datatype}")
     if kind.kind in "iu" and flat:
         limits = np.iinfo(kind)
         for value in (min(flat), max(flat)):
             if not limits.min <= value <= limits.max:
-                raise Refused(f"{where}.data: found {_short(value)}, wanted {datatype}")
+                raise RefusedRequest(f"{where}.data: found {_short(value)}, wanted {datatype}")
     if kind.kind == "f" and flat:
         largest = float(np.finfo(kind).max)
         if not all(-largest <= value <= largest for value in flat):
-            raise Refused(f"{where}.data: a number is too large for {datatype}, or none")
+            raise RefusedRequest(f"{where}.data: a number is too large for {datatype}, or none")
 
 
 def _element(value: Any, where: str, in_base64: bool) -> bytes:
     if not isinstance(value, str):
-        raise Refused(f"{where}: found {_short(value)}, wanted a text")
+        raise RefusedRequest(f"{where}: found {_short(value)}, wanted a text")
     try:
         return base64.b64decode(value, validate=True) if in_base64 else value.encode()
     except (binascii.Error, ValueError):  # a lone surrogate is no UTF-8
         wanted = "base64" if in_base64 else "a text in UTF-8"
-        raise Refused(f"{where}: wanted {wanted}") from None
+        raise RefusedRequest(f"{where}: wanted {wanted}") from None
 
 
 def _split(raw: bytes, count: int, where: str) -> np.ndarray:
@@ -137,11 +139,11 @@ def _split(raw: bytes, count: int, where: str) -> np.ndarray:
         start = at + _LENGTH
         stop = start + int.from_bytes(raw[at:start], "little")
         if start > len(raw) or stop > len(raw):
-            raise Refused(f"{where}: element {len(parts)} ends after the {len(raw)} bytes there are")
+            raise RefusedRequest(f"{where}: element {len(parts)} ends after the {len(raw)} bytes there are")
         parts.append(raw[start:stop])
         at = stop
     if len(parts) != count:
-        raise Refused(f"{where}: found {len(parts)} elements, wanted {count}")
+        raise RefusedRequest(f"{where}: found {len(parts)} elements, wanted {count}")
     made = np.empty(count, dtype=object)
     made[:] = parts
     return made

@@ -20,7 +20,7 @@ import pytest
 from tests.parts import SERVER
 from tests.waiting import eventually
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import Places, Replica, gateway_command, read_gateway, write_gateway, write_routes
+from tritonkit.operate.gateway import Places, Upstream, gateway_command, read_gateway, write_gateway, write_routes
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.keys import add_key
 from tritonkit.serve.core.rest import find_envoy
@@ -141,7 +141,7 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     def start(
         spec: str = "",
         prepare: Callable[[Path], object] | None = None,
-        replicas: tuple[Replica, ...] = (),
+        replicas: tuple[Upstream, ...] = (),
         metrics: str = "",
     ) -> Gateway:
         folder = tmp_path_factory.mktemp("gateway")

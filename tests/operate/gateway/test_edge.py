@@ -16,7 +16,7 @@ import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import PATIENCE_S, eventually
-from tritonkit.operate.gateway import Replica
+from tritonkit.operate.gateway import Upstream
 from tritonkit.operate.gateway.logs import STRANGERS_LOG
 from tritonkit.serve.ports import check_free
 
@@ -89,7 +89,7 @@ def door(start_gateway: StartGateway, replica: Seen) -> Gateway:
     place = f"127.0.0.1:{replica.server_address[1]}"
     made = start_gateway(
         "limits: {header_s: 2}",
-        replicas=(Replica("seen", "127.0.0.1:1", place),),
+        replicas=(Upstream("seen", "127.0.0.1:1", place),),
         metrics=f"127.0.0.1:{check_free('127.0.0.1', 0)}",
     )
     made.add_key("all")

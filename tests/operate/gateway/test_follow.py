@@ -17,10 +17,10 @@ from tests.cli.running import tritonkit_here as tritonkit
 from tests.waiting import eventually
 from tritonkit.errors import UsageError
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import GatewayFiles, GatewaySources, Replica
+from tritonkit.operate.gateway import GatewayFiles, GatewaySources, Upstream
 from tritonkit.operate.keys import FILE, add_key, revoke_key
 
-REPLICAS = [Replica("triton", "triton:8001", "triton:8000", 3)]
+REPLICAS = [Upstream("triton", "triton:8001", "triton:8000", 3)]
 
 
 @pytest.fixture

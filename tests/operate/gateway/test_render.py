@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import RenderError, SpecError, UsageError
-from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gateway
+from tritonkit.operate.gateway import Places, Upstream, read_gateway, write_gateway
 from tritonkit.operate.gateway.clusters import clusters
 from tritonkit.operate.gateway.routes import routes
 from tritonkit.operate.gateway.spec import GatewayLimits, GatewaySpec
@@ -20,7 +20,7 @@ def written(folder: Path, envoy: Path, spec: str = "") -> Path:
     if spec:
         (folder / "gateway.yaml").write_text(spec)
     places = Places(folder, folder / "rendered", folder / "run" / "clusters.json", None, 8443)
-    return write_gateway(read_gateway(folder), places, ["digits"], [Replica("a", "127.0.0.1:1")], envoy)
+    return write_gateway(read_gateway(folder), places, ["digits"], [Upstream("a", "127.0.0.1:1")], envoy)
 
 
 @pytest.mark.needs("envoy")
@@ -107,7 +107,7 @@ def test_no_key_is_in_what_is_written(tmp_path: Path) -> None:
 def test_limits_are_for_each_replica() -> None:
     """A cluster's limit is the sum of its replicas'."""
     limits = GatewayLimits(requests_per_replica=10)
-    replicas = [Replica(name, f"127.0.0.1:{name}", f"127.0.0.1:{name}0") for name in "12"]
+    replicas = [Upstream(name, f"127.0.0.1:{name}", f"127.0.0.1:{name}0") for name in "12"]
     found = clusters(replicas, limits)
     assert [each["name"] for each in found] == ["grpc", "rest"]
     for each in found:
@@ -126,6 +126,6 @@ def test_a_limit_follows_from_capacity_and_target(per_s: float, target_ms: float
 
 def test_a_name_as_an_address_is_looked_up() -> None:
     """In containers replicas have names."""
-    found = clusters([Replica("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
+    found = clusters([Upstream("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
     assert {each["cluster_type"]["name"] for each in found} == {"envoy.cluster.dns"}
-    assert {each["type"] for each in clusters([Replica("a", "[::1]:8001")], GatewayLimits())} == {"STATIC"}
+    assert {each["type"] for each in clusters([Upstream("a", "[::1]:8001")], GatewayLimits())} == {"STATIC"}

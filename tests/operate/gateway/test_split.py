@@ -18,7 +18,7 @@ import pytest
 
 from tests.operate.gateway.conftest import MODELS, Gateway, StartGateway
 from tests.waiting import eventually
-from tritonkit.operate.gateway import Replica, Split, read_gateway, write_clusters, write_routes
+from tritonkit.operate.gateway import Split, Upstream, read_gateway, write_clusters, write_routes
 from tritonkit.operate.gateway.logs import RELEASE_LOG
 
 pytestmark = pytest.mark.needs("envoy")
@@ -70,7 +70,7 @@ def servers() -> Iterator[dict[str, Named]]:
 @pytest.fixture(scope="module")
 def before(start_gateway: StartGateway, servers: dict[str, Named]) -> Gateway:
     """A gateway before the stable server."""
-    made = start_gateway(replicas=(Replica("stable", servers["stable"].address),))
+    made = start_gateway(replicas=(Upstream("stable", servers["stable"].address),))
     made.add_key("all")
     made.reload()
     eventually(lambda: answers(made, "digits", 1) == {"stable": 1}, "the stable server")
@@ -95,7 +95,7 @@ def answers(gateway: Gateway, model: str, count: int, **headers: str) -> Counter
 def split(gateway: Gateway, servers: dict[str, Named], made: Split | None) -> None:
     """Let the gateway take it: clusters first, for routes name them."""
     spec = read_gateway(gateway.places.folder)
-    replicas = (Replica("stable", servers["stable"].address),)
+    replicas = (Upstream("stable", servers["stable"].address),)
     write_clusters(spec, gateway.places, replicas, made)
     eventually(lambda: gateway.admin.healthy("grpc-candidate") > 0, "a candidate that is known")
     write_routes(spec, gateway.places, MODELS, made)
@@ -103,7 +103,7 @@ def split(gateway: Gateway, servers: dict[str, Named], made: Split | None) -> No
 
 def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[str, Named]) -> None:
     """By weight for the model that is released, and for no other; a header chooses."""
-    candidate = Replica("candidate", servers["candidate"].address)
+    candidate = Upstream("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=30))
     eventually(lambda: answers(before, "digits", 20)["candidate"] > 0, "requests at the candidate")
     found = answers(before, "digits", 400)
@@ -120,7 +120,7 @@ def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[st
 def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) -> None:
     """A line for each request that is split: cluster, who answered, statuses, flags, microseconds, the key."""
     file = before.places.clusters.with_name(RELEASE_LOG)
-    candidate = Replica("candidate", servers["candidate"].address)
+    candidate = Upstream("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=100))
     eventually(lambda: answers(before, "digits", 20) == {"candidate": 20}, "all at the candidate")
 
@@ -146,7 +146,7 @@ def test_the_time_of_a_request_begins_when_it_was_sent_whole(before: Gateway, se
     """A caller that sends for two seconds makes no version look slow, in a release's log and in metrics."""
     file = before.places.clusters.with_name(RELEASE_LOG)
     before.add_key("slow")
-    candidate = Replica("candidate", servers["candidate"].address)
+    candidate = Upstream("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=100))
     eventually(lambda: answers(before, "digits", 5) == {"candidate": 5}, "all at the candidate")
     eventually(lambda: send_slowly(before, 0.0), "a key that counts")
@@ -207,7 +207,7 @@ def test_copies_are_answered_by_nobody_that_callers_see(before: Gateway, servers
     """The shadow gets what the stable one gets; its answers go nowhere."""
     made = Split(
         ("digits",),
-        Replica("candidate", servers["candidate"].address),
+        Upstream("candidate", servers["candidate"].address),
         0,
         shadow=servers["shadow"].address,
         shadow_percent=100,
@@ -223,7 +223,7 @@ def test_copies_are_answered_by_nobody_that_callers_see(before: Gateway, servers
 def test_a_candidate_that_is_gone_costs_no_call(before: Gateway, servers: dict[str, Named]) -> None:
     """The stable server answers what the candidate does not."""
     dying = Named("dying")
-    split(before, servers, Split(("digits",), Replica("candidate", dying.address), percent=100))
+    split(before, servers, Split(("digits",), Upstream("candidate", dying.address), percent=100))
     eventually(lambda: answers(before, "digits", 5) == {"dying": 5}, "all at the candidate")
     dying.stop()
     assert answers(before, "digits", 100) == {"stable": 100}
@@ -237,6 +237,6 @@ def test_without_a_split_all_is_as_before(before: Gateway, servers: dict[str, Na
         lambda: answers(before, "digits", 10, x_tritonkit_release="candidate") == {"stable": 10},
         "no candidate any more",
     )
-    write_clusters(spec, before.places, (Replica("stable", servers["stable"].address),))
+    write_clusters(spec, before.places, (Upstream("stable", servers["stable"].address),))
     eventually(lambda: before.admin.healthy("grpc-candidate") == 0, "its clusters are gone")
     assert answers(before, "digits", 10) == {"stable": 10}

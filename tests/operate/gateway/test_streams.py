@@ -13,7 +13,7 @@ import pytest
 
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.waiting import PATIENCE_S, eventually
-from tritonkit.operate.gateway import Replica
+from tritonkit.operate.gateway import Upstream
 from tritonkit.operate.keys import revoke_key
 
 pytestmark = pytest.mark.needs("envoy")
@@ -67,7 +67,7 @@ def server() -> Iterator[Slow]:
 def gateway(start_gateway: StartGateway, server: Slow) -> Gateway:
     """One that gives a request little time."""
     spec = f"limits: {{timeout_s: {LONGEST_S}, stream_s: {LONGEST_STREAM_S}}}\n"
-    made = start_gateway(spec, replicas=(Replica("slow", server.address),))
+    made = start_gateway(spec, replicas=(Upstream("slow", server.address),))
     made.add_key("digits", "digits")
     made.reload()
     eventually(lambda: made.admin.healthy("grpc") > 0, "a server that is healthy")

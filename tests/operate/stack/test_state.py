@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import eventually
 from tritonkit.errors import UsageError
-from tritonkit.operate.stack import Part, read_state, stop_running
+from tritonkit.operate.stack import StackPart, read_state, stop_running
 from tritonkit.operate.stack.replicas import divided
 from tritonkit.operate.stack.state import FOLDER, StateFile, clear_state, write_state
 
@@ -27,7 +27,7 @@ def place(root: Path) -> Path:
 
 def test_parts_are_read_as_they_were_written(place: Path) -> None:
     """By programs of its owner alone."""
-    write_state(place, os.getpid(), "127.0.0.1:8443", [Part("gateway", "ready", "127.0.0.1:8443", 7)])
+    write_state(place, os.getpid(), "127.0.0.1:8443", [StackPart("gateway", "ready", "127.0.0.1:8443", 7)])
     state = read_state(place)
     assert state is not None
     assert state["gateway"] == "127.0.0.1:8443"

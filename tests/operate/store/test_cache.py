@@ -18,18 +18,18 @@ from tests.stores import HttpFolder
 from tests.waiting import eventually
 from tritonkit.errors import StoreError
 from tritonkit.operate.store import back_up, open_store
-from tritonkit.operate.store.cache import Cache, open_cache
-from tritonkit.operate.store.contents import Entry
+from tritonkit.operate.store.cache import FileCache, open_cache
+from tritonkit.operate.store.contents import StoredFile
 
 LIMIT = 1 << 20
 
 
-def entry(content: bytes) -> Entry:
+def entry(content: bytes) -> StoredFile:
     """A file of a backup."""
-    return Entry("model.onnx", sha256(content).hexdigest(), len(content))
+    return StoredFile("model.onnx", sha256(content).hexdigest(), len(content))
 
 
-def copied(cache: Cache, content: bytes, fetched: list[bytes]) -> bytes:
+def copied(cache: FileCache, content: bytes, fetched: list[bytes]) -> bytes:
     """What a target has; what had to be fetched for it is added to `fetched`."""
 
     def fetch() -> Iterator[bytes]:
@@ -43,7 +43,7 @@ def copied(cache: Cache, content: bytes, fetched: list[bytes]) -> bytes:
     return target.getvalue().removeprefix(b"before")
 
 
-def opened(folder: Path, limit: int = LIMIT) -> Cache:
+def opened(folder: Path, limit: int = LIMIT) -> FileCache:
     """A cache as the next process finds it."""
     return open_cache(folder, limit, [])
 

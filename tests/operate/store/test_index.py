@@ -12,12 +12,12 @@ import pytest
 
 from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import Store, index
-from tritonkit.operate.store.contents import Entry
+from tritonkit.operate.store.contents import StoredFile
 from tritonkit.operate.store.index import Index, find, ids, read_index, write_index
 from tritonkit.operate.store.keys import EncryptionKey
 
 CREATED = "20260131T235959.000Z"
-INDEX = Index(CREATED, {"net": (Entry("1/a", "ab" * 32, 3), Entry("b", "cd" * 32, 0))}, "{}")
+INDEX = Index(CREATED, {"net": (StoredFile("1/a", "ab" * 32, 3), StoredFile("b", "cd" * 32, 0))}, "{}")
 
 
 def written(store: Store, facts: Any) -> str:

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from tritonkit.errors import StoreBusy, StoreError, UsageError
 from tritonkit.operate.store import Store, back_up, list_backups, prune, restore
 from tritonkit.operate.store.keys import EncryptionKey, new_encryption_key, read_encryption_key
-from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
+from tritonkit.operate.store.marks import BACKING_UP, REMOVING, StoreMark
 from tritonkit.repository.publish.publish import publish
 
 
@@ -127,7 +127,7 @@ def test_while_a_backup_is_made_nothing_is_removed(repository: Path, store: Stor
 def test_a_backup_waits_until_files_are_removed(repository: Path, store: Store) -> None:
     """What it would find there could be gone a moment later."""
     made: list[Any] = []
-    with Mark(store, REMOVING):
+    with StoreMark(store, REMOVING):
         thread = threading.Thread(target=lambda: made.append(back_up(repository, store)))
         thread.start()
         eventually(lambda: store.names(BACKING_UP), "a backup's mark")
@@ -139,7 +139,7 @@ def test_a_backup_waits_until_files_are_removed(repository: Path, store: Store) 
 def test_a_mark_of_a_process_that_is_gone_counts_no_more(repository: Path, store: Store, states: Iterator[str]) -> None:
     """After an hour; a backup that had only slept finds its mark gone, and copies again what it lacks."""
     back_up(repository, store)
-    asleep = Mark(store, BACKING_UP, clock=lambda: 0.0).__enter__()
+    asleep = StoreMark(store, BACKING_UP, clock=lambda: 0.0).__enter__()
     assert asleep.is_there()
     next(states)
     lost: list[int] = []
@@ -162,7 +162,7 @@ def test_a_mark_of_a_process_that_is_gone_counts_no_more(repository: Path, store
 def test_no_mark_lasts(store: Store, text: bytes) -> None:
     """One of a clock that was ahead, or that somebody wrote: backups would wait, and nothing would be removed."""
     store.write(f"{BACKING_UP}/somebody", [text])
-    with Mark(store, REMOVING) as mark:
+    with StoreMark(store, REMOVING) as mark:
         mark.wait_until_none(BACKING_UP, 0.0)
     assert store.names(BACKING_UP) == []
 
@@ -189,7 +189,7 @@ def test_a_backup_of_the_future_removes_no_later_one(
 def test_removing_that_slept_stops(store: Store) -> None:
     """A backup may have taken it for dead, and rely on what it was about to remove."""
     now = [0.0]
-    with Mark(store, REMOVING, clock=lambda: now[0]) as mark:
+    with StoreMark(store, REMOVING, clock=lambda: now[0]) as mark:
         mark.renew()
         now[0] = 3000.0
         with pytest.raises(StoreBusy, match="nothing was done for 3000 s"):
@@ -208,7 +208,7 @@ def test_by_command(repository: Path, store: Store, states: Iterator[str]) -> No
     second = done.stdout.strip()
     tritonkit("backup", store.url, *at)
     assert tritonkit("prune", store.url, "--keep", "1", "--dry-run").stdout.strip() == second
-    with Mark(store, BACKING_UP):
+    with StoreMark(store, BACKING_UP):
         assert "other work is under way" in failed(tritonkit("prune", store.url, "--keep", "1"), 5)
         done = tritonkit("backup", store.url, *at, "--keep", "1")
         assert done.returncode == 0

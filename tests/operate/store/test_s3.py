@@ -11,7 +11,7 @@ from tests.operate.store.trees import tree
 from tritonkit.errors import StoreBusy, StoreError
 from tritonkit.operate.store import back_up, list_backups, open_store, prune, restore
 from tritonkit.operate.store.keys import EncryptionKey
-from tritonkit.operate.store.marks import BACKING_UP, Mark
+from tritonkit.operate.store.marks import BACKING_UP, StoreMark
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -26,7 +26,7 @@ def test_there_and_back(s3: str, repository: Path, tmp_path: Path, key: Encrypti
     restore(store, tmp_path / "sealed", key=key)
     assert tree(tmp_path / "plain") == tree(tmp_path / "sealed") == tree(repository)
     assert len(list_backups(open_store(s3))) == 3
-    with Mark(open_store(s3), BACKING_UP), pytest.raises(StoreBusy):
+    with StoreMark(open_store(s3), BACKING_UP), pytest.raises(StoreBusy):
         prune(store, 1, key=key)
     done = prune(store, 1, key=key)
     assert (len(done.backups), done.files) == (2, made.copied_files)

@@ -28,7 +28,7 @@ from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import ClientError
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import GatewaySpec, Places, Replica, gateway_command, write_clusters, write_gateway
+from tritonkit.operate.gateway import GatewaySpec, Places, Upstream, gateway_command, write_clusters, write_gateway
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.observe import ALERTS, Pace, Prometheus, recording, rules_text
 from tritonkit.serve.core.rest import find_envoy
@@ -181,7 +181,7 @@ def start_gateway(root: Path, places: Places, grpc: str) -> subprocess.Popen[byt
     """An Envoy before the server, and before a replica that is not there."""
     envoy = find_envoy(SERVER)
     assert envoy is not None
-    replicas = [Replica("here", grpc), Replica("gone", "127.0.0.1:1", "127.0.0.1:1")]
+    replicas = [Upstream("here", grpc), Upstream("gone", "127.0.0.1:1", "127.0.0.1:1")]
     config = write_gateway(GatewaySpec(), places, ["serial"], replicas, envoy)
     run = places.clusters.parent
     with (root / "gateway.log").open("wb") as log:
@@ -279,7 +279,7 @@ def test_replicas_that_the_gateway_leaves_out(scene: Scene) -> None:
     scene.fires("GatewayReplicaOut", "grpc")
     scene.fires("GatewayHasNoReplica", "rest")
     assert ("GatewayHasNoReplica", "grpc") not in scene.firing()
-    write_clusters(GatewaySpec(), scene.places, [Replica("here", scene.grpc)])
+    write_clusters(GatewaySpec(), scene.places, [Upstream("here", scene.grpc)])
     eventually(lambda: ("GatewayReplicaOut", "grpc") not in scene.firing(), "its end")
 
 

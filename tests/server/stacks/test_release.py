@@ -32,7 +32,7 @@ from tritonkit.errors import (
     TritonkitError,
     UsageError,
 )
-from tritonkit.operate.release import Status, Terms, parse_rules, release, rollback
+from tritonkit.operate.release import ReleaseTerms, Status, parse_rules, release, rollback
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.repository.pipeline import build_repository
 
@@ -140,10 +140,10 @@ class Shifts(Load):
         return self.kinds - known
 
 
-def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> Terms:
+def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> ReleaseTerms:
     """Short steps."""
     given = {"hold_s": 0.5, "requests": 30, "wait_s": 60.0} | options
-    return Terms(steps or (20.0, 100.0), parse_rules(rules), **given)
+    return ReleaseTerms(steps or (20.0, 100.0), parse_rules(rules), **given)
 
 
 def at(percent: float, do: Callable[[], object]) -> Callable[[Status], None]:

@@ -28,7 +28,7 @@ from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
 from tritonkit.operate.observe import PANELS, Need
-from tritonkit.operate.stack import Part
+from tritonkit.operate.stack import StackPart
 from tritonkit.operate.store import back_up, open_store
 from tritonkit.serve.ports import check_free
 from tritonkit.serve.repository import read_models
@@ -69,7 +69,7 @@ def test_digits_through_tls_and_key(watched: Watched) -> None:
     assert headers["x-request-id"]
 
 
-def threads_of(part: Part) -> int:
+def threads_of(part: StackPart) -> int:
     """Of a run of the network, as a replica has it configured."""
     with Client(part.address) as client:
         parameters = client.config("digits_network").parameters

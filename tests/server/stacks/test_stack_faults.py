@@ -26,7 +26,7 @@ from tests.server.watched import Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import TLS, AsyncClient, Cache, Client, Retry
 from tritonkit.errors import TritonkitError
-from tritonkit.operate.gateway import GatewaySpec, Places, Replica, write_clusters
+from tritonkit.operate.gateway import GatewaySpec, Places, Upstream, write_clusters
 from tritonkit.operate.gateway.bootstrap import CLUSTERS
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.serve.core.stubs import find_stubs
@@ -211,12 +211,12 @@ def test_no_call_fails_while_a_model_is_away_at_one_replica(watched: Watched) ->
     assert load.failures == []
 
 
-def limited(watched: Watched, spec: GatewaySpec, *more: Replica) -> None:
+def limited(watched: Watched, spec: GatewaySpec, *more: Upstream) -> None:
     """Tell the gateway its replicas again, with a spec's limits."""
     root = watched.gateway.parent.parent
     clusters = root / ".tritonkit" / "stack" / "gateway" / CLUSTERS
     places = Places(watched.gateway, watched.gateway / "rendered", clusters, None, 0)
-    near = [Replica(part.name, part.address) for part in watched.stack.parts if part.cores]
+    near = [Upstream(part.name, part.address) for part in watched.stack.parts if part.cores]
     write_clusters(spec, places, [*near, *more])
 
 
@@ -278,7 +278,7 @@ def test_a_replica_that_is_cut_off(watched: Watched, tmp_path: Path) -> None:
     """Its cable goes, without a word: its calls are made again elsewhere, and it is taken back with its cable."""
     repository = write_repository(tmp_path / "model_repository", MODELS)
     with network() as net, served_in(net, tmp_path, repository, "echo") as address:
-        far = Replica("far", address)
+        far = Upstream("far", address)
         with Load(watched, echo) as load:
             limited(watched, GatewaySpec(), far)
             eventually(lambda: healthy(watched) == 4, "it is taken")

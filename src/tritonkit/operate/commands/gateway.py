@@ -15,7 +15,7 @@ from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.errors import ServerNotFound
 
 if TYPE_CHECKING:
-    from tritonkit.operate.gateway import Replica
+    from tritonkit.operate.gateway import Upstream
 
 __all__ = ["app"]
 
@@ -141,13 +141,13 @@ def render(
         files.follow(_until_signal(), note)
 
 
-def _replica(text: str, count: int, option: str = "--replica") -> Replica:
-    from tritonkit.operate.gateway import Replica
+def _replica(text: str, count: int, option: str = "--replica") -> Upstream:
+    from tritonkit.operate.gateway import Upstream
 
     grpc, _, rest = text.partition(",")
     for address in filter(None, (grpc, rest)):
         host_and_port(option, address)
-    return Replica(grpc, grpc, rest, count)
+    return Upstream(grpc, grpc, rest, count)
 
 
 def _until_signal() -> threading.Event:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from tritonkit.operate.release import Outcome, Status
-    from tritonkit.operate.release.judge import Finding, Seen
+    from tritonkit.operate.release import Released, Status
+    from tritonkit.operate.release.judge import RuleState, Tally
     from tritonkit.operate.release.shadow import ShadowCounts
 
 __all__ = ["release", "rollback"]
@@ -69,12 +69,12 @@ def release(
     Example: tritonkit release digits --steps 5,25,100 --abort-if "p99>20ms,errors>0.1%"
     """
     from tritonkit.cli.progress import Announcing
-    from tritonkit.operate.release import Terms, choose_rules, parse_percent, parse_steps
+    from tritonkit.operate.release import ReleaseTerms, choose_rules, parse_percent, parse_steps
     from tritonkit.operate.release import release as run
 
     percents = parse_steps(steps, canary)
     copied = parse_percent(shadow, "--shadow") if shadow else 0.0
-    terms = Terms(
+    terms = ReleaseTerms(
         percents,
         choose_rules(abort_if, percents, copies=bool(copied)),
         hold_s=seconds("--hold", hold),
@@ -114,7 +114,7 @@ def rollback(
     note(f"models/{model} itself was left: its next build or release makes the same again")
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: Released) -> None:
     print_table(f"Released {', '.join(outcome.changes)}", _COLUMNS, _rows(outcome.candidate, outcome.stable))
     print_line()
     print_table("Rules", ["rule", "seen", "evidence against"], _findings(outcome.findings))
@@ -124,7 +124,7 @@ def _print(outcome: Outcome) -> None:
     note(f"undo it: tritonkit rollback {outcome.model}")
 
 
-def _rows(candidate: Seen, stable: Seen) -> list[list[str]]:
+def _rows(candidate: Tally, stable: Tally) -> list[list[str]]:
     rows = []
     for name, seen in (("new", candidate), ("before", stable)):
         times = [seen.percentile(percent) for percent in (50, 95, 99)]
@@ -133,7 +133,7 @@ def _rows(candidate: Seen, stable: Seen) -> list[list[str]]:
     return rows
 
 
-def _findings(findings: Sequence[Finding]) -> list[list[str]]:
+def _findings(findings: Sequence[RuleState]) -> list[list[str]]:
     return [
         [each.rule, each.found, f"{each.evidence:.3g} of 1000{', broken' if each.broken else ''}"] for each in findings
     ]

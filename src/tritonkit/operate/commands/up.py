@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from tritonkit.operate.stack import Part, Stack, StackEvent
+    from tritonkit.operate.stack import Stack, StackEvent, StackPart
 
 __all__ = ["down", "up"]
 
@@ -123,7 +123,7 @@ def _print_event(event: StackEvent) -> None:
     note(f"{event.part}: {event.message}")
 
 
-def _print_ready(address: str, parts: Sequence[Part], *, as_json: bool) -> None:
+def _print_ready(address: str, parts: Sequence[StackPart], *, as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
@@ -153,7 +153,7 @@ def _draw(stack: Stack, live: Any) -> None:
         live.update(_table(stack.parts), refresh=True)
 
 
-def _table(parts: Sequence[Part]) -> Table:
+def _table(parts: Sequence[StackPart]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -208,9 +208,9 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
             raise typer.Exit(code or 1)
         state = read_state(project)
         if state is not None and state["owner"] == process.pid:
-            from tritonkit.operate.stack import Part
+            from tritonkit.operate.stack import StackPart
 
-            parts = [Part(**{**each, "cores": tuple(each["cores"])}) for each in state["parts"]]
+            parts = [StackPart(**{**each, "cores": tuple(each["cores"])}) for each in state["parts"]]
             _print_ready(state["gateway"], parts, as_json=as_json)
             return
         time.sleep(_WATCH_S / 5)

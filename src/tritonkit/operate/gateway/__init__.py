@@ -4,7 +4,7 @@ from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gatew
 """
 
 from tritonkit.operate.gateway.bootstrap import Places
-from tritonkit.operate.gateway.clusters import Replica, Split
+from tritonkit.operate.gateway.clusters import Split, Upstream
 from tritonkit.operate.gateway.follow import GatewayFiles, GatewaySources
 from tritonkit.operate.gateway.render import gateway_command, write_clusters, write_gateway, write_routes
 from tritonkit.operate.gateway.spec import GatewaySpec, SharedLimits, read_gateway
@@ -14,9 +14,9 @@ __all__ = [
     "GatewaySources",
     "GatewaySpec",
     "Places",
-    "Replica",
     "SharedLimits",
     "Split",
+    "Upstream",
     "gateway_command",
     "read_gateway",
     "write_clusters",

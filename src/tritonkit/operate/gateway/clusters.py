@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonkit.operate.gateway.spec import GatewayLimits
 
-__all__ = ["CANDIDATE", "CHECKED_S", "EJECTED_S", "SHADOW", "Replica", "Split", "clusters"]
+__all__ = ["CANDIDATE", "CHECKED_S", "EJECTED_S", "SHADOW", "Split", "Upstream", "clusters"]
 
 CANDIDATE = "-candidate"
 """What the names of a candidate's clusters end with: `grpc-candidate`, `rest-candidate`."""
@@ -45,7 +45,7 @@ _NAMED = {
 
 
 @dataclass(frozen=True)
-class Replica:
+class Upstream:
     """Where a server answers.
 
     Args:
@@ -74,13 +74,13 @@ class Split:
     """
 
     models: tuple[str, ...]
-    candidate: Replica
+    candidate: Upstream
     percent: float = 0.0
     shadow: str = ""
     shadow_percent: float = 0.0
 
 
-def clusters(replicas: Sequence[Replica], limits: GatewayLimits, split: Split | None = None) -> list[dict[str, Any]]:
+def clusters(replicas: Sequence[Upstream], limits: GatewayLimits, split: Split | None = None) -> list[dict[str, Any]]:
     """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica; with a
     split those of the candidate, and of what gets copies."""
     grpc = [each.grpc for each in replicas]

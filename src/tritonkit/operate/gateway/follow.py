@@ -10,7 +10,7 @@ from pathlib import Path
 from tritonkit.errors import TritonkitError
 from tritonkit.operate import certificates, keys
 from tritonkit.operate.gateway.bootstrap import CLUSTERS, Places
-from tritonkit.operate.gateway.clusters import Replica, Split
+from tritonkit.operate.gateway.clusters import Split, Upstream
 from tritonkit.operate.gateway.render import RENDERED, validate, write_gateway, write_routes
 from tritonkit.operate.gateway.spec import GatewaySpec, read_gateway
 
@@ -36,11 +36,11 @@ class GatewaySources:
 
     folder: Path
     repository: Path
-    replicas: Sequence[Replica]
+    replicas: Sequence[Upstream]
     listen: tuple[str, int] | None = None
     metrics: str = ""
     models: Sequence[str] = ()
-    candidate: Replica | None = None
+    candidate: Upstream | None = None
     percent: float = 0.0
 
 

@@ -14,7 +14,7 @@ from tritonkit.disk import unwritable
 from tritonkit.errors import RenderError, UsageError
 from tritonkit.operate import keys as key_files
 from tritonkit.operate.gateway.bootstrap import CLUSTERS, ROUTES, SECRETS, Places, bootstrap, secrets
-from tritonkit.operate.gateway.clusters import Replica, Split, clusters
+from tritonkit.operate.gateway.clusters import Split, Upstream, clusters
 from tritonkit.operate.gateway.logs import STRANGERS_RATE, strangers_rate
 from tritonkit.operate.gateway.routes import routes
 from tritonkit.operate.gateway.spec import GatewaySpec
@@ -44,7 +44,7 @@ def write_gateway(
     spec: GatewaySpec,
     places: Places,
     models: Sequence[str],
-    replicas: Sequence[Replica],
+    replicas: Sequence[Upstream],
     envoy: Path,
     split: Split | None = None,
 ) -> Path:
@@ -76,7 +76,7 @@ def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str], split
     _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec, split)]})
 
 
-def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Replica], split: Split | None = None) -> None:
+def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Upstream], split: Split | None = None) -> None:
     """Only the replicas, and the candidate of a split."""
     _write(places.clusters, {"resources": clusters(replicas, spec.limits, split)})
 
@@ -96,7 +96,7 @@ def validate(
     places: Places,
     keys: Sequence[ApiKey],
     models: Sequence[str],
-    replicas: Sequence[Replica],
+    replicas: Sequence[Upstream],
     envoy: Path,
     split: Split | None = None,
 ) -> None:

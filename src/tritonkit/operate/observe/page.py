@@ -12,7 +12,7 @@ from tritonkit.operate.observe.panel import BYTES, Unit
 from tritonkit.repository.report.charts import Line, Lines, lines
 from tritonkit.repository.report.page import environment
 
-__all__ = ["Drawn", "drawn", "figure", "page", "scaled"]
+__all__ = ["DrawnPanel", "drawn", "figure", "page", "scaled"]
 
 _WIDTH, _HEIGHT = 420.0, 190.0
 _MINUTES_S = 180.0
@@ -21,7 +21,7 @@ _BINARY = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnPanel:
     """A panel as the page has it."""
 
     shown: Shown
@@ -58,7 +58,7 @@ def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
     )
 
 
-def drawn(shown: Shown, view: View, hues: dict[str, int]) -> Drawn:
+def drawn(shown: Shown, view: View, hues: dict[str, int]) -> DrawnPanel:
     """Lay a panel out.
 
     Args:
@@ -72,7 +72,7 @@ def drawn(shown: Shown, view: View, hues: dict[str, int]) -> Drawn:
     limits = [(value / factor, name) for value, name in shown.panel.limits]
     plot = lines(given, width=_WIDTH, height=_HEIGHT, limits=limits) if given else None
     latest = [(line.name, figure(_last(line), factor)) for line in shown.lines]
-    return Drawn(shown, unit, plot, latest, _colours([name for name, _ in latest], hues))
+    return DrawnPanel(shown, unit, plot, latest, _colours([name for name, _ in latest], hues))
 
 
 def _colours(names: list[str], hues: dict[str, int]) -> list[int]:

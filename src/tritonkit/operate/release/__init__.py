@@ -6,16 +6,16 @@ release(root, "digits", Terms((5.0, 25.0, 100.0), parse_rules("p99>20ms,errors>0
 """
 
 from tritonkit.operate.release.rules import DEFAULT, Rule, choose_rules, parse_percent, parse_rules, parse_steps
-from tritonkit.operate.release.run import Outcome, release, rollback
-from tritonkit.operate.release.steps import Status, Step, Terms
+from tritonkit.operate.release.run import Released, release, rollback
+from tritonkit.operate.release.steps import ReleaseStep, ReleaseTerms, Status
 
 __all__ = [
     "DEFAULT",
-    "Outcome",
+    "ReleaseStep",
+    "ReleaseTerms",
+    "Released",
     "Rule",
     "Status",
-    "Step",
-    "Terms",
     "choose_rules",
     "parse_percent",
     "parse_rules",

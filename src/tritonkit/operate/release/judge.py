@@ -14,7 +14,7 @@ from tritonkit.operate.release.evidence import ENOUGH, AgainstRule, AgainstStabl
 from tritonkit.operate.release.log import Judged
 from tritonkit.operate.release.rules import Rule
 
-__all__ = ["FAILS_MORE", "Finding", "Judge", "Seen"]
+__all__ = ["FAILS_MORE", "Judge", "RuleState", "Tally"]
 
 FAILS_MORE = "more errors than the stable version"
 """The rule that always holds; requests refused for what the caller sent count in it, too."""
@@ -24,7 +24,7 @@ _KEPT = 200_000
 
 
 @dataclass
-class Seen:
+class Tally:
     """Requests of one version.
 
     Args:
@@ -55,7 +55,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleState:
     """How one rule stands.
 
     Args:
@@ -82,7 +82,7 @@ class Judge:
     """Holds what both versions did against rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.candidate, self.stable = Seen(), Seen()
+        self.candidate, self.stable = Tally(), Tally()
         self._more = AgainstStable()
         self._errors = [_Held(rule, rule.limit) for rule in rules if rule.kind == "errors"]
         self._times = [_Times(rule) for rule in rules if rule.kind in ("latency", "ratio")]
@@ -105,12 +105,12 @@ class Judge:
         return max((each.missing(self.stable) for each in self._times), default=0)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[RuleState]:
         """Every rule, and how it stands."""
-        found = [Finding(str(each.rule), each.words, each.held.value) for each in self._times]
-        found += [Finding(str(each.rule), each.words(), each.value) for each in self._errors]
+        found = [RuleState(str(each.rule), each.words, each.held.value) for each in self._times]
+        found += [RuleState(str(each.rule), each.words(), each.value) for each in self._errors]
         shares = [f"{_bad_of(seen)} of {seen.requests}" for seen in (self.candidate, self.stable)]
-        return [*found, Finding(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
+        return [*found, RuleState(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
 
 
 class _Held:
@@ -156,7 +156,7 @@ class _Times:
         self._bound_ms = rule.limit if rule.kind == "latency" else None
         self._waiting: list[Judged] = []
 
-    def add(self, judged: Sequence[Judged], stable: Seen) -> None:
+    def add(self, judged: Sequence[Judged], stable: Tally) -> None:
         """Take requests of one moment."""
         self._waiting += judged
         if self._bound_ms is None and not self.missing(stable):
@@ -166,7 +166,7 @@ class _Times:
             self.held.add(self._waiting, lambda each: each.ms > bound_ms or each.failed)
             self._waiting.clear()
 
-    def missing(self, stable: Seen) -> int:
+    def missing(self, stable: Tally) -> int:
         """How many more answers of the stable version it takes until the bound is known."""
         if self._bound_ms is not None:
             return 0
@@ -185,5 +185,5 @@ def _bad(judged: Sequence[Judged]) -> int:
     return sum(each.failed or each.refused for each in judged)
 
 
-def _bad_of(seen: Seen) -> int:
+def _bad_of(seen: Tally) -> int:
     return seen.failed + seen.refused

@@ -16,9 +16,9 @@ from tritonkit.errors import ServerDied, TritonkitError, UsageError
 from tritonkit.operate.release import history
 from tritonkit.operate.release.candidate import Candidate, build_candidate
 from tritonkit.operate.release.check import Checked, check_candidate
-from tritonkit.operate.release.judge import Finding, Seen
+from tritonkit.operate.release.judge import RuleState, Tally
 from tritonkit.operate.release.shadow import ShadowCounts
-from tritonkit.operate.release.steps import Status, Step, Steps, Tell, Terms
+from tritonkit.operate.release.steps import ReleaseStep, ReleaseTerms, Status, Steps, Tell
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.operate.stack.state import FOLDER, read_state
 from tritonkit.repository.modelspec import load
@@ -27,11 +27,11 @@ from tritonkit.repository.pipeline import default_out
 from tritonkit.repository.publish import replace_models
 from tritonkit.repository.publish.numbers import newest, remember
 
-__all__ = ["Outcome", "release", "rollback"]
+__all__ = ["Released", "release", "rollback"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Released:
     """A release that went through.
 
     Args:
@@ -41,10 +41,10 @@ class Outcome:
     model: str
     changes: tuple[str, ...]
     checked: Checked
-    steps: tuple[Step, ...]
-    candidate: Seen
-    stable: Seen
-    findings: tuple[Finding, ...]
+    steps: tuple[ReleaseStep, ...]
+    candidate: Tally
+    stable: Tally
+    findings: tuple[RuleState, ...]
     shadow: ShadowCounts | None
     seconds: float
 
@@ -67,8 +67,8 @@ class Outcome:
 
 
 def release(
-    root: Path, model: str, terms: Terms, *, progress: Progress | None = None, tell: Tell = lambda status: None
-) -> Outcome:
+    root: Path, model: str, terms: ReleaseTerms, *, progress: Progress | None = None, tell: Tell = lambda status: None
+) -> Released:
     """Bring the next version of a model to the stack that runs, step by step.
 
     However it ends before its last step is done, also if this process is killed, all requests go to the version before.
@@ -102,7 +102,7 @@ def release(
             stack.ask("end")
         finally:
             shutil.rmtree(candidate.repository, ignore_errors=True)
-    return Outcome(
+    return Released(
         model,
         candidate.changes,
         checked,
@@ -145,7 +145,7 @@ def rollback(root: Path, model: str) -> history.Former:
     return former
 
 
-def _refuse_copies(root: Path, model: str, terms: Terms) -> None:
+def _refuse_copies(root: Path, model: str, terms: ReleaseTerms) -> None:
     if terms.shadow_percent and not load(root / "models" / model, root).model.serving.idempotent:
         raise UsageError(
             "--shadow",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tritonkit.operate.release.evidence import AgainstShare
-from tritonkit.operate.release.judge import Finding
+from tritonkit.operate.release.judge import RuleState
 from tritonkit.operate.release.rules import Rule
 from tritonkit.operate.release.shadow import ShadowCounts
 
@@ -24,7 +24,7 @@ class ShadowJudge:
         self._counts = counts
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[RuleState]:
         """Every rule, and how it stands."""
         counts = self._counts
         words = f"{counts.differ} of {counts.compared} copies"
@@ -32,6 +32,6 @@ class ShadowJudge:
         common = max(kinds, key=lambda kind: kinds[kind], default="")
         words += f", most often: {common}" if common else ""
         return [
-            Finding(str(rule), words, AgainstShare(rule.limit, counts.differ, counts.compared).value)
+            RuleState(str(rule), words, AgainstShare(rule.limit, counts.differ, counts.compared).value)
             for rule in self._rules
         ]

@@ -12,7 +12,7 @@ from typing import Any
 from tritonkit.errors import ReleaseAborted
 from tritonkit.operate.gateway.logs import RELEASE_LOG
 from tritonkit.operate.release.candidate import Candidate
-from tritonkit.operate.release.judge import Finding, Judge, Seen
+from tritonkit.operate.release.judge import Judge, RuleState, Tally
 from tritonkit.operate.release.log import ReleaseLog
 from tritonkit.operate.release.rules import Rule
 from tritonkit.operate.release.shadow import Shadow, ShadowCounts
@@ -20,7 +20,7 @@ from tritonkit.operate.release.shadowed import ShadowJudge
 from tritonkit.operate.stack.control import StackSession
 from tritonkit.operate.stack.state import FOLDER
 
-__all__ = ["Status", "Step", "Steps", "Tell", "Terms"]
+__all__ = ["ReleaseStep", "ReleaseTerms", "Status", "Steps", "Tell"]
 
 _TICK_S = 0.5
 _SETTLE_S = 1.5
@@ -28,7 +28,7 @@ _SETTLE_S = 1.5
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReleaseTerms:
     """How a release goes on.
 
     Args:
@@ -64,14 +64,14 @@ class Status:
     percent: float = 0.0
     seconds: float = 0.0
     requests: int = 0
-    candidate: Seen = field(default_factory=Seen)
-    stable: Seen = field(default_factory=Seen)
-    findings: Sequence[Finding] = ()
+    candidate: Tally = field(default_factory=Tally)
+    stable: Tally = field(default_factory=Tally)
+    findings: Sequence[RuleState] = ()
     shadow: ShadowCounts | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class ReleaseStep:
     """A step that went well."""
 
     percent: float
@@ -86,7 +86,13 @@ class Steps:
     """The part of a release in which requests go to the candidate."""
 
     def __init__(
-        self, root: Path, stack: StackSession, candidate: Candidate, facts: Mapping[str, Any], terms: Terms, tell: Tell
+        self,
+        root: Path,
+        stack: StackSession,
+        candidate: Candidate,
+        facts: Mapping[str, Any],
+        terms: ReleaseTerms,
+        tell: Tell,
     ) -> None:
         self._stack, self._candidate, self._terms, self._tell = stack, candidate, terms, tell
         self._log, self._address = root / FOLDER / "gateway" / RELEASE_LOG, str(facts["grpc"])
@@ -120,7 +126,7 @@ class Steps:
                 if self._enough(seconds, counts.compared, "copies"):
                     return counts
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ReleaseStep]:
         """All steps, while no rule is broken."""
         done = []
         with ReleaseLog(self._log, self._hosts) as log:
@@ -135,7 +141,7 @@ class Steps:
                     self._say(percent, seconds, count)
                     if self._enough(seconds, count, "requests", compared=percent < 100):
                         break
-                done.append(Step(percent, round(seconds, 3), count))
+                done.append(ReleaseStep(percent, round(seconds, 3), count))
             time.sleep(_SETTLE_S)
             self.judge.add(log.read())
             self._hold_to(self.judge.findings)
@@ -161,7 +167,7 @@ class Steps:
             )
         return seconds >= terms.hold_s and count >= terms.requests and not missing
 
-    def _hold_to(self, findings: Sequence[Finding]) -> None:
+    def _hold_to(self, findings: Sequence[RuleState]) -> None:
         """ReleaseAborted for a candidate that has died, and for a rule that is broken."""
         looked = self._stack.ask("look")
         if looked["state"] != "ready":
@@ -179,7 +185,7 @@ class Steps:
                     findings,
                 )
 
-    def _aborted(self, found: str, wanted: str, todo: str, findings: Sequence[Finding] = ()) -> ReleaseAborted:
+    def _aborted(self, found: str, wanted: str, todo: str, findings: Sequence[RuleState] = ()) -> ReleaseAborted:
         candidate = self._candidate
         back = "all requests go to the version before" if candidate.served else "nothing was released"
         lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]

@@ -8,6 +8,6 @@ with Stack(StackSettings(root, root / "model_repository", replicas=2)) as stack:
 
 from tritonkit.operate.stack.stack import Stack
 from tritonkit.operate.stack.state import read_state, stop_running
-from tritonkit.operate.stack.values import Part, StackEvent, StackSettings
+from tritonkit.operate.stack.values import StackEvent, StackPart, StackSettings
 
-__all__ = ["Part", "Stack", "StackEvent", "StackSettings", "read_state", "stop_running"]
+__all__ = ["Stack", "StackEvent", "StackPart", "StackSettings", "read_state", "stop_running"]

@@ -15,7 +15,7 @@ from tritonkit.errors import ServerNotFound, ServerStartError
 from tritonkit.operate.gateway import SharedLimits, gateway_command
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.shared_limits import SOCKET
-from tritonkit.operate.stack.values import Part, StackSettings, State
+from tritonkit.operate.stack.values import StackPart, StackSettings, State
 from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.core.restarting import Restarting
@@ -43,7 +43,7 @@ class Companion:
     """A process that is kept running.
 
     Args:
-        name, address: as `Part` has them.
+        name, address: as `StackPart` has them.
         argv: its command line. folder: where it runs. log: what takes its output.
         ready: whether it answers.
         env: its environment variables.
@@ -92,12 +92,12 @@ class Companion:
         """Start it again where it has died; called every tick."""
         self._process.poll()
 
-    def part(self) -> Part:
+    def part(self) -> StackPart:
         """What it is like now."""
         process = self._process.process
         runs = process.poll() is None
         state: State = ("ready" if self._ready() else "starting") if runs else "down"
-        return Part(self.name, state, self.address, process.pid if runs else 0, (), self._said)
+        return StackPart(self.name, state, self.address, process.pid if runs else 0, (), self._said)
 
     @property
     def lost(self) -> bool:

@@ -14,7 +14,7 @@ from tritonkit.errors import ServerError, ServerUnavailable, TritonkitError, Usa
 from tritonkit.operate.gateway import Split
 from tritonkit.operate.stack.replicas import RunningReplica
 from tritonkit.operate.stack.routing import Routing
-from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.operate.stack.values import StackPart, StackSettings
 from tritonkit.repository.publish import copy_models, replace_models
 from tritonkit.repository.publish.existing import made_from
 
@@ -45,7 +45,7 @@ class Releasing:
         self._models: tuple[str, ...] = ()
         self._ending = False
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StackPart]:
         """The candidate, where there is one."""
         candidate = self._candidate
         return [] if candidate is None else [candidate.part()]

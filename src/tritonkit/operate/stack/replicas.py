@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from tritonkit.errors import TritonkitError, UsageError
-from tritonkit.operate.gateway import Replica
-from tritonkit.operate.stack.values import Part, StackSettings, State
+from tritonkit.operate.gateway import Upstream
+from tritonkit.operate.stack.values import StackPart, StackSettings, State
 from tritonkit.serve import Endpoint, ServeEvent, Server
 
 __all__ = ["RunningReplica", "divided", "start_replicas", "stop_replicas"]
@@ -82,9 +82,9 @@ class RunningReplica:
         return self._server.endpoint
 
     @property
-    def replica(self) -> Replica:
+    def replica(self) -> Upstream:
         """As the gateway knows it."""
-        return Replica(self.name, self.endpoint.grpc, self.endpoint.http)
+        return Upstream(self.name, self.endpoint.grpc, self.endpoint.http)
 
     @property
     def lost(self) -> bool:
@@ -100,14 +100,14 @@ class RunningReplica:
         """
         self._server.serve_too(model)
 
-    def part(self) -> Part:
+    def part(self) -> StackPart:
         """What it is like now."""
         try:
             endpoint = self.endpoint
         except UsageError:  # it was not ready yet, and perhaps never will be
-            return Part(self.name, self._state, cores=self.cores, said=self._said)
+            return StackPart(self.name, self._state, cores=self.cores, said=self._said)
         state: State = "down" if self.lost else self._state
-        return Part(self.name, state, endpoint.grpc, endpoint.pid, self.cores, self._said)
+        return StackPart(self.name, state, endpoint.grpc, endpoint.pid, self.cores, self._said)
 
     @property
     def ready(self) -> bool:

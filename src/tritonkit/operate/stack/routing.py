@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tritonkit.errors import ServerError, UsageError
 from tritonkit.operate import keys
-from tritonkit.operate.gateway import GatewaySpec, Places, Replica, Split, write_clusters, write_routes
+from tritonkit.operate.gateway import GatewaySpec, Places, Split, Upstream, write_clusters, write_routes
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.gateway.clusters import CANDIDATE
 from tritonkit.operate.stack.values import StackSettings
@@ -32,7 +32,7 @@ class Routing:
         places: Places,
         admin: GatewayAdmin,
         models: Sequence[str],
-        replicas: Sequence[Replica],
+        replicas: Sequence[Upstream],
     ) -> None:
         self._settings, self._spec, self._places, self._admin = settings, spec, places, admin
         self._models, self._replicas = models, replicas

@@ -25,7 +25,7 @@ from tritonkit.operate.stack.replicas import RunningReplica, start_replicas, sto
 from tritonkit.operate.stack.routing import Routing
 from tritonkit.operate.stack.shared_limits import SharedLimitsWatch
 from tritonkit.operate.stack.state import FOLDER, StateFile, clear_state, read_state, write_state
-from tritonkit.operate.stack.values import Part, StackSettings
+from tritonkit.operate.stack.values import StackPart, StackSettings
 from tritonkit.operate.store.keys import read_public_key
 from tritonkit.operate.store.whole import require_whole
 from tritonkit.repository.publish import copy_models
@@ -77,9 +77,9 @@ class Stack:
         self.stop()
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StackPart]:
         """All of it, as it is now."""
-        absent = [Part(name, "absent", said=why) for name, why in self._absent.items()]
+        absent = [StackPart(name, "absent", said=why) for name, why in self._absent.items()]
         found = [each.part() for each in self._replicas]
         found += self._releasing.parts() if self._releasing else []
         return [*found, *(each.part() for each in self._companions.values()), *absent]

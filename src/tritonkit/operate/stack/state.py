@@ -17,7 +17,7 @@ from tritonkit.serve.core.keys import write_private
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tritonkit.operate.stack.values import Part
+    from tritonkit.operate.stack.values import StackPart
 
 __all__ = ["FOLDER", "StateFile", "clear_state", "read_state", "stop_running", "write_state"]
 
@@ -26,7 +26,7 @@ _FILE = "state.json"
 _PAUSE_S = 0.1
 
 
-def write_state(root: Path, owner: int, gateway: str, parts: Sequence[Part]) -> None:
+def write_state(root: Path, owner: int, gateway: str, parts: Sequence[StackPart]) -> None:
     """Say what runs now.
 
     Args:
@@ -44,7 +44,7 @@ class StateFile:
         self._root = root
         self._reason = ""
 
-    def write(self, gateway: str, parts: Sequence[Part]) -> str:
+    def write(self, gateway: str, parts: Sequence[StackPart]) -> str:
         """Write the state. Returns the text to report, which is empty unless writing has begun or ceased to fail."""
         before = self._reason
         try:

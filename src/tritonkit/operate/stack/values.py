@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Part", "StackEvent", "StackSettings", "State"]
+__all__ = ["StackEvent", "StackPart", "StackSettings", "State"]
 
 State = Literal["starting", "ready", "down", "stopping", "absent"]
 
@@ -22,7 +22,7 @@ class StackEvent:
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """A process of the stack as it is now.
 
     Args:

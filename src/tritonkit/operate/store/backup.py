@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import blobs, signature
-from tritonkit.operate.store.contents import Contents, Entry, read_contents
+from tritonkit.operate.store.contents import Contents, StoredFile, read_contents
 from tritonkit.operate.store.index import Index, ids, read_index, require_readable, write_index
 from tritonkit.operate.store.keys import EncryptionKey
-from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
+from tritonkit.operate.store.marks import BACKING_UP, REMOVING, StoreMark
 from tritonkit.operate.store.remote import Store
 from tritonkit.repository.publish.damage import damage
 from tritonkit.repository.publish.integrity import Progress, is_compiled, verify
@@ -83,7 +83,7 @@ def back_up(
         )
     require_readable(contents)
     signed = _fitting_signature(repository, contents, models)
-    with Mark(store, BACKING_UP) as mark:
+    with StoreMark(store, BACKING_UP) as mark:
         mark.wait_until_none(REMOVING)
         files, size_bytes = _copy(repository, store, contents, key, mark, progress)
         index = Index(_now(), contents, signed)
@@ -91,7 +91,7 @@ def back_up(
         whole = mark.is_there()
     while not whole:
         # What removes files took this for dead, before it could see the index.
-        with Mark(store, BACKING_UP) as mark:
+        with StoreMark(store, BACKING_UP) as mark:
             mark.wait_until_none(REMOVING)
             _copy(repository, store, contents, key, mark, progress)
             whole = mark.is_there()
@@ -99,7 +99,7 @@ def back_up(
 
 
 def _copy(
-    repository: Path, store: Store, contents: Contents, key: EncryptionKey | None, mark: Mark, progress: Progress
+    repository: Path, store: Store, contents: Contents, key: EncryptionKey | None, mark: StoreMark, progress: Progress
 ) -> tuple[int, int]:
     """Copy what the store lacks: how many files, and their bytes."""
     lacking = _lacking(store, contents, key)
@@ -141,9 +141,9 @@ def _refuse_inside(repository: Path, store: Store) -> None:
         )
 
 
-def _lacking(store: Store, contents: Contents, key: EncryptionKey | None) -> list[tuple[str, Entry]]:
+def _lacking(store: Store, contents: Contents, key: EncryptionKey | None) -> list[tuple[str, StoredFile]]:
     """Model and file of each content that the store does not have; equal contents once."""
-    first: dict[str, tuple[str, Entry]] = {}
+    first: dict[str, tuple[str, StoredFile]] = {}
     for model, entries in contents.items():
         for entry in entries:
             first.setdefault(entry.sha256, (model, entry))

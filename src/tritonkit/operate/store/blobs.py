@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tritonkit.errors import ServerError, StoreError
-from tritonkit.operate.store.contents import Entry
+from tritonkit.operate.store.contents import StoredFile
 from tritonkit.operate.store.encryption import decrypt, encrypt, encrypted_bytes, hidden_name
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
@@ -24,7 +24,7 @@ _FOLDERS = ("blobs", "sealed")
 _BLOB = re.compile(r"(blobs|sealed)/([0-9a-f]{2})/\2[0-9a-f]{62}")
 
 
-def is_there(store: Store, entry: Entry, key: EncryptionKey | None) -> bool:
+def is_there(store: Store, entry: StoredFile, key: EncryptionKey | None) -> bool:
     """Whether the store has a file whole, by its size: one that an interrupted copy left is shorter."""
     wanted = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
     return store.size_bytes(path_of(entry, key)) == wanted
@@ -40,7 +40,7 @@ def stored(store: Store) -> dict[str, int]:
     }
 
 
-def put(store: Store, file: Path, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]) -> None:
+def put(store: Store, file: Path, entry: StoredFile, key: EncryptionKey | None, count: Callable[[int], None]) -> None:
     """Copy a file into the store.
 
     Raises:
@@ -52,7 +52,7 @@ def put(store: Store, file: Path, entry: Entry, key: EncryptionKey | None, count
     store.write(path_of(entry, key), sent)
 
 
-def fetch(store: Store, entry: Entry, key: EncryptionKey | None, count: Callable[[int], None]) -> Iterator[bytes]:
+def fetch(store: Store, entry: StoredFile, key: EncryptionKey | None, count: Callable[[int], None]) -> Iterator[bytes]:
     """A file's content, in parts. What was given is to be kept only if it ends without an error.
 
     Raises:
@@ -82,7 +82,7 @@ def fetch(store: Store, entry: Entry, key: EncryptionKey | None, count: Callable
         )
 
 
-def path_of(entry: Entry, key: EncryptionKey | None) -> str:
+def path_of(entry: StoredFile, key: EncryptionKey | None) -> str:
     """Where a file lies in the store."""
     if key is None:
         return f"blobs/{entry.sha256[:2]}/{entry.sha256}"
@@ -90,7 +90,7 @@ def path_of(entry: Entry, key: EncryptionKey | None) -> str:
     return f"sealed/{name[:2]}/{name}"
 
 
-def _read(file: Path, entry: Entry, count: Callable[[int], None]) -> Iterator[bytes]:
+def _read(file: Path, entry: StoredFile, count: Callable[[int], None]) -> Iterator[bytes]:
     """The parts of a file; ServerError instead of their end where they are not what they should be."""
     digest, size_bytes = hashlib.sha256(), 0
     try:
@@ -106,7 +106,7 @@ def _read(file: Path, entry: Entry, count: Callable[[int], None]) -> Iterator[by
         raise _changed(file, f"sha256 {digest.hexdigest()[:12]}... of {size_bytes} bytes", entry)
 
 
-def _changed(file: Path, found: str, entry: Entry) -> ServerError:
+def _changed(file: Path, found: str, entry: StoredFile) -> ServerError:
     return ServerError(
         str(file),
         found=found,

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tritonkit.operate.store.contents import Entry
+from tritonkit.operate.store.contents import StoredFile
 from tritonkit.repository.publish.integrity import open_file
 
-__all__ = ["Cache", "open_cache"]
+__all__ = ["FileCache", "open_cache"]
 
 Fetch = Callable[[], Iterator[bytes]]
 """The content of a file out of a store; it raises what is wrong with it at its end."""
@@ -31,7 +31,7 @@ _LEFT_S = 86400.0
 
 
 @dataclass
-class Cache:
+class FileCache:
     """A folder with files of backups.
 
     Args:
@@ -49,7 +49,7 @@ class Cache:
     problem: str = ""
     _sizes: dict[str, int] = field(default_factory=dict)
 
-    def copy(self, entry: Entry, target: IO[bytes], fetch: Fetch) -> None:
+    def copy(self, entry: StoredFile, target: IO[bytes], fetch: Fetch) -> None:
         """Write a file's content to `target`: out of the cache, or fetched, and then kept."""
         with self._locked(entry.sha256) as alone:
             if self._give(entry, target):
@@ -78,7 +78,7 @@ class Cache:
         """Where a file is, or would be."""
         return self.folder / "blobs" / sha256[:2] / sha256
 
-    def _give(self, entry: Entry, target: IO[bytes]) -> bool:
+    def _give(self, entry: StoredFile, target: IO[bytes]) -> bool:
         """Write a kept file to `target`; one that is not what it should be goes, and `target` is as before."""
         file, begin = self.path(entry.sha256), target.tell()
         try:
@@ -122,7 +122,7 @@ class Cache:
             with suppress(OSError):
                 self._sizes[file.name] = file.stat().st_size
 
-    def _has_room(self, entry: Entry) -> bool:
+    def _has_room(self, entry: StoredFile) -> bool:
         stays = sum(self._sizes[name] for name in self._sizes.keys() & self.needed)
         if stays + entry.size_bytes <= self.limit_bytes:
             self._make_room(entry.size_bytes)
@@ -164,7 +164,7 @@ def _read(opened: IO[bytes]) -> bytes:
 class _Kept:
     """A file on its way into a cache. Where that fails it is not kept, and nothing else happens."""
 
-    def __init__(self, cache: Cache, entry: Entry) -> None:
+    def __init__(self, cache: FileCache, entry: StoredFile) -> None:
         self._cache, self._entry = cache, entry
         self._path = cache.folder / "unfinished" / f"{entry.sha256}.{secrets.token_hex(8)}"
         self._file: IO[bytes] | None = None
@@ -218,13 +218,13 @@ def _used_s(file: Path) -> float:
         return 0.0
 
 
-def open_cache(folder: Path, limit_bytes: int, needed: Iterable[str]) -> Cache:
+def open_cache(folder: Path, limit_bytes: int, needed: Iterable[str]) -> FileCache:
     """The cache in a folder, which is made where it is not there; one that cannot be used says so in `problem`.
 
     Args:
         needed: hashes of the files that are about to be used.
     """
-    cache = Cache(folder, limit_bytes, frozenset(needed))
+    cache = FileCache(folder, limit_bytes, frozenset(needed))
     try:
         for name in ("blobs", "locks", "unfinished"):
             (folder / name).mkdir(parents=True, exist_ok=True)

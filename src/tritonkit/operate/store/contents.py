@@ -14,7 +14,7 @@ from tritonkit.errors import UsageError
 from tritonkit.repository.publish.integrity import Progress, open_file, read_manifest, versions
 from tritonkit.repository.publish.staging import MODEL_NAME
 
-__all__ = ["SHA256", "Contents", "Entry", "is_file_of_a_model", "read_contents"]
+__all__ = ["SHA256", "Contents", "StoredFile", "is_file_of_a_model", "read_contents"]
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -25,7 +25,7 @@ _LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredFile:
     """One file.
 
     Args:
@@ -39,7 +39,7 @@ class Entry:
     size_bytes: int
 
 
-Contents = Mapping[str, tuple[Entry, ...]]
+Contents = Mapping[str, tuple[StoredFile, ...]]
 """Model -> its files, in the order of their paths."""
 
 
@@ -103,7 +103,7 @@ def _checked(repository: Path, name: str) -> str:
     return name
 
 
-def _model(folder: Path, files: Sequence[Path], deep: bool, count: _Counter) -> tuple[Entry, ...]:
+def _model(folder: Path, files: Sequence[Path], deep: bool, count: _Counter) -> tuple[StoredFile, ...]:
     if not files:
         raise UsageError(f"model {folder.name!r}", found=f"{folder.parent} does not hold it")
     published = {} if deep else _published(folder)
@@ -123,7 +123,7 @@ def is_file_of_a_model(path: str) -> bool:
     )
 
 
-def _entry(folder: Path, file: Path, published: Mapping[str, tuple[str, int]], count: _Counter) -> Entry:
+def _entry(folder: Path, file: Path, published: Mapping[str, tuple[str, int]], count: _Counter) -> StoredFile:
     path = file.relative_to(folder).as_posix()
     if not is_file_of_a_model(path):
         raise UsageError(str(file), found="its name cannot be kept", todo="rename it")
@@ -131,18 +131,18 @@ def _entry(folder: Path, file: Path, published: Mapping[str, tuple[str, int]], c
     digest, published_bytes = published.get(path, ("", -1))
     if size_bytes == published_bytes:
         count.add(size_bytes)
-        return Entry(path, digest, size_bytes)
+        return StoredFile(path, digest, size_bytes)
     return _hashed(path, file, count)
 
 
-def _hashed(path: str, file: Path, count: _Counter) -> Entry:
+def _hashed(path: str, file: Path, count: _Counter) -> StoredFile:
     digest, size_bytes = hashlib.sha256(), 0
     with open_file(file) as stream:
         while part := stream.read(_CHUNK):
             digest.update(part)
             size_bytes += len(part)
             count.add(len(part))
-    return Entry(path, digest.hexdigest(), size_bytes)
+    return StoredFile(path, digest.hexdigest(), size_bytes)
 
 
 def _published(folder: Path) -> dict[str, tuple[str, int]]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tritonkit.errors import StoreError, UsageError
-from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model
+from tritonkit.operate.store.contents import SHA256, Contents, StoredFile, is_file_of_a_model
 from tritonkit.operate.store.encryption import decrypt, encrypt
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
@@ -48,7 +48,7 @@ class Index:
     signature: str | None
 
     @property
-    def files(self) -> list[Entry]:
+    def files(self) -> list[StoredFile]:
         """Of all models."""
         return [entry for entries in self.models.values() for entry in entries]
 
@@ -177,7 +177,7 @@ def _parse(data: bytes) -> Index:
     return Index(created, {name: _entries(name, files) for name, files in models.items()}, signature)
 
 
-def _entries(name: str, files: Any) -> tuple[Entry, ...]:
+def _entries(name: str, files: Any) -> tuple[StoredFile, ...]:
     if not MODEL_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a model")
     if not isinstance(files, dict) or not files:
@@ -192,7 +192,7 @@ def _entries(name: str, files: Any) -> tuple[Entry, ...]:
     return tuple(_entry(path, facts) for path, facts in sorted(files.items()))
 
 
-def _entry(path: str, facts: Any) -> Entry:
+def _entry(path: str, facts: Any) -> StoredFile:
     if not isinstance(facts, list) or len(facts) != 2:
         raise ValueError(f"{path!r} has no hash and size")
     sha256, size_bytes = facts
@@ -200,7 +200,7 @@ def _entry(path: str, facts: Any) -> Entry:
         raise ValueError(f"{path!r} has a hash that is none")
     if type(size_bytes) is not int or not 0 <= size_bytes <= _MOST_FILE_BYTES:
         raise ValueError(f"{path!r} has a size that is none")
-    return Entry(path, sha256, size_bytes)
+    return StoredFile(path, sha256, size_bytes)
 
 
 def _digest(data: bytes) -> str:

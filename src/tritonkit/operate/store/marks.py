@@ -21,7 +21,7 @@ from typing import Self
 from tritonkit.errors import StoreBusy, StoreError
 from tritonkit.operate.store.remote import Store
 
-__all__ = ["BACKING_UP", "REMOVING", "Mark"]
+__all__ = ["BACKING_UP", "REMOVING", "StoreMark"]
 
 BACKING_UP, REMOVING = "backing-up", "removing"
 """Folders of marks."""
@@ -30,7 +30,7 @@ _STALE_S, _AGAIN_S = 3600.0, 60.0
 _WAIT_S, _PAUSE_S = 900.0, 1.0
 
 
-class Mark:
+class StoreMark:
     """A mark in a store for as long as the block.
 
     Args:

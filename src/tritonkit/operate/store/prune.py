@@ -9,7 +9,7 @@ from tritonkit.errors import StoreError, UsageError
 from tritonkit.operate.store import blobs
 from tritonkit.operate.store.index import ids, is_ahead, read_index, remove_index
 from tritonkit.operate.store.keys import EncryptionKey
-from tritonkit.operate.store.marks import BACKING_UP, REMOVING, Mark
+from tritonkit.operate.store.marks import BACKING_UP, REMOVING, StoreMark
 from tritonkit.operate.store.remote import Store
 
 __all__ = ["Pruned", "prune"]
@@ -51,7 +51,7 @@ def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run:
     """
     if keep < 1:
         raise UsageError("--keep", found=str(keep), wanted="1 or more")
-    with Mark(store, REMOVING) as mark:
+    with StoreMark(store, REMOVING) as mark:
         mark.wait_until_none(BACKING_UP, 0.0)
         known = ids(store)
         left, old = list(known)[-keep:], list(known)[:-keep]

@@ -11,7 +11,7 @@ from typing import IO, Any, Literal
 
 from tritonkit.errors import PublishError, StoreError, UsageError
 from tritonkit.operate.store import blobs, signature
-from tritonkit.operate.store.contents import Contents, Entry, read_contents
+from tritonkit.operate.store.contents import Contents, StoredFile, read_contents
 from tritonkit.operate.store.index import Index, find, ids, read_index
 from tritonkit.operate.store.keys import EncryptionKey
 from tritonkit.operate.store.remote import Store
@@ -22,7 +22,7 @@ from tritonkit.repository.publish.staging import Staging
 
 __all__ = ["Copy", "Restored", "choose", "restore"]
 
-Copy = Callable[[Entry, IO[bytes], Callable[[], Iterator[bytes]]], None]
+Copy = Callable[[StoredFile, IO[bytes], Callable[[], Iterator[bytes]]], None]
 """Writes a file's content, which it gets from its last argument unless it has it."""
 
 
@@ -156,7 +156,7 @@ def _made_private(repository: Path) -> Iterator[None]:
         raise
 
 
-def _read_there(repository: Path, model: str) -> tuple[Entry, ...]:
+def _read_there(repository: Path, model: str) -> tuple[StoredFile, ...]:
     """The files of a model that is there; none where it is not, or not so that it could be one of a backup."""
     try:
         contents: Contents = read_contents(repository, [model])
@@ -197,6 +197,6 @@ def _stage(
                 copy(entry, opened, partial(blobs.fetch, store, entry, key, count))
 
 
-def _copy(entry: Entry, target: IO[bytes], fetch: Callable[[], Iterator[bytes]]) -> None:
+def _copy(entry: StoredFile, target: IO[bytes], fetch: Callable[[], Iterator[bytes]]) -> None:
     for part in fetch():
         target.write(part)

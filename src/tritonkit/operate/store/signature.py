@@ -15,13 +15,13 @@ from typing import Any
 from tritonkit.disk import unwritable, write_whole
 from tritonkit.errors import PublishError, UsageError
 from tritonkit.extras import need_package
-from tritonkit.operate.store.contents import SHA256, Contents, Entry, is_file_of_a_model, read_contents
+from tritonkit.operate.store.contents import SHA256, Contents, StoredFile, is_file_of_a_model, read_contents
 from tritonkit.operate.store.keys import REQUIREMENT, fingerprint
 from tritonkit.repository.publish.damage import damage
 from tritonkit.repository.publish.integrity import Damage, Progress, compiled, open_file, verify
 from tritonkit.repository.publish.staging import MODEL_NAME
 
-__all__ = ["FILE", "Signature", "check", "differences", "parse", "read", "sign", "write"]
+__all__ = ["FILE", "RepositorySignature", "check", "differences", "parse", "read", "sign", "write"]
 
 FILE = "signature.json"
 
@@ -31,7 +31,7 @@ _TODO = "restore the repository, or look at what has changed and sign it: triton
 
 
 @dataclass(frozen=True)
-class Signature:
+class RepositorySignature:
     """What was signed and by whom.
 
     Args:
@@ -51,7 +51,7 @@ class Signature:
         return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 
-def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total: None) -> Signature:
+def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total: None) -> RepositorySignature:
     """Sign a repository that is as it was published.
 
     Args:
@@ -72,7 +72,7 @@ def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total:
     if findings := [finding for name in contents for finding in compiled(repository / name)]:
         raise damage(findings)
     models = _hashes(contents)
-    made = Signature(models, fingerprint(key.public_key()), key.sign(_signed_bytes(models)))
+    made = RepositorySignature(models, fingerprint(key.public_key()), key.sign(_signed_bytes(models)))
     write(repository, made.to_text())
     return made
 
@@ -95,7 +95,7 @@ def read(repository: Path) -> str | None:
         return None
 
 
-def parse(text: str) -> Signature:
+def parse(text: str) -> RepositorySignature:
     """A signature from its text; ValueError where it is none. Nothing of it is believed yet."""
     try:
         facts = json.loads(text)
@@ -114,7 +114,7 @@ def parse(text: str) -> Signature:
                 raise ValueError("a file without a proper path or hash")
             if not SHA256.fullmatch(digest):
                 raise ValueError("a hash that is none")
-    return Signature(models, key, base64.b64decode(signature, validate=True))
+    return RepositorySignature(models, key, base64.b64decode(signature, validate=True))
 
 
 def check(
@@ -162,7 +162,7 @@ def differences(
             yield from _of_model(signed[model], contents[model], place / model)
 
 
-def _of_model(signed: Mapping[str, str], entries: Sequence[Entry], folder: Path) -> Iterator[Damage]:
+def _of_model(signed: Mapping[str, str], entries: Sequence[StoredFile], folder: Path) -> Iterator[Damage]:
     there = {entry.path: entry.sha256 for entry in entries}
     for path in sorted({*signed, *there}):
         if path not in there:

@@ -13,19 +13,19 @@ import pytest
 from tritonkit.errors import ServerUnavailable, UsageError
 from tritonkit.operate.deploy.cluster import causes_of
 from tritonkit.operate.deploy.cluster.client import connect
-from tritonkit.operate.deploy.cluster.look import Seen, look
+from tritonkit.operate.deploy.cluster.look import NamespaceState, look
 
 OBJECTS = json.loads((Path(__file__).parent / "objects.json").read_text())
 
 
-def seen(name: str, **changed: Any) -> Seen:
+def seen(name: str, **changed: Any) -> NamespaceState:
     """A recorded namespace."""
     parts = copy.deepcopy(OBJECTS[name]) | changed
     logs = {tuple(key.split("/")): text for key, text in parts.pop("logs").items()}
-    return Seen("tritonkit", logs=logs, **parts)
+    return NamespaceState("tritonkit", logs=logs, **parts)
 
 
-def only(deployment: str) -> Seen:
+def only(deployment: str) -> NamespaceState:
     """One Deployment of the broken namespace."""
     parts = OBJECTS["broken"]
     pods = [each for each in parts["pods"] if each["metadata"]["name"].startswith(f"{deployment}-")]

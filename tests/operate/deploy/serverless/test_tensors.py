@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tritonkit_lambda.errors import Refused
-from tritonkit_lambda.protocol import Signature, read_request
+from tritonkit_lambda.errors import RefusedRequest
+from tritonkit_lambda.protocol import ModelSignature, read_request
 from tritonkit_lambda.tensors import TYPES, from_binary, from_json, to_binary, to_json
 
 NUMBERS = [name for name in TYPES if name != "BYTES"]
@@ -64,29 +64,29 @@ def test_bytes_survive_as_bytes(items: list[bytes]) -> None:
 )
 def test_what_does_not_fit_its_type_is_refused(name: str, data: list[Any]) -> None:
     """Nothing wraps around, and nothing is taken for what it is not."""
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         from_json(data, name, [1], "x", in_base64=False)
 
 
 @pytest.mark.parametrize("raw", [b"\x01", b"\x05\0\0\0abc", b"\0\0\0\0\0\0\0\0", b""])
 def test_bytes_that_end_too_early_or_late_are_refused(raw: bytes) -> None:
     """A length that is cut, content that is cut, an element too many, one too few."""
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         from_binary(raw, "BYTES", [1], "x")
 
 
 @pytest.mark.parametrize("array", [np.array([np.inf], np.float32), np.array([b"\xff"], object)])
 def test_what_json_cannot_carry_is_said(array: np.ndarray) -> None:
     """With the way that can."""
-    with pytest.raises(Refused, match=r"ask for it as bytes: parameters \{binary_data: true\}"):
+    with pytest.raises(RefusedRequest, match=r"ask for it as bytes: parameters \{binary_data: true\}"):
         to_json("y", array)
 
 
 @pytest.mark.parametrize("sizes", [[0, 2**70], [2**63, 0], [10**4000, 10**4000], [0, 2**31, 2**31, 2**31]])
 def test_a_shape_beyond_all_bounds_is_refused(sizes: list[int]) -> None:
     """For a model with several free axes; numpy and Python's own text of numbers have bounds of their own."""
-    signature = Signature("m", "1", 0, {"x": ("FP32", (-1,) * len(sizes))}, {"y": ("FP32", (-1,))})
+    signature = ModelSignature("m", "1", 0, {"x": ("FP32", (-1,) * len(sizes))}, {"y": ("FP32", (-1,))})
     tensor = {"name": "x", "datatype": "FP32", "shape": sizes, "data": []}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedRequest) as caught:
         read_request({"inputs": [tensor]}, b"", signature)
     assert len(str(caught.value)) < 200

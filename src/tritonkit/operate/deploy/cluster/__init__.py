@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tritonkit.operate.deploy.cluster.causes import Cause, causes_of
 from tritonkit.operate.deploy.cluster.client import Cluster, connect
-from tritonkit.operate.deploy.cluster.look import PART_OF, Seen, logs_of, look
+from tritonkit.operate.deploy.cluster.look import PART_OF, NamespaceState, logs_of, look
 
 __all__ = [
     "PART_OF",
     "Cause",
     "Cluster",
-    "Seen",
+    "NamespaceState",
     "causes_of",
     "connect",
     "logs_of",

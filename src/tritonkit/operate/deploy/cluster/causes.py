@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from tritonkit.operate.deploy.cluster.look import Object, Seen, condition, revision_of
+from tritonkit.operate.deploy.cluster.look import NamespaceState, Object, condition, revision_of
 from tritonkit.operate.deploy.cluster.pods import POD_RULES, Cause, Subject
 
 __all__ = ["Cause", "causes_of", "to_dict"]
 
 
-def causes_of(seen: Seen) -> list[Cause]:
+def causes_of(seen: NamespaceState) -> list[Cause]:
     """Why something is not as it should be, what explains others first.
 
     Each pod has one cause: that of the first rule that fires. Pods of one Deployment with the same cause
@@ -48,7 +48,7 @@ def _join(found: list[Cause], cause: Cause) -> None:
     found.append(cause)
 
 
-def _not_created(deployment: Object, _: Seen) -> Cause | None:
+def _not_created(deployment: Object, _: NamespaceState) -> Cause | None:
     """The ReplicaSet may not make the pods: a quota, or the namespace's Pod Security."""
     failed = condition(deployment, "ReplicaFailure")
     if failed.get("status") != "True":
@@ -83,7 +83,7 @@ def _not_created(deployment: Object, _: Seen) -> Cause | None:
     )
 
 
-def _stuck(deployment: Object, seen: Seen) -> Cause | None:
+def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
     """The effect: a rollout that does not go on, and who serves meanwhile."""
     if condition(deployment, "Progressing").get("reason") != "ProgressDeadlineExceeded":
         return None
@@ -112,7 +112,7 @@ def _stuck(deployment: Object, seen: Seen) -> Cause | None:
     )
 
 
-def _belongs(pod: Object, deployment: str, seen: Seen) -> bool:
+def _belongs(pod: Object, deployment: str, seen: NamespaceState) -> bool:
     sets = {
         each["metadata"]["name"]
         for each in seen.replica_sets
@@ -121,6 +121,6 @@ def _belongs(pod: Object, deployment: str, seen: Seen) -> bool:
     return any(each["name"] in sets for each in pod["metadata"].get("ownerReferences", []))
 
 
-_Rule = Callable[[Object, Seen], Cause | None]
+_Rule = Callable[[Object, NamespaceState], Cause | None]
 _BEFORE: tuple[_Rule, ...] = (_not_created,)
 _AFTER: tuple[_Rule, ...] = (_stuck,)

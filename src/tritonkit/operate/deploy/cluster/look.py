@@ -9,7 +9,7 @@ from typing import Any
 from tritonkit.errors import ClientError, UsageError
 from tritonkit.operate.deploy.cluster.client import Cluster, Forbidden, NotThere
 
-__all__ = ["PART_OF", "Seen", "condition", "logs_of", "look", "revision_of"]
+__all__ = ["PART_OF", "NamespaceState", "condition", "logs_of", "look", "revision_of"]
 
 PART_OF = "app.kubernetes.io/part-of=tritonkit"
 _TAIL = 200
@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 @dataclass
-class Seen:
+class NamespaceState:
     """What the API server said; lists of its objects.
 
     `logs` has the last lines by (pod, container); `notes` say what could not be read.
@@ -37,14 +37,14 @@ class Seen:
     notes: list[str] = field(default_factory=list)
 
 
-def look(cluster: Cluster) -> Seen:
+def look(cluster: Cluster) -> NamespaceState:
     """Read the namespace.
 
     Raises:
         UsageError: the namespace is missing, or nothing of tritonkit is in it.
         ClientError: the API server cannot be asked, or gives no right to pods or Deployments.
     """
-    seen = Seen(cluster.namespace)
+    seen = NamespaceState(cluster.namespace)
     seen.deployments = cluster.items("deployments", PART_OF)
     seen.pods = cluster.items("pods", PART_OF)
     if not seen.deployments and not seen.pods:
@@ -56,7 +56,7 @@ def look(cluster: Cluster) -> Seen:
     return seen
 
 
-def _optional(cluster: Cluster, seen: Seen, resource: str, selector: str = "") -> list[Object]:
+def _optional(cluster: Cluster, seen: NamespaceState, resource: str, selector: str = "") -> list[Object]:
     try:
         return cluster.items(resource, selector)
     except NotThere:  # a kind that this cluster lacks, as KEDA's
@@ -85,7 +85,7 @@ def _nothing(cluster: Cluster) -> UsageError:
     )
 
 
-def logs_of(cluster: Cluster, seen: Seen) -> None:
+def logs_of(cluster: Cluster, seen: NamespaceState) -> None:
     """Fill `seen.logs` with the last lines of containers that are not ready or were restarted."""
     for pod in seen.pods:
         name, status = pod["metadata"]["name"], pod["status"]
@@ -113,7 +113,7 @@ def _ended_log(cluster: Cluster, pod: str, status: Object, restarted: bool) -> s
     return ""
 
 
-def revision_of(seen: Seen, pod: Object) -> str:
+def revision_of(seen: NamespaceState, pod: Object) -> str:
     """The Deployment's revision that a pod belongs to, or "-"."""
     owners = {each["name"] for each in pod["metadata"].get("ownerReferences", [])}
     for each in seen.replica_sets:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from tritonkit.operate.deploy.cluster.look import Object, Seen, condition
+from tritonkit.operate.deploy.cluster.look import NamespaceState, Object, condition
 
 __all__ = ["POD_RULES", "Cause", "Subject"]
 
@@ -56,7 +56,7 @@ class Subject:
     """A pod and all that was seen."""
 
     pod: Object
-    seen: Seen
+    seen: NamespaceState
 
     @property
     def name(self) -> str:
