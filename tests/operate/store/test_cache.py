@@ -138,10 +138,10 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> N
     program = (
         "import sys, time, io; from pathlib import Path\n"
         "from tritonkit.operate.store.cache import open_cache\n"
-        "from tritonkit.operate.store.contents import Entry\n"
+        "from tritonkit.operate.store.contents import StoredFile\n"
         "def fetch():\n    yield b'wei'\n    print('fetching', flush=True)\n    time.sleep(600)\n"
         "cache = open_cache(Path(sys.argv[1]), 1 << 20, [])\n"
-        "cache.copy(Entry('m', sys.argv[2], 7), io.BytesIO(), fetch)"
+        "cache.copy(StoredFile('m', sys.argv[2], 7), io.BytesIO(), fetch)"
     )
     words = [sys.executable, "-c", program, str(tmp_path), entry(b"weights").sha256]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
