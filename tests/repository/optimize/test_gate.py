@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WriteModel
-from tritonkit.repository.export.artifact import Artifact, Measured, Signature
+from tritonkit.repository.export.artifact import Artifact, MeasuredQuality, Signature
 from tritonkit.repository.optimize.gate import judge, refuse
 
 TEXT = """
@@ -23,7 +23,7 @@ quality: {at_least: 0.9, max_drop: 0.01}
 def advice(write_model: WriteModel, variant: str, value: float, reference: float) -> dict[str, str]:
     """What each missed limit's refusal says to do."""
     spec = write_model(TEXT, network__py="")
-    measured = Measured("accuracy", value, reference, 0.1, 100, against="PyTorch")
+    measured = MeasuredQuality("accuracy", value, reference, 0.1, 100, against="PyTorch")
     artifact = Artifact("net", variant, Path(), {}, Signature((), (), True), measured, "", {})
     outcome = judge(spec, artifact)
     assert refuse(spec, artifact, outcome).todo == outcome.misses[0].todo
@@ -75,7 +75,7 @@ def test_the_default_metric_names_what_moved(write_model: WriteModel) -> None:
     """Boxes in pixels are close, the scores next to them are not: refused, by the name of those columns."""
     spec = write_model(TEXT.replace("at_least: 0.9, ", ""), network__py="")
     parts = {"y columns 0 to 3 of axis 1": 0.9951, "y columns 4 to 23 of axis 1": 0.9754}
-    measured = Measured("R2", 0.9754, 1.0, 27.0, 16, against="PyTorch", parts=parts)
+    measured = MeasuredQuality("R2", 0.9754, 1.0, 27.0, 16, against="PyTorch", parts=parts)
     signature = Signature((), (), True)
     artifact = Artifact("net", "onnx-int8-static", Path(), {}, signature, measured, "", {})
     (miss,) = judge(spec, artifact).misses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tritonkit.repository.export import Artifact, Measured, Signature
+from tritonkit.repository.export import Artifact, MeasuredQuality, Signature
 from tritonkit.repository.optimize import Result
 from tritonkit.repository.optimize.gate import GateOutcome, Miss
 from tritonkit.repository.optimize.runtimes import OperatorTime
@@ -54,7 +54,7 @@ def result(
     place.mkdir(parents=True)
     with (place / "model.onnx").open("wb") as file:
         file.truncate(size)
-    measured = Measured(
+    measured = MeasuredQuality(
         "accuracy",
         value,
         0.9861,

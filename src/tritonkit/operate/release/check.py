@@ -22,7 +22,7 @@ from tritonkit.repository.optimize.quality import measure
 
 if TYPE_CHECKING:
     from tritonkit.client import Client
-    from tritonkit.repository.export.artifact import Measured
+    from tritonkit.repository.export.artifact import MeasuredQuality
 
 __all__ = ["Checked", "check_candidate"]
 
@@ -41,7 +41,7 @@ class Checked:
     """
 
     requests: int
-    quality: Measured | None
+    quality: MeasuredQuality | None
 
 
 def check_candidate(
@@ -102,7 +102,7 @@ def _hold(model: str, wrong: str) -> None:
         )
 
 
-def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[str], None]) -> Measured | None:
+def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[str], None]) -> MeasuredQuality | None:
     """The gate's figures, with the network's answers taken from the server."""
     if candidate.artifact.quality is None:
         return None

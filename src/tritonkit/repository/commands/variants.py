@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tritonkit.cli.output import note, print_table
 
 if TYPE_CHECKING:
-    from tritonkit.repository.export import Measured
+    from tritonkit.repository.export import MeasuredQuality
     from tritonkit.repository.optimize import Result
 
 __all__ = ["COLUMNS", "build_row", "print_variants"]
@@ -83,11 +83,11 @@ def _row(result: Result, base: Result | None, served: bool) -> list[str]:
     ]
 
 
-def _value(quality: Measured | None) -> str:
+def _value(quality: MeasuredQuality | None) -> str:
     return "-" if quality is None else f"{quality.metric} {quality.value:.4f}"
 
 
-def _drop(quality: Measured | None) -> str:
+def _drop(quality: MeasuredQuality | None) -> str:
     if quality is None:
         return "-"
     if quality.drop_low is None or quality.drop_high is None:

@@ -20,7 +20,7 @@ __all__ = [
     "Artifact",
     "GivenInput",
     "Independence",
-    "Measured",
+    "MeasuredQuality",
     "Signature",
     "StartNeeds",
     "TensorInfo",
@@ -89,7 +89,7 @@ def below(reference: float, value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredQuality:
     """Quality of an artifact beside its reference, on `samples` items."""
 
     metric: str
@@ -176,7 +176,7 @@ class Artifact:
     folder: Path
     files: dict[str, str]
     signature: Signature
-    quality: Measured | None
+    quality: MeasuredQuality | None
     """None for a model.py that is served as it is."""
     source_hash: str
     """Hash of everything that went in: spec, code, weights, tools."""

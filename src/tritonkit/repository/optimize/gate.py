@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonkit.errors import GateError
-from tritonkit.repository.export.artifact import Artifact, Measured, below
+from tritonkit.repository.export.artifact import Artifact, MeasuredQuality, below
 from tritonkit.repository.modelspec import Spec
 from tritonkit.repository.optimize.timing import VariantTiming
 
@@ -99,13 +99,13 @@ def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
     )
 
 
-def _named(measured: Measured) -> str:
+def _named(measured: MeasuredQuality) -> str:
     """The metric; of the default one, with the output or columns that moved most, where there are several."""
     worst = f" of {measured.worst}" if measured.worst else ""
     return f"{measured.metric}{worst}"
 
 
-def _at_least(variant: str, measured: Measured, limit: float) -> str:
+def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
     """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
     if measured.reference < limit:

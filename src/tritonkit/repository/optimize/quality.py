@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.artifact import Measured
+from tritonkit.repository.export.artifact import MeasuredQuality
 from tritonkit.repository.export.check import TRAINING_MODE, compare
 from tritonkit.repository.export.closeness import differences
 from tritonkit.repository.export.edges import settle_edges
@@ -90,7 +90,7 @@ def _changes(run: Callable[[Batch], Batch], batch: Batch) -> bool:
     )
 
 
-def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None) -> Measured:
+def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None) -> MeasuredQuality:
     """Run a variant on the held-out samples and compare it with the reference.
 
     BuildError where its outputs differ in kind, or where a metric fails or is no number.
@@ -112,7 +112,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
         for place, hook in enumerate(quality.also)
     ]
     low, high = bootstrap_drop(*main.items) if main.items else (None, None)
-    return Measured(
+    return MeasuredQuality(
         metric=main.name,
         value=main.value,
         reference=main.reference,

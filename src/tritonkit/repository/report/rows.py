@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonkit.repository.export.artifact import Measured
+from tritonkit.repository.export.artifact import MeasuredQuality
 from tritonkit.repository.modelspec.units import format_bytes
 from tritonkit.repository.optimize.results import Result
 from tritonkit.repository.optimize.variants import PLAINS
@@ -67,7 +67,7 @@ def _signed(value: float) -> str:
     return f"{value:.4f}".replace("-0.0000", "0.0000").replace("-", "−")
 
 
-def _interval(quality: Measured | None) -> str:
+def _interval(quality: MeasuredQuality | None) -> str:
     if quality is None or quality.drop_low is None or quality.drop_high is None:
         return ""
     return f"{_signed(quality.drop_low)} to {_signed(quality.drop_high)}"

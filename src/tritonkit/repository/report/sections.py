@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tritonkit.repository.export.artifact import Artifact, Measured
+from tritonkit.repository.export.artifact import Artifact, MeasuredQuality
 from tritonkit.repository.optimize.runtimes import OperatorTime
 from tritonkit.repository.report.collect import ModelReport
 from tritonkit.repository.report.histogram import columns, used_edges
@@ -62,7 +62,7 @@ def _independence(artifact: Artifact) -> tuple[str, ...]:
     return (f"items of a batch: {found.state}: {found.seen}",) if found else ()
 
 
-def _measured(report: ModelReport) -> list[tuple[str, Measured]]:
+def _measured(report: ModelReport) -> list[tuple[str, MeasuredQuality]]:
     return [
         (result.variant, result.artifact.quality)
         for result in report.results

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonkit.repository.export.artifact import Measured
+from tritonkit.repository.export.artifact import MeasuredQuality
 from tritonkit.repository.export.language import mean_log_likelihood
 from tritonkit.repository.export.scores import bootstrap_drop
 from tritonkit.repository.optimize.job import Job
@@ -22,7 +22,7 @@ __all__ = ["measure_language", "served_log_likelihoods"]
 METRIC = "log_likelihood"
 
 
-def measure_language(job: Job, folder: Path) -> Measured:
+def measure_language(job: Job, folder: Path) -> MeasuredQuality:
     """Mean log-likelihood of a token (natural logarithm; minus that of the perplexity), text by text, of the files in a
     folder beside those of the checkpoint.
 
@@ -35,7 +35,7 @@ def measure_language(job: Job, folder: Path) -> Measured:
     texts = job.texts
     found, wanted = (served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods)
     low, high = bootstrap_drop(found, wanted)
-    return Measured(
+    return MeasuredQuality(
         METRIC,
         float(found.mean()),
         float(wanted.mean()),

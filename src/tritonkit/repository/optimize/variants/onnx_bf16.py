@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonkit.extras import need
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save
-from tritonkit.repository.optimize.variants.onnx_search import Search
+from tritonkit.repository.optimize.variants.onnx_search import LayerSearch
 from tritonkit.repository.optimize.variants.onnx_weights import WeightLayers, weight_layers
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     notes = ["weights BF16, products FP32: ONNX Runtime's CPU provider has no BF16 products"]
     floats: tuple[str, ...] = ()
     if job.spec.model.optimize.calibration is not None:
-        search = Search(job, _WANTED)
+        search = LayerSearch(job, _WANTED)
         closeness = search.closeness(_written(layers, ()))
         if closeness < _WANTED:
             floats = search.layers_to_exclude(layers.names, lambda out: _written(layers, out)) or ()

@@ -13,7 +13,7 @@ from tritonkit.extras import need
 from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save
 from tritonkit.repository.optimize.variants.onnx_half import LARGEST, Half
-from tritonkit.repository.optimize.variants.onnx_search import Search
+from tritonkit.repository.optimize.variants.onnx_search import LayerSearch
 
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
@@ -49,7 +49,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         if max((largest.get(tensor, 0.0) for tensor in half.tensors(name)), default=0.0) > LARGEST
         or any(np.abs(array).max(initial=0) > LARGEST for array in half.constants(name))
     ]
-    search, imprecise = Search(job, _WANTED, layouts=False), []
+    search, imprecise = LayerSearch(job, _WANTED, layouts=False), []
     closeness = search.closeness(half.write(beyond, imitated=True))
     if closeness < _WANTED:
         rest = [name for name in half.operators if name not in beyond]

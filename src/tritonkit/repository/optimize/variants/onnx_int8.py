@@ -13,7 +13,7 @@ from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator, 
 from tritonkit.repository.optimize.variants.onnx_fuse import fuse
 from tritonkit.repository.optimize.variants.onnx_graph import name_nodes, save, simplified
 from tritonkit.repository.optimize.variants.onnx_quantize import Quantizer
-from tritonkit.repository.optimize.variants.onnx_search import Search
+from tritonkit.repository.optimize.variants.onnx_search import LayerSearch
 from tritonkit.repository.optimize.variants.onnx_weights import weight_layers
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     BuildError where the network has no layer that could be 8-bit.
     """
     calibration = job.calibration  # what is wrong with it is said before anything is made
-    network, search = _Network(job), Search(job)
+    network, search = _Network(job), LayerSearch(job)
     where = f"{job.spec.file} optimize.calibration"
     ranges = Calibrator(network.model, network.layers.tensors, calibration, job.batched, where, job.say)
     tried: dict[str, float] = {}
@@ -58,7 +58,7 @@ def make_dynamic(job: Job, folder: Path) -> tuple[str, ...]:
     if job.spec.model.optimize.calibration is None:
         save(network.write(None), folder / "model.onnx")
         return network.notes(None, ())
-    search = Search(job)
+    search = LayerSearch(job)
     return network.finish(None, search.closeness(network.write(None)), search, folder)
 
 
@@ -77,7 +77,7 @@ class _Network:
         return Quantizer(self.layers, self._largest, ranges, floats, whole).write()
 
     def finish(
-        self, ranges: dict[str, Range] | None, closeness: float, search: Search, folder: Path
+        self, ranges: dict[str, Range] | None, closeness: float, search: LayerSearch, folder: Path
     ) -> tuple[str, ...]:
         """Leave as many layers FP32 as closeness needs, write the file, and say what was done."""
         floats, whole = self._left_float(ranges, search) if closeness < search.wanted else ((), ())
@@ -87,7 +87,7 @@ class _Network:
         save(model, folder / "model.onnx")
         return (search.said(closeness), *self.notes(ranges, floats, whole))
 
-    def _left_float(self, ranges: dict[str, Range] | None, search: Search) -> tuple[Sequence[str], Sequence[str]]:
+    def _left_float(self, ranges: dict[str, Range] | None, search: LayerSearch) -> tuple[Sequence[str], Sequence[str]]:
         """Layers whose products must be FP32, and those of them whose weights must be, too."""
         names = self.layers.names
         floats = search.layers_to_exclude(names, lambda out: self.write(ranges, out))

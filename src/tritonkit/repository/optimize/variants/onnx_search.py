@@ -17,7 +17,7 @@ from tritonkit.repository.optimize.variants.onnx_graph import save
 if TYPE_CHECKING:
     from tritonkit.repository.optimize.job import Job
 
-__all__ = ["Search", "layers_to_exclude"]
+__all__ = ["LayerSearch", "layers_to_exclude"]
 
 # Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
@@ -30,7 +30,7 @@ Closeness = Callable[[Collection[str]], float]
 """Closeness of the network when the layers given stay in full precision."""
 
 
-class Search:
+class LayerSearch:
     """One network on its way to another precision, compared with its FP32 outputs on `optimize.calibration`.
 
     `wanted` is the closeness (`Job.closeness`) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
