@@ -1,16 +1,16 @@
 """`tritonkit build` from start to end: model folders in, a repository that Triton loads out.
 
-What `build_repository` calls, in order, and the rooms where it is:
+`build_repository` calls, in this order (with the room of each):
 
-    load_all    model.yaml -> Spec                                             spec
-    evaluate    Spec -> its variants, each made or cached, measured, judged    export, optimize
-    choose      of these the one to be served: an Artifact                     optimize
+    load_all    model.yaml -> Spec                                             modelspec
+    evaluate    Spec -> its variants, each made or cached, measured, judged    optimize
+    choose      these results -> the artifact to serve                         optimize
     render      Spec and Artifact -> a checked config.pbtxt for each model     render
     try_serving the network's files and text, loaded once as the server will   publish
     publish     text and files -> the repository, each model in one step       publish
 
-Python of a user's own that gets batches is tried between rendering and publishing, by a server that the caller gives
-(`Prover`): to start one is the business of rooms that come later.
+Between rendering and publishing, a server tries the user's own Python in batches. The caller passes a function for it
+(`Prover`), because rooms further right start servers.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tritonkit.machine import cores as machine_cores
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
 from tritonkit.repository.modelspec import Spec, kept_specs, load_all, load_readable
-from tritonkit.repository.modelspec.contents import tries_own_python
+from tritonkit.repository.modelspec.contents import build_python, tries_own_python
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
-from tritonkit.repository.optimize.variants import for_target, variant_of
+from tritonkit.repository.optimize.variants import PLAIN, for_target, served_name
 from tritonkit.repository.publish.callees import missing_callees
 from tritonkit.repository.publish.existing import recorded_cores
 from tritonkit.repository.publish.own_python import given_items, keep_verdicts, kept_verdicts, untried
@@ -64,13 +64,101 @@ class Repository:
     """A model repository on disk, and how a build brought it there."""
 
     path: Path
+    specs: tuple[Spec, ...]
+    """The specs that were read to be built."""
     results: tuple[Result, ...]
     served: dict[str, str]
     """Model -> the variant that was published."""
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
     failed: Mapping[str, TritonkitError] = field(default_factory=dict)
-    """Model -> why it was not built; what it had published stays."""
+    """Model -> why it was not built; its published models stay."""
+
+    @property
+    def would_run(self) -> dict[str, tuple[str, ...]]:
+        """Python files of each model's folder that making what is not cached runs, for a dry run."""
+        forms: dict[str, set[str]] = {}
+        for result in self.results:
+            if not result.cached:
+                forms.setdefault(result.model, set()).add(result.variant)
+        files = {s.name: build_python(s, bool(forms[s.name] - {PLAIN})) for s in self.specs if s.name in forms}
+        return {name: python for name, python in files.items() if python}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Settings that the builds of all specs share."""
+
+    root: Path
+    target: Target
+    progress: Progress
+    prover: Prover | None = None
+    variants: tuple[str, ...] = ()
+    force: bool = False
+    dry_run: bool = False
+
+    def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
+        """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
+        variants = wanted_variants(spec, self.variants)
+        return evaluate(
+            spec,
+            variants,
+            BuildCache.of_project(self.root, self.progress.warn),
+            threads=machine_cores(),
+            force=self.force,
+            timed=len(variants) > 1,  # several are compared by their speed too
+            dry_run=self.dry_run,
+            progress=self.progress,
+            jobs=jobs,
+        )
+
+    def render(self, spec: Spec, artifact: Artifact, job: Job, cores: int, *, trial: bool) -> list[Rendered]:
+        """The Triton models of a spec, once the user's own Python was tried in batches.
+
+        Args:
+            trial: also load the network once, as the server will.
+        """
+        models = render_models(spec, artifact, self.root, self.target, cores)
+        if self.target != "cpu":
+            return models
+        if trial:
+            _try_network(spec, models, job)
+        if self._prove(spec, models, job):
+            models = render_models(spec, artifact, self.root, self.target, cores)
+        return models
+
+    def _prove(self, spec: Spec, models: Sequence[Rendered], job: Job) -> bool:
+        """Whether the user's own Python was tried in batches: then the models must be rendered again."""
+        names = untried(models)
+        if not names or self.prover is None or not tries_own_python(spec):
+            return False
+        self.progress.trying(spec)
+        verdicts = self.prover(self.root, models, names, given_items(spec, job, models))
+        keep_verdicts(spec, models, verdicts)
+        return bool(verdicts)
+
+
+@dataclass
+class _Made:
+    """Results of a build so far."""
+
+    keep_going: bool
+    results: list[Result] = field(default_factory=list)
+    served: dict[str, str] = field(default_factory=dict)
+    rendered: list[Rendered] = field(default_factory=list)
+    failed: dict[str, TritonkitError] = field(default_factory=dict)
+
+    def fail(self, name: str, error: TritonkitError) -> None:
+        """Leave a model out; without `keep_going` the build ends."""
+        if not self.keep_going:
+            raise error
+        self.failed[name] = error
+        self.served.pop(name, None)
+
+    @property
+    def publishable(self) -> list[Rendered]:
+        """Rendered models of the specs that did not fail."""
+        return [model for model in self.rendered if model.artifact.model not in self.failed]
 
 
 def build_repository(
@@ -94,8 +182,8 @@ def build_repository(
     Args:
         names: folders of `models/`; by default all that are not marked `default: false`. No other folder is read.
         cores: of the machine that will serve; this one's by default.
-        variants: what to build beside the one that is served: names, `spec` or `all`. They are
-            timed; one that cannot be made or loses too much is a result like the others.
+        variants: forms to build in addition to the served one: names, `spec` or `all`. They are timed; one that
+            cannot be made or loses too much is a result like the others.
         force: build again what the cache holds.
         dry_run: nothing is built and nothing written.
         after: Triton model -> a number that its new version's is to be above, as it is above those
@@ -109,88 +197,71 @@ def build_repository(
         GateError: the variant to be served is not good enough; what was published stays.
         TritonkitError: a model cannot be built; unless `keep_going`.
     """
-    progress = progress or Progress()
+    run = _Run(root, target, progress or Progress(), prover, tuple(variants), force, dry_run)
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
-    failed: dict[str, TritonkitError] = {}
-    specs = _read_specs(root, tuple(names), target, failed if keep_going else None)
-    results: list[Result] = []
-    served: dict[str, str] = {}
-    rendered: list[Rendered] = []
-
-    def build(spec: Spec) -> None:
-        jobs: dict[str, Job] = {}
-        made = _make_variants(spec, root, variants, progress, force=force, dry_run=dry_run, jobs=jobs)
-        results.extend(made)
-        artifact = _cached_artifact(spec, made) if dry_run else choose(spec, made)
-        if artifact is not None:
-            models = render_models(spec, artifact, root, target, cores or machine_cores())
-            if not dry_run and target == "cpu":
-                _try_network(spec, artifact, models, jobs)
-                job = jobs[variant_of(spec, artifact.variant).base]
-                if _prove(spec, models, job, root, prover, progress):
-                    models = render_models(spec, artifact, root, target, cores or machine_cores())
-            rendered.extend(models)
-            served[spec.name] = artifact.variant
-
-    def fail(name: str, error: TritonkitError) -> None:
-        if not keep_going:
-            raise error
-        failed[name] = error
-        served.pop(name, None)
-
-    with contextlib.nullcontext() if dry_run else _build_lock(root, progress):
+    made = _Made(keep_going)
+    specs = _read_specs(root, tuple(names), target, made.failed if keep_going else None)
+    with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
         for spec in specs:
             try:
                 if spec.name in refused:
                     raise refused[spec.name]
                 with of_model(spec.name):
-                    build(spec)
+                    _build(run, spec, cores or machine_cores(), made)
             except TritonkitError as error:
-                fail(spec.name, error)
-        for name, duplicate in _duplicates(rendered).items():
-            fail(name, duplicate)
-        fine = [model for model in rendered if model.artifact.model not in failed]
-        changes: list[Change] = []
-        if fine or not failed:
-            every = not names and not dry_run
-            if not dry_run:
-                progress.publishing()
-            changes = publish(
-                out,
-                fine,
-                dry_run=dry_run,
-                all_specs=every,
-                keep=kept_specs(root) | set(failed) if every else frozenset(),
-                after=after,
-                on_failure=fail,
-            )
+                made.fail(spec.name, error)
+        for name, duplicate in _duplicates(made.rendered).items():
+            made.fail(name, duplicate)
+        fine = made.publishable
+        keep = None if names or dry_run else kept_specs(root, specs)
+        changes = _publish(run, out, made, keep, after) if fine or not made.failed else []
     notes = tuple(note for model in fine for note in model.plan.notes)
     notes += missing_callees(root, out, fine)
-    return Repository(out, tuple(results), served, tuple(changes), notes, failed)
+    return Repository(out, tuple(specs), tuple(made.results), made.served, tuple(changes), notes, made.failed)
 
 
-def _try_network(spec: Spec, artifact: Artifact, models: Sequence[Rendered], jobs: Mapping[str, Job]) -> None:
-    """Load the network once as it will be served; the steps of a pipeline are not ours to try."""
-    # Without samples for what lies in the cache: it answered a request when it was built.
-    known = jobs[variant_of(spec, artifact.variant).base].known_samples
+def _build(run: _Run, spec: Spec, cores: int, made: _Made) -> None:
+    """Make the variants of one spec, and render the Triton models of the one to be served."""
+    jobs: dict[str, Job] = {}
+    results = run.make(spec, jobs)
+    made.results += results
+    if run.dry_run:
+        # Nothing of the models can be shown before the artifact is built.
+        artifact = next((r.artifact for r in results if r.variant == served_name(spec)), None)
+        models = render_models(spec, artifact, run.root, run.target, cores) if artifact else []
+    else:
+        artifact = choose(spec, results)
+        models = run.render(spec, artifact, jobs[artifact.variant], cores, trial=True)
+    made.rendered += models
+    if artifact is not None:
+        made.served[spec.name] = artifact.variant
+
+
+def _publish(
+    run: _Run, out: Path, made: _Made, keep: frozenset[str] | None, after: Mapping[str, int] | None
+) -> list[Change]:
+    """Publish what was rendered; `keep` has the specs that a build of all leaves alone, None for a build of some."""
+    if not run.dry_run:
+        run.progress.publishing()
+    return publish(
+        out,
+        made.publishable,
+        dry_run=run.dry_run,
+        all_specs=keep is not None,
+        keep=frozenset() if keep is None else keep | set(made.failed),
+        after=after,
+        on_failure=made.fail,
+    )
+
+
+def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
+    """Load the network once as it will be served; the steps of a pipeline are not tried here."""
     for model in models:
         if model.plan.name == spec.network_name:
-            requests = first_items(known[:1], 1, model.plan.max_batch_size > 0)
+            # A cached artifact is tried without samples: it answered a request when it was built.
+            requests = first_items(job.known_samples[:1], 1, model.plan.max_batch_size > 0)
             try_serving(model, requests[0] if requests else None)
-
-
-def _prove(
-    spec: Spec, models: Sequence[Rendered], job: Job, root: Path, prover: Prover | None, progress: Progress
-) -> bool:
-    """Whether Python of the user's own was tried in batches: then the models are to be rendered again."""
-    names = untried(models)
-    if not names or prover is None or not tries_own_python(spec):
-        return False
-    progress.trying(spec)
-    verdicts = prover(root, models, names, given_items(spec, job, models))
-    keep_verdicts(spec, models, verdicts)
-    return bool(verdicts)
 
 
 def _read_specs(
@@ -225,70 +296,36 @@ def check_repository(
     Rendered for the cores that the tracked text names, so that any machine may check. Artifacts
     that are not in the cache are built there; the repository is not written.
     """
-    progress = progress or Progress()
+    run = _Run(root, target, progress or Progress(), prover)
     out = (out or default_out(root, target)).resolve()
     rendered: list[Rendered] = []
-    with _build_lock(root, progress):
-        for spec in [for_target(spec, target) for spec in load_all(root, tuple(names))]:
+    with _build_lock(root, run.progress):
+        specs = _read_specs(root, tuple(names), target, None)
+        for spec in specs:
             jobs: dict[str, Job] = {}
-            artifact = choose(spec, _make_variants(spec, root, (), progress, jobs=jobs))
+            artifact = choose(spec, run.make(spec, jobs))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
-            models = render_models(spec, artifact, root, target, count)
-            job = jobs[variant_of(spec, artifact.variant).base]
-            if target == "cpu" and _prove(spec, models, job, root, prover, progress):
-                models = render_models(spec, artifact, root, target, count)
-            rendered += models
+            rendered += run.render(spec, artifact, jobs[artifact.variant], count, trial=False)
     for duplicate in _duplicates(rendered).values():
         raise duplicate
-    keep = frozenset() if names else kept_specs(root)
+    keep = frozenset() if names else kept_specs(root, specs)
     return drift(out, rendered, all_specs=not names, keep=keep)
 
 
 def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> Artifact:
-    """What a spec serves, made or from the cache, and held to the quality gate; nothing is published.
+    """The artifact that a spec serves, made or from the cache, and held to the quality gate; nothing is published.
 
     Raises:
         GateError: it is not good enough.
     """
-    progress = progress or Progress()
-    with _build_lock(root, progress):
-        return choose(spec, _make_variants(spec, root, (), progress))
+    run = _Run(root, "cpu", progress or Progress())
+    with _build_lock(root, run.progress):
+        return choose(spec, run.make(spec, {}))
 
 
 def default_out(root: Path, target: Target) -> Path:
-    """`model_repository/`, whose text is tracked, for the CPU; a folder beside it for GPUs."""
+    """`model_repository/`, whose text is tracked, for the CPU; a folder next to it for GPUs."""
     return root / ("model_repository" if target == "cpu" else f"model_repository_{target}")
-
-
-def _make_variants(
-    spec: Spec,
-    root: Path,
-    variants: Sequence[str],
-    progress: Progress,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-    jobs: dict[str, Job] | None = None,
-) -> tuple[Result, ...]:
-    """The served variant and those in `variants`, each made or taken from the cache."""
-    wanted = wanted_variants(spec, variants)
-    return evaluate(
-        spec,
-        wanted,
-        BuildCache.of_project(root, progress.warn),
-        threads=machine_cores(),
-        force=force,
-        timed=len(wanted) > 1,  # several are compared by their speed too
-        dry_run=dry_run,
-        progress=progress,
-        jobs=jobs,
-    )
-
-
-def _cached_artifact(spec: Spec, results: Sequence[Result]) -> Artifact | None:
-    """What a dry run can show of the artifact to be served: nothing, where it is not built yet."""
-    served = variant_of(spec).name
-    return next((r.artifact for r in results if r.variant == served), None)
 
 
 def render_models(spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int) -> list[Rendered]:

@@ -110,7 +110,7 @@ def command(
             refused=watch.refused,
         )
     if as_json or repository.results:
-        _print_built(folder, repository, dry_run, as_json)
+        _print_built(repository, dry_run, as_json)
     _raise_failed(repository)
 
 
@@ -135,16 +135,16 @@ def _raise_failed(repository: Repository) -> None:
         )
 
 
-def _print_built(folder: Path, repository: Repository, dry_run: bool, as_json: bool) -> None:
-    """What was built, or of a dry run what would be, and what Python would run for it."""
-    would_run = _would_run(folder, repository) if dry_run else {}
+def _print_built(repository: Repository, dry_run: bool, as_json: bool) -> None:
+    """Print what was built; for a dry run what would be, and the Python that would run."""
+    would_run = repository.would_run if dry_run else {}
     if as_json:
         facts = _facts(repository, dry_run)
         print_json(facts | {"would_run": would_run} if dry_run else facts)
         return
     print_build(repository, dry_run)
     if dry_run:
-        _print_commands(folder, repository)
+        _print_commands(repository)
     for model, files in would_run.items():
         note(f"would run: {model}: {', '.join(files)}")
 
@@ -179,37 +179,21 @@ def _left(shown: Announcing, root: Path) -> str:
     )
 
 
-def _print_commands(root: Path, repository: Repository) -> None:
+def _print_commands(repository: Repository) -> None:
     """How NVIDIA's own tool would build the plans."""
     from tritonkit.repository.inspection import declared_signature
-    from tritonkit.repository.modelspec import load
     from tritonkit.repository.optimize.variants.tensorrt_plan import trtexec_command
 
+    specs = {spec.name: spec for spec in repository.specs}
     for result in repository.results:
         form = result.variant.rpartition("+")[2]
         if form.startswith("tensorrt-"):
-            spec = load(root / "models" / result.model, root)
+            spec = specs[result.model]
             signature = result.artifact.signature if result.artifact else declared_signature(spec)
             # FP32 needs no typed copy of the network.
             file = Path("model.onnx" if form == "tensorrt-fp32" else "network.onnx")
             words = trtexec_command(spec, signature, form, file)
             note(f"{result.model} {result.variant}: {shlex.join(words)}")
-
-
-def _would_run(root: Path, repository: Repository) -> dict[str, tuple[str, ...]]:
-    """Python of models' folders that the build itself would run, where something is to be made."""
-    from tritonkit.repository.modelspec import load
-    from tritonkit.repository.modelspec.contents import build_python
-    from tritonkit.repository.optimize.variants import PLAIN
-
-    made = [result for result in repository.results if not result.cached]
-    found = {
-        name: build_python(
-            load(root / "models" / name, root), optimized=any(r.variant != PLAIN for r in made if r.model == name)
-        )
-        for name in dict.fromkeys(result.model for result in made)
-    }
-    return {name: files for name, files in found.items() if files}
 
 
 def print_build(repository: Repository, dry_run: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,18 +114,14 @@ def load_readable(
     return specs, failed
 
 
-def kept_specs(root: Path) -> frozenset[str]:
+def kept_specs(root: Path, built: Iterable[Spec]) -> frozenset[str]:
     """The specs whose published models a build of all others leaves alone: those that are built only when they
-    are named, and those whose `model.yaml` cannot be read."""
-    kept = set()
-    for name, folder in _folders(root).items():
-        try:
-            built = _read(folder).default
-        except SpecError:
-            built = False
-        if not built:
-            kept.add(name)
-    return frozenset(kept)
+    are named, and those that cannot be read.
+
+    Args:
+        built: the specs that could be read, of those that are built by default.
+    """
+    return frozenset(_folders(root)) - {spec.name for spec in built}
 
 
 def _chosen_folders(root: Path, names: tuple[str, ...]) -> dict[str, Path]:

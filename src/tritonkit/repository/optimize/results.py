@@ -24,6 +24,7 @@ from tritonkit.repository.optimize.variants import (
     PLAINS,
     PYTHON,
     Variant,
+    served_name,
     variant_names,
     variant_of,
 )
@@ -82,36 +83,20 @@ class Result:
 
 
 def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
-    """What to build for a spec: what was asked for (`all`, `spec` or names), what it serves, and
-    onnx-fp32 where others are compared with it."""
+    """The variants to build for a spec: those requested (`all`, `spec` or names), the one it serves, and onnx-fp32
+    where others are compared with it."""
     if spec.model.network.python:
         return (variant_of(spec),)
+    of_spec, quality = spec.model.optimize.variants, spec.model.quality
     if spec.model.network.llm:
-        return _of_language_model(spec, asked)
-    serving, quality = spec.model.serving.variant, spec.model.quality
-    compared = quality.max_size_ratio is not None or quality.max_latency_ratio is not None
-    names: list[str] = [PLAIN] if asked or compared or serving == AUTO else []
+        plain, every, auto, compared = LLM_PLAIN, list(LLM_FORMS), False, False
+    else:
+        plain, every, auto = PLAIN, [*variant_names(), *of_spec], spec.model.serving.variant == AUTO
+        compared = auto or quality.max_size_ratio is not None or quality.max_latency_ratio is not None
+    names = [plain] if asked or compared else []
     for name in asked:
-        if name == "all":
-            names += [*variant_names(), *spec.model.optimize.variants]
-        elif name == "spec":
-            names += spec.model.optimize.variants
-        else:
-            names.append(name)
-    names += spec.model.optimize.variants if serving == AUTO else [serving]
-    return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
-
-
-def _of_language_model(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
-    names = [LLM_PLAIN] if asked else []
-    for name in asked:
-        if name == "all":
-            names += LLM_FORMS
-        elif name == "spec":
-            names += spec.model.optimize.variants
-        else:
-            names.append(name)
-    names.append(variant_of(spec).name)
+        names += {"all": every, "spec": of_spec}.get(name, [name])
+    names += of_spec if auto else [served_name(spec)]
     return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
 
 
@@ -134,10 +119,11 @@ def evaluate(
         threads: cores that the measurements may use.
         force: make anew what the cache holds.
         timed: measure speed too.
-        jobs: is filled with what the variants were made from, by the name of their FP32 variant.
+        jobs: is filled with the job of each variant, by its name; variants of one network share a job.
     """
     progress = progress or Progress()
     jobs = {} if jobs is None else jobs
+    networks: dict[str, Job] = {}
     plans: list[BuildPlan] = []
     results: list[Result] = []
     for variant in variants:
@@ -148,9 +134,10 @@ def evaluate(
             results.append(Result(spec.name, what.variant.name, bool(what.cached), what.cached))
             continue
         network = what.variant.base
-        if network not in jobs:
-            jobs[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
-        result = _made(what, cache, jobs[network], _base(results), progress)
+        if network not in networks:
+            networks[network] = job_of(spec, cache, what.variant, threads=threads, fresh=force, say=progress.say)
+        jobs[what.variant.name] = networks[network]
+        result = _made(what, cache, networks[network], _base(results), progress)
         progress.done(result)
         results.append(result)
     if timed and not dry_run:
@@ -168,8 +155,7 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     """
     if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return _fastest(spec, results)
-    name = variant_of(spec).name
-    result = next(result for result in results if result.variant == name)
+    result = next(result for result in results if result.variant == served_name(spec))
     if result.problem is not None:
         raise result.problem
     assert result.artifact is not None  # noqa: S101  made, as there is no problem
@@ -218,10 +204,7 @@ def _timed(
         for what, _ in able.values():
             progress.runs(what)  # for its samples
         progress.timing(spec.name, len(able))
-        wanted = {
-            name: Timed(jobs[p.variant.base], a.folder, _opener(p, a, jobs[p.variant.base].threads))
-            for name, (p, a) in able.items()
-        }
+        wanted = {name: Timed(jobs[name], a.folder, _opener(p, a, jobs[name].threads)) for name, (p, a) in able.items()}
         times = time_together(wanted, progress.say)
     timed: list[Result] = []
     for what, result in pairs:

@@ -50,6 +50,7 @@ __all__ = [
     "Variant",
     "for_target",
     "parse",
+    "served_name",
     "variant_names",
     "variant_of",
 ]
@@ -164,33 +165,35 @@ class Variant:
         return self.form.runtime if self.form else None
 
 
+def served_name(spec: Spec) -> str:
+    """The name of the variant that a spec serves, as it stands there: `variant_of` checks it."""
+    if spec.model.network.python:
+        return PYTHON
+    served = spec.model.serving.variant
+    return LLM_PLAIN if spec.model.network.llm and served == PLAIN else served
+
+
 def variant_of(spec: Spec, name: str | Variant | None = None) -> Variant:
     """The variant of that name for a spec, by default the served one; a model.py has only one.
 
-    SpecError for a name that is not known.
+    SpecError for an unknown name.
     """
-    if spec.model.network.python:
-        return Variant(PYTHON)
     if isinstance(name, Variant):
         return name
-    if spec.model.network.llm:
-        return _of_language_model(spec, name)
-    if name is None:
-        return parse(spec.model.serving.variant, f"{spec.file} serving.variant")
-    return parse(name, f"{spec.file} variant")
+    if spec.model.network.python:
+        return Variant(PYTHON)
+    where = f"{spec.file} {'variant' if name else 'serving.variant'}"
+    find = _parse_language if spec.model.network.llm else parse
+    return find(name or served_name(spec), where)
 
 
-def _of_language_model(spec: Spec, name: str | None) -> Variant:
-    served = spec.model.serving.variant
-    wanted = name or (LLM_PLAIN if served == PLAIN else served)
+def _parse_language(name: str, where: str) -> Variant:
     forms = LLM_FORMS | ENGINE_FORMS
-    if wanted not in forms:
+    if name not in forms:
         raise SpecError(
-            f"{spec.file} {'variant' if name else 'serving.variant'}",
-            found=f"unknown variant {wanted!r} of a language model",
-            wanted=nearest(wanted, list(LLM_FORMS)),
+            where, found=f"unknown variant {name!r} of a language model", wanted=nearest(name, list(LLM_FORMS))
         )
-    return Variant(wanted, forms[wanted])
+    return Variant(name, forms[name])
 
 
 def for_target(spec: Spec, target: str) -> Spec:
