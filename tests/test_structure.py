@@ -53,7 +53,7 @@ GROUND = [
 """Modules that every room may use, and which use no room."""
 FACES = ["cli", "testing", "__init__", "__main__"]
 """The command line, and modules that only hand names on."""
-PAGES = {"modelspec": "spec", "load": "measure"}
+PAGES = {"modelspec": "spec", "scaffold": "spec", "load": "measure"}
 """Rooms whose page in docs/ has another name."""
 HEAVY = {"torch", "onnx", "onnxruntime", "onnxscript", "safetensors", "transformers", "sklearn"}
 SOURCE = Path(tritonkit.__file__).parent

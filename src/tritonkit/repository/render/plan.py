@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tritonkit.client.wire.signature import IDEMPOTENT, INDEPENDENT_ITEMS
 from tritonkit.errors import RenderError
 from tritonkit.machine import parts_of
 from tritonkit.repository.export.artifact import Artifact, Independence
 from tritonkit.repository.modelspec import Spec, read_example
-from tritonkit.repository.modelspec.calls import written_calls
-from tritonkit.repository.modelspec.serving import DynamicBatching
 from tritonkit.repository.optimize.variants import LLM_FORMS
 from tritonkit.repository.render.batching import (
-    independence_note,
     independence_parameter,
     pad_parameter,
     plan_dynamic_batching,
@@ -22,10 +19,9 @@ from tritonkit.repository.render.batching import (
     plan_max_batch_size,
     plan_padding,
     warm_batches,
-    warm_up_note,
 )
 from tritonkit.repository.render.callers import hold_to_callers
-from tritonkit.repository.render.engines import engine_of, weights_at
+from tritonkit.repository.render.engines import engine_of
 from tritonkit.repository.render.fields import (
     check_fields,
     further,
@@ -34,8 +30,9 @@ from tritonkit.repository.render.fields import (
     newer_note,
     with_fields,
 )
+from tritonkit.repository.render.notes import part_notes
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
-from tritonkit.repository.render.parts import CALLS, STEP, Part, Port, labels_of, read_parts
+from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
 from tritonkit.repository.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
 from tritonkit.repository.render.warmup import Warmup, automatic, given, listed, prompted
@@ -67,58 +64,46 @@ def plan_models(
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
     notes = hold_to_callers(spec, parts, wiring)
-    examples = _examples(spec, wiring.inputs)
-    largest = plan_max_batch_size(spec, artifact)
-    models = tuple(
-        _plan_part(part, spec, wiring, examples, largest, target, cores, artifact, verdicts.get(part.model))
-        for part in parts
-    )
+    common = _Common(spec, artifact, wiring, _examples(spec, wiring.inputs), target, cores)
+    models = tuple(_plan_part(part, common, verdicts.get(part.model)) for part in parts)
     notes = (*notes, *filter(None, (newer_note(spec), in_flight_note(spec))))
     own = tuple(f"{spec.name}: {note}" for note in notes)
     *parts_before, called = (*models, _ensemble(spec, wiring, models)) if spec.steps else models
     return (*parts_before, replace(called, notes=(*called.notes, *own)))
 
 
-def _plan_part(
-    part: Part,
-    spec: Spec,
-    wiring: Wiring,
-    examples: dict[str, bytes],
-    largest: int,
-    target: Target,
-    cores: int,
-    artifact: Artifact,
-    verdict: Independence | None,
-) -> ModelPlan:
+@dataclass(frozen=True)
+class _Common:
+    """Values that the parts of one spec share."""
+
+    spec: Spec
+    artifact: Artifact
+    wiring: Wiring
+    examples: dict[str, bytes]
+    target: Target
+    cores: int
+
+
+def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> ModelPlan:
+    spec, artifact, target = common.spec, common.artifact, common.target
     serving, where = part.serving, f"{spec.file} {part.section}"
-    host = Host(where, part.backend, target, cores, part.is_step, engine=part.engine)
-    size = serving.max_batch_size if part.is_step else None
-    max_batch_size = batch_size(part, largest if size is None else size, verdict, where)
+    host = Host(where, part.backend, target, common.cores, part.is_step, engine=part.engine)
+    max_batch_size = batch_size(part, _largest_batch(part, spec, artifact), verdict, where)
     single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)
     dynamic_batching = plan_dynamic_batching(part, max_batch_size, where)
     lengths = plan_lengths(part, spec, max_batch_size, target)
-    warmup = _warmup(part, spec, wiring, examples, max_batch_size, dynamic_batching, artifact)
-    others = (
-        _asked_for_none(part)
-        | plan_padding(part, max_batch_size)
-        | pad_parameter(lengths)
-        | independence_parameter(
-            verdict or (None if part.is_step else artifact.independence),
-            max_batch_size,
-            shipped=STEP in part.parameters,
-            declared=serving.independent_items,
-        )
-        | _idempotence(spec.model.serving.idempotent or serving.idempotent)
-    )
+    warmup = _warmup(part, common, warm_batches(part, max_batch_size, dynamic_batching))
+    others = _serving_parameters(part, common, max_batch_size, verdict) | pad_parameter(lengths)
+    inputs = _tensors(part.inputs, max_batch_size, lengths, single=single)
+    outputs = _tensors(part.outputs, max_batch_size, single=single)
+    notes = (warmup.note, *part_notes(part, spec, artifact, target, max_batch_size))
     plan = ModelPlan(
         name=part.model,
         backend=part.backend,
         max_batch_size=max_batch_size,
-        inputs=with_fields(
-            _tensors(part.inputs, max_batch_size, lengths, single=single), serving.input, f"{where}.input"
-        ),
-        outputs=with_fields(_tensors(part.outputs, max_batch_size, single=single), serving.output, f"{where}.output"),
+        inputs=with_fields(inputs, serving.input, f"{where}.input"),
+        outputs=with_fields(outputs, serving.output, f"{where}.output"),
         instances=groups,
         version_policy=serving.version_policy,
         dynamic_batching=dynamic_batching,
@@ -133,25 +118,35 @@ def _plan_part(
         version_texts=part.version_texts,
         model_files=part.model_files,
         warmup_files=warmup.files,
-        notes=tuple(
-            f"{part.model}: {note}"
-            for note in (
-                warmup.note,
-                "" if part.is_step else warm_up_note(spec, artifact, max_batch_size),
-                _calls_note(part, spec),
-                _padding_note(part, max_batch_size, target),
-                _weights_note(part, spec),
-                "" if part.is_step else independence_note(spec, artifact),
-                "" if part.is_step or artifact.quality is None else artifact.quality.edges,
-            )
-            if note
-        ),
         **further(serving, where, spec),
     )
     check_fields(plan, target)
-    if note := own_python_note(part, plan, verdict):
-        plan = replace(plan, notes=(*plan.notes, f"{part.model}: {note}"))
-    return replace(plan, fewer_cores=_on_fewer_cores(plan, part, host, others))
+    notes = (*notes, own_python_note(part, plan, verdict))
+    return replace(
+        plan,
+        notes=tuple(f"{part.model}: {note}" for note in notes if note),
+        fewer_cores=_on_fewer_cores(plan, part, host, others),
+    )
+
+
+def _largest_batch(part: Part, spec: Spec, artifact: Artifact) -> int:
+    """The network's largest batch, or that which a step's own section gives."""
+    own = part.serving.max_batch_size if part.is_step else None
+    return plan_max_batch_size(spec, artifact) if own is None else own
+
+
+def _serving_parameters(
+    part: Part, common: _Common, max_batch_size: int, verdict: Independence | None
+) -> dict[str, str]:
+    """Parameters that do not depend on the cores."""
+    tried = verdict or (None if part.is_step else common.artifact.independence)
+    shipped, declared = STEP in part.parameters, part.serving.independent_items
+    return (
+        _warmup_parameter(part)
+        | plan_padding(part, max_batch_size)
+        | independence_parameter(tried, max_batch_size, shipped=shipped, declared=declared)
+        | _idempotence(common.spec.model.serving.idempotent or part.serving.idempotent)
+    )
 
 
 def _on_fewer_cores(plan: ModelPlan, part: Part, host: Host, others: dict[str, str]) -> dict[int, ModelPlan]:
@@ -168,40 +163,9 @@ def _on_fewer_cores(plan: ModelPlan, part: Part, host: Host, others: dict[str, s
     return found
 
 
-def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
-    """What the openvino backend of NVIDIA's image cannot do, by its source (SetInputTensors)."""
-    free = any(-1 in port.info.shape for port in part.inputs)
-    if target == "cpu" or part.backend != "openvino" or max_batch_size < 2 or not free:
-        return ""
-    return (
-        f"NVIDIA's openvino backend pads no input with a free axis: there only batches of"
-        f" {max_batch_size} would be answered; serve another variant, or set max_batch_size: 1"
-    )
-
-
-def _asked_for_none(part: Part) -> dict[str, str]:
+def _warmup_parameter(part: Part) -> dict[str, str]:
     """Parameter that `serve` reads too: `off` also turns off the first request that it sends."""
     return {_WARMUP: "off"} if part.serving.model_warmup == "off" else {}
-
-
-def _calls_note(part: Part, spec: Spec) -> str:
-    """Notes about calls of other models that the spec does not name."""
-    python = None if part.is_step else spec.model.network.python
-    file = spec.folder / python if python else part.version_files.get("model.py")
-    if part.backend != "python" or file is None or CALLS in part.parameters:
-        return ""
-    calls = written_calls(file)
-    if calls.computed:
-        return (
-            "its Python calls a model whose name is computed: name such models with `calls`, so that they are"
-            " loaded before it"
-        )
-    names = ", ".join(sorted(calls.names))
-    return f"its Python calls {names}: `calls` names what is to be loaded with it" if names else ""
-
-
-def _weights_note(part: Part, spec: Spec) -> str:
-    return f"the server reads its checkpoint from {weights_at(spec)}" if part.engine else ""
 
 
 def _tensors(
@@ -260,15 +224,8 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
     return found
 
 
-def _warmup(
-    part: Part,
-    spec: Spec,
-    wiring: Wiring,
-    examples: dict[str, bytes],
-    max_batch_size: int,
-    dynamic_batching: DynamicBatching | None,
-    artifact: Artifact,
-) -> Warmup:
+def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
+    spec, examples = common.spec, common.examples
     asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
     controls = sequences.control_input if sequences else {}
     # An engine runs made-up requests of its own before it is ready.
@@ -281,21 +238,19 @@ def _warmup(
         return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")
     if sequences is not None and sequences.state:
         return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
-    own = {own: examples[name] for own, name in wiring.client_inputs[part.model].items() if name in examples}
-    inputs = list(wiring.part_inputs[part.model].values())
+    own = {own: examples[name] for own, name in common.wiring.client_inputs[part.model].items() if name in examples}
+    inputs = list(common.wiring.part_inputs[part.model].values())
     if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
         return Warmup(note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto")
-    start = None if part.is_step else artifact.start
+    start = None if part.is_step else common.artifact.start
     if start is not None and start.given:
-        return given(inputs, warm_batches(part, max_batch_size, dynamic_batching), start.given, controls)
+        return given(inputs, batch_sizes, start.given, controls)
     if start is not None and start.refuses_zeros:
         return Warmup(
             note="no warm-up: the network refuses zeros, and the samples of the build are too large; list"
             " serving.model_warmup"
         )
-    return automatic(
-        inputs, warm_batches(part, max_batch_size, dynamic_batching), spec.model.network.free_axes, own, controls
-    )
+    return automatic(inputs, batch_sizes, spec.model.network.free_axes, own, controls)
 
 
 def _is_unasked(part: Part) -> bool:

@@ -52,24 +52,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
 
     Raises RenderError where two ends differ, or a part's outputs lead nowhere.
     """
-    edges: list[_Edge] = []
-    inputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
-    outputs: dict[str, dict[str, _Edge]] = {part.model: {} for part in parts}
-    latest: dict[str, _Edge] = {}
-    optional = {(part.model, p.info.name) for part in parts for p in part.inputs if p.info.optional}
-    for part in parts:
-        for port in part.inputs:
-            if port.tensor not in latest:
-                latest[port.tensor] = _Edge(port.tensor, None, _outside(port.info))
-                edges.append(latest[port.tensor])
-            edge = inputs[part.model][port.info.name] = latest[port.tensor]
-            edge.info = _meet(edge, part, port, where)
-            edge.consumers.append(part.model)
-            edge.needed |= not port.info.optional
-        for port in part.outputs:
-            edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
-            outputs[part.model][port.info.name] = edge
-            edges.append(edge)
+    edges, inputs, outputs = _edges(parts, where)
     _check_connected(parts, edges, where)
     # A language model is alone, takes text and gives text: Triton tells a model's inputs from its outputs, and only
     # an ensemble has one name for each tensor.
@@ -78,6 +61,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             edge.name = edge.tensor
     else:
         _name(edges, where)
+    optional = {(part.model, p.info.name) for part in parts for p in part.inputs if p.info.optional}
     return Wiring(
         steps=tuple(
             EnsembleStep(
@@ -98,6 +82,32 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
             for model, taken in inputs.items()
         },
     )
+
+
+_Ends = dict[str, dict[str, _Edge]]
+"""Model -> its own name of a tensor -> the edge."""
+
+
+def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _Ends]:
+    """All tensors between the parts, and those that each part takes and gives."""
+    edges: list[_Edge] = []
+    inputs: _Ends = {part.model: {} for part in parts}
+    outputs: _Ends = {part.model: {} for part in parts}
+    latest: dict[str, _Edge] = {}
+    for part in parts:
+        for port in part.inputs:
+            if port.tensor not in latest:
+                latest[port.tensor] = _Edge(port.tensor, None, _outside(port.info))
+                edges.append(latest[port.tensor])
+            edge = inputs[part.model][port.info.name] = latest[port.tensor]
+            edge.info = _meet(edge, part, port, where)
+            edge.consumers.append(part.model)
+            edge.needed |= not port.info.optional
+        for port in part.outputs:
+            edge = latest[port.tensor] = _Edge(port.tensor, part.model, _outside(port.info))
+            outputs[part.model][port.info.name] = edge
+            edges.append(edge)
+    return edges, inputs, outputs
 
 
 def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:

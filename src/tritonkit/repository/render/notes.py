@@ -1,0 +1,53 @@
+"""Notes on a part for the person who builds it: the reasons of choices, and limits that no error reports."""
+
+from __future__ import annotations
+
+from tritonkit.repository.export.artifact import Artifact
+from tritonkit.repository.modelspec import Spec
+from tritonkit.repository.modelspec.calls import written_calls
+from tritonkit.repository.render.batching import independence_note, warm_up_note
+from tritonkit.repository.render.engines import weights_at
+from tritonkit.repository.render.parts import CALLS, Part
+from tritonkit.repository.render.values import Target
+
+__all__ = ["part_notes"]
+
+
+def part_notes(part: Part, spec: Spec, artifact: Artifact, target: Target, max_batch_size: int) -> tuple[str, ...]:
+    """Notes on calls, padding, weights and batches; those on warm-up requests and tries are made with them."""
+    own = () if part.is_step else _network_notes(spec, artifact, max_batch_size)
+    notes = (_calls_note(part, spec), _padding_note(part, max_batch_size, target), _weights_note(part, spec), *own)
+    return tuple(note for note in notes if note)
+
+
+def _network_notes(spec: Spec, artifact: Artifact, max_batch_size: int) -> tuple[str, ...]:
+    edges = artifact.quality.edges if artifact.quality else ""
+    return (warm_up_note(spec, artifact, max_batch_size), independence_note(spec, artifact), edges)
+
+
+def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
+    """The limit of the openvino backend in NVIDIA's image, by its source (SetInputTensors)."""
+    free = any(-1 in port.info.shape for port in part.inputs)
+    if target == "cpu" or part.backend != "openvino" or max_batch_size < 2 or not free:
+        return ""
+    return (
+        f"NVIDIA's openvino backend does not pad inputs with a free axis, so it answers only full batches of"
+        f" {max_batch_size}; serve another variant, or set max_batch_size: 1"
+    )
+
+
+def _calls_note(part: Part, spec: Spec) -> str:
+    """A note on calls of other models that the spec does not name."""
+    python = None if part.is_step else spec.model.network.python
+    file = spec.folder / python if python else part.version_files.get("model.py")
+    if part.backend != "python" or file is None or CALLS in part.parameters:
+        return ""
+    calls = written_calls(file)
+    if calls.computed:
+        return "its Python calls a model whose name is computed: list such models in `calls`, so that they load first"
+    names = ", ".join(sorted(calls.names))
+    return f"its Python calls {names}: list in `calls` the models that must be loaded with it" if names else ""
+
+
+def _weights_note(part: Part, spec: Spec) -> str:
+    return f"the server reads its checkpoint from {weights_at(spec)}" if part.engine else ""

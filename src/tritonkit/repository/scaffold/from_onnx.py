@@ -1,0 +1,47 @@
+"""`tritonkit new --onnx`: a folder for an ONNX file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tritonkit.errors import UsageError
+from tritonkit.repository.export.artifact import Signature, TensorInfo
+from tritonkit.repository.export.describe import network_comments, other_comments
+from tritonkit.repository.export.external_data import data_files, flat_names, relocate
+from tritonkit.repository.export.onnx_file import check_file, read_signature, tensors
+from tritonkit.repository.scaffold.folder import refuse_taken, write_folder
+
+__all__ = ["new_from_onnx"]
+
+
+def new_from_onnx(root: Path, name: str, file: Path) -> Path:
+    """A folder below `models/` that serves an ONNX file; it batches if the file's axis 0 is free.
+
+    Files that hold weights of the ONNX file come along.
+    """
+    refuse_taken(root, name)
+    if not file.is_file():
+        raise UsageError("--onnx", found=f"there is no file {file}")
+    model = check_file(file, "--onnx")
+    signature = read_signature(model, "--onnx", batched=False)
+    batched = all(t.shape and t.shape[0] == -1 for t in (*signature.inputs, *signature.outputs))
+    settings: dict[str, Any] = {"network": {"onnx": file.name}}
+    if not batched:
+        settings["serving"] = {"max_batch_size": 0}
+    inputs = _without_batch(signature) if batched else signature.inputs
+    comments = (network_comments(inputs), other_comments(inputs, batched))
+    found = data_files(tensors(model), file, "--onnx")
+    names = flat_names(found, file.name)
+    files = {names[location]: path for location, path in found.items()}
+    code = {}
+    if relocate(tensors(model), names):
+        code = {file.name: model.SerializeToString()}
+    else:
+        files[file.name] = file
+    return write_folder(root, name, settings, files, code, comments)
+
+
+def _without_batch(signature: Signature) -> tuple[TensorInfo, ...]:
+    return tuple(replace(t, shape=t.shape[1:], axes=t.axis_names[1:]) for t in signature.inputs)
