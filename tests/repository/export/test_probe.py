@@ -48,12 +48,6 @@ AT_LEAST_5 = onnx_bytes(
 )
 
 
-@pytest.fixture
-def cache(root: Path) -> BuildCache:
-    """An empty cache in the test's project."""
-    return BuildCache(root / "cache")
-
-
 def built(write_model: WriteModel, cache: BuildCache, text: str, **files: Any) -> Artifact:
     """The artifact of a folder with these files."""
     return build(plan(write_model(text, **files), cache), cache)

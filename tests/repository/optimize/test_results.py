@@ -56,12 +56,6 @@ def few(outputs, reference):
 """
 
 
-@pytest.fixture
-def cache(root: Path) -> BuildCache:
-    """An empty cache in the test's project."""
-    return BuildCache(root / "cache")
-
-
 def write(write_model: WriteModel, more: str = "") -> Spec:
     """A Relu, and data that score one item wrong."""
     net = onnx_file(RELU, ["batch", 4])

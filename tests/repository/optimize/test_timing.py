@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.conftest import WriteModel
@@ -48,12 +46,6 @@ class Listening(Progress):
 def spec(write_model: WriteModel) -> Spec:
     """A network that needs no training."""
     return write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=onnx_file(RELU, ["b", 4]))
-
-
-@pytest.fixture
-def cache(root: Path) -> BuildCache:
-    """An empty cache."""
-    return BuildCache(root / "cache")
 
 
 def runs(results: tuple[Result, ...]) -> set[str]:

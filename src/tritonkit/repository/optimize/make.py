@@ -15,7 +15,14 @@ from typing import Any
 from tritonkit.disk import is_of_writing, try_writing, unwritable
 from tritonkit.errors import BuildError, SpecError, TritonkitError
 from tritonkit.limits import advice, is_of_limits
-from tritonkit.repository.export.artifact import Artifact, Independence, Signature, sha256_file
+from tritonkit.repository.export.artifact import (
+    Artifact,
+    Independence,
+    MeasuredQuality,
+    Signature,
+    StartNeeds,
+    sha256_file,
+)
 from tritonkit.repository.export.batching import fits_demand, hold_to_demand, hold_to_padding
 from tritonkit.repository.export.cache import BuildCache
 from tritonkit.repository.export.hooks import hook_errors, last_calls
@@ -32,6 +39,7 @@ from tritonkit.repository.optimize.runtimes import RUNTIMES, Runner
 from tritonkit.repository.optimize.start import measure_start
 from tritonkit.repository.optimize.variants import LLM_FORMS, PLAIN, Form, Variant, llm_checkpoint, variant_of
 from tritonkit.repository.optimize.variants.int8_cpu import cpu_kind
+from tritonkit.repository.optimize.variants.onnx_fp32 import FILE
 from tritonkit.repository.optimize.weights import WeightCache
 from tritonkit.text import first_line
 from tritonkit.watched import step, unbounded
@@ -145,63 +153,80 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
             raise unwritable(folder.parent, error) from error
 
 
-def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
-    spec, measured, start, independence = what.spec, None, None, None
+@dataclass(frozen=True)
+class _Made:
+    """A variant whose files are written: its tensors, and the figures that were measured of it."""
+
+    signature: Signature
     notes: tuple[str, ...] = ()
-    form = what.variant.form
-    if form is None:
-        signature = _copy_python(spec, folder)
-    elif spec.model.network.llm:
-        notes, signature = _made(form, job, what, folder), Signature.declared(spec)
-        if what.variant.name in LLM_FORMS:
-            measured = llm_checkpoint.measure(job, folder)
-    else:
-        if form.narrows:
-            hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
-        notes = _made(form, job, what, folder)
-        # Every other form keeps what the FP32 file takes and gives.
-        file = folder / "model.onnx"
-        from_onnx = what.variant.is_made_from_onnx
-        signature = (
-            replace(job.base.signature, batched=job.batched, single=False) if from_onnx else job.signature_in(file)
-        )
-        if form.runtime is not None:
-            where = f"{spec.file} variant {what.variant}"
-            runner = RUNTIMES[form.runtime](folder, job.threads, where)
-            # Before anything else is run: the engine keeps the memory that it once took.
-            start = measure_start(spec, signature, job.samples, runner)
-            independence = _independence(what, job, runner, file)
-            if not (from_onnx and job.one_by_one):
-                runner, signature = settle_outputs(job, folder, runner, signature)
-            if job.one_by_one and file.is_file():
-                fix_first_axis(file)
-                runner = RUNTIMES[form.runtime](folder, job.threads, where)
-            independence = _padded(what, job, runner, signature, independence)
-            # Another engine rounds in other places: the metric judges that.
-            exact = not job.transformed and not is_quantized(job.number_format)
-            network = job.onnx if from_onnx else file
-            measured = measure(job, runner, lossless=form.lossless and exact, file=network)
-            notes = (*notes, *filter(None, (measured.edges,)))
-        else:
-            independence = job.independence
-        if job.one_by_one:
-            signature = replace(signature, batched=False, single=True)
+    quality: MeasuredQuality | None = None
+    start: StartNeeds | None = None
+    independence: Independence | None = None
+
+
+def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
+    spec, form = what.spec, what.variant.form
+    made = _make(form, what, job, folder) if form else _Made(_copy_python(spec, folder))
     files = {file.name: sha256_file(file) for file in sorted(folder.iterdir())}
-    numbers = "" if form is None or form.narrows or spec.model.network.llm else job.number_format
+    keeps_numbers = form is not None and not form.narrows and not spec.model.network.llm
     return Artifact(
         spec.name,
         what.variant.name,
         folder,
         files,
-        signature,
-        measured,
+        made.signature,
+        made.quality,
         what.source_hash,
         what.tools,
-        notes,
-        start=start,
-        independence=independence,
-        number_format=numbers,
+        made.notes,
+        start=made.start,
+        independence=made.independence,
+        number_format=job.number_format if keeps_numbers else "",
     )
+
+
+def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
+    """Let a form write its files, and measure them with the engine that serves them, where it runs on this machine."""
+    spec = what.spec
+    if spec.model.network.llm:
+        notes = _write(form, job, what, folder)
+        quality = llm_checkpoint.measure(job, folder) if what.variant.name in LLM_FORMS else None
+        return _Made(Signature.declared(spec), notes, quality)
+    if form.narrows:
+        hold_to_fp32(job.number_format, what.variant.name, f"{spec.file} network.onnx")
+    notes = _write(form, job, what, folder)
+    if what.variant.is_made_from_onnx:  # it keeps the inputs and outputs of the FP32 file
+        signature = replace(job.base.signature, batched=job.batched, single=False)
+    else:
+        signature = job.signature_in(folder / FILE)
+    made = _Made(signature, notes, independence=job.independence)
+    if form.runtime is not None:
+        made = _measure(made, what, job, folder, partial(RUNTIMES[form.runtime], folder, job.threads))
+    one = replace(made.signature, batched=False, single=True)
+    return replace(made, signature=one) if job.one_by_one else made
+
+
+def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: Callable[[str], Runner]) -> _Made:
+    """The variant with its figures: memory and time of a start, independence of items, quality."""
+    spec, form, file = what.spec, what.variant.form, folder / FILE
+    assert form is not None  # noqa: S101  a form made it
+    where = f"{spec.file} variant {what.variant}"
+    runner, signature = open_runner(where), made.signature
+    # Before anything else is run: the engine keeps the memory that it once took.
+    start = measure_start(spec, signature, job.samples, runner)
+    independence = _independence(what, job, runner, file)
+    if not (what.variant.is_made_from_onnx and job.one_by_one):
+        runner, signature = settle_outputs(job, folder, runner, signature)
+    if job.one_by_one and file.is_file():
+        fix_first_axis(file)
+        runner = open_runner(where)
+    independence = _padded(what, job, runner, signature, independence)
+    # Another engine rounds in other places: the metric judges that.
+    exact = not job.transformed and not is_quantized(job.number_format)
+    network = job.onnx if what.variant.is_made_from_onnx else file
+    quality = measure(job, runner, lossless=form.lossless and exact, file=network)
+    notes = (*made.notes, *filter(None, (quality.edges,)))
+    return _Made(signature, notes, quality, start, independence)
 
 
 def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
@@ -248,8 +273,8 @@ def _padded(
     return replace(independence, seen=f"{independence.seen}; {padded.seen}")
 
 
-def _made(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
-    """Let the form write its files; what a library stumbles over is told as that."""
+def _write(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
+    """Let the form write its files, and return its notes; a library's exception becomes a BuildError."""
     try:
         # A person's module is traced and trained in Python, which has no limit.
         limited = what.spec.model.network.torch is None and not what.spec.model.network.llm
