@@ -39,6 +39,7 @@ class Lane:
     name: str
     about: str
     part: str
+    seconds: int = 180
     paths: tuple[str, ...] = ()
     mark: str = ""
     workers: int = 0
@@ -85,6 +86,11 @@ def load(file: Path = TABLE) -> Table:
     return Table(lanes, tuple(content.get("ground", ())))
 
 
+def expected_s(lane: Lane, known: record.Record) -> int:
+    """The seconds that a lane took in the last run of all, or that the table expects."""
+    return known.lanes[lane.name].seconds if lane.name in known.lanes else lane.seconds
+
+
 def is_at(file: str, place: str) -> bool:
     """Whether a file is a place, lies in that folder, or matches that pattern."""
     path = PurePosixPath(file)
@@ -118,7 +124,7 @@ def due(table: Table, known: record.Record, changed: list[str] | None) -> list[L
             distances[lane.name] = 0
     return sorted(
         (lane for lane in slow if distances[lane.name] is not None),
-        key=lambda lane: (distances[lane.name], known.seconds(lane.name)),
+        key=lambda lane: (distances[lane.name], expected_s(lane, known)),
     )
 
 
@@ -176,7 +182,7 @@ class Runs:
                     self._turn.wait()
                     continue
                 self.waiting.remove(lane)
-                if time.monotonic() + self.known.seconds(lane.name) <= self.end:
+                if time.monotonic() + expected_s(lane, self.known) <= self.end:
                     self._running.append(lane)
                     return lane
                 self.left_out.append(lane)
@@ -219,7 +225,7 @@ def chosen(table: Table, names: list[str], known: record.Record) -> list[Lane]:
 
 def listing(lanes: Iterable[Lane], known: record.Record) -> list[str]:
     """A line for each lane."""
-    return [f"{lane.part:7}{lane.name:11}{known.seconds(lane.name):5.0f} s  {lane.about}" for lane in lanes]
+    return [f"{lane.part:7}{lane.name:11}{expected_s(lane, known):5.0f} s  {lane.about}" for lane in lanes]
 
 
 def summary(table: Table, names: list[str], runs: Runs) -> list[str]:
@@ -250,7 +256,7 @@ def main(words: list[str]) -> int:
         say(known.state())
     lanes = chosen(table, options.names, known)
     if options.only_print:
-        say(*(f"{lane.name:11}{known.seconds(lane.name):5.0f} s  {shlex.join(table.command(lane))}" for lane in lanes))
+        say(*(f"{lane.name:11}{expected_s(lane, known):5.0f} s  {shlex.join(table.command(lane))}" for lane in lanes))
         return 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     commit = record.head()

@@ -17,8 +17,6 @@ from tests import counts
 
 PROJECT = Path(__file__).resolve().parent.parent
 FILE = PROJECT / "tests" / "record.json"
-UNKNOWN_S = 180
-"""The seconds that a lane is expected to take while no record has it."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,6 @@ class Record:
     date: str = ""
     lanes: dict[str, Result] = field(default_factory=dict)
     folders: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def seconds(self, lane: str) -> int:
-        """The seconds that a lane is expected to take."""
-        return self.lanes[lane].seconds if lane in self.lanes else UNKNOWN_S
 
     def passed(self, lane: str) -> bool:
         """Whether a lane ran and passed."""

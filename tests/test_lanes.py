@@ -49,7 +49,9 @@ def test_a_change_of_any_room_calls_for_a_slow_lane(room: str) -> None:
 
 def lane(name: str, *command: str, measures: bool = False, part: str = "slow", rooms: tuple[str, ...] = ()) -> Lane:
     """A lane that runs a command."""
-    return Lane(name, name, part, (f"tests/{name}",), measures=measures, rooms=rooms, command=command or ("true",))
+    return Lane(
+        name, name, part, paths=(f"tests/{name}",), measures=measures, rooms=rooms, command=command or ("true",)
+    )
 
 
 def table(*lanes: Lane) -> Table:
@@ -87,7 +89,7 @@ def test_a_commit_that_the_history_lacks_is_said() -> None:
 
 def test_lanes_of_others_inside_a_folder_are_left_out() -> None:
     """pytest is given the folder, and the folders that other lanes have in it to ignore."""
-    lanes = Table({"unit": Lane("unit", "", "test", ("tests",), "not slow"), "x": lane("x")})
+    lanes = Table({"unit": Lane("unit", "", "test", paths=("tests",), mark="not slow"), "x": lane("x")})
     assert lanes.choice(lanes.lanes["unit"]) == ["tests", "-m", "not slow", "--ignore=tests/x"]
     assert [each.name for each in lanes.of("tests/x/test_a.py")] == ["x"]
     assert [each.name for each in lanes.of("tests/xy/test_a.py")] == ["unit"]
