@@ -136,9 +136,7 @@ clean-machine: setup
 	@$(BIN)/python tools/clean_machine.py
 
 check: setup
-	@$(BIN)/python tools/build_repo.py --check
-	@$(BIN)/tritonkit dashboard --check
-	@$(BIN)/tritonkit deploy --check
+	@$(BIN)/python tools/check.py
 
 # Our own code, and known vulnerabilities of what it runs on. Findings of low severity are ruff's (S).
 audit: setup
