@@ -150,7 +150,7 @@ class _Server:
         settings = self._settings
         model, signature = await catalog.find(body.model, task)
         dialect = dialect_of(signature) or OWN
-        chat = None if dialect.messages else settings.chats.of(body.model)
+        chat = None if dialect.tensors.messages else settings.chats.of(body.model)
         made = functools.partial(choices, body, signature, dialect=dialect, chat=chat, max_tokens=settings.max_tokens)
         # A template may take a second or two: other requests go on meanwhile.
         return model, dialect, made() if chat is None else await asyncio.to_thread(made)

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tritonkit.client.language_models import text_tensors
 from tritonkit.errors import ClientError, InferenceError, ModelNotFound
-from tritonkit.openai.dialects import dialect_of
 from tritonkit.openai.problems import Problem, has_status, invalid
 from tritonkit.openai.templates import Chats
 
@@ -26,9 +26,9 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
         templated: whether a chat template is known for it.
     """
     inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
-    dialect = dialect_of(signature)
-    if dialect is not None:
-        found = {"chat": dialect.messages or (dialect.text if templated else ""), "completion": dialect.text}
+    tensors = text_tensors(signature)
+    if tensors is not None:
+        found = {"chat": tensors.messages or (tensors.text if templated else ""), "completion": tensors.text}
         return frozenset(task for task, name in found.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
     vector = signature.outputs.get("embedding")

@@ -1,8 +1,4 @@
-"""Kinds of language models, each with tensors of its own: how one is asked, and how its replies are read.
-
-Beside the project's own, Triton's vLLM backend (src/model.py of triton-inference-server/vllm_backend) and NVIDIA's
-model for TensorRT-LLM's LLM API (triton_backend/all_models/llmapi of NVIDIA/TensorRT-LLM).
-"""
+"""Requests to each kind of language model, and its replies, as OpenAI's API has them."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tritonkit.client import language_models
+from tritonkit.client.language_models import TextTensors, text_tensors
 from tritonkit.openai.piece import Piece
 from tritonkit.openai.problems import Problem, invalid
 
@@ -27,31 +25,24 @@ _LEAST_LOGPROB = -9999.0
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind.
+    """How one kind of language model is called, and how its replies are read.
 
     Args:
-        inputs, outputs: names by which a model of the kind is known.
-        translated: inputs of a choice, given what was asked for by the names of `Sampled` and `text` or `messages`;
-            raises a `Problem` for what the kind cannot do. None: they are the model's own names.
-        reader: makes what reads the replies to a choice of this number.
-        text: its input that takes a prompt.
-        messages: its input that takes a chat; empty: a template makes a prompt of it here.
+        tensors: of the kind.
+        translated: makes the inputs of a choice from the requested values, by the names of `Sampled` and `text` or
+            `messages`; raises a `Problem` for what the kind cannot do. None: these are the model's own names.
+        reader: makes the function that reads the replies to the choice of this number.
     """
 
-    inputs: frozenset[str]
-    outputs: frozenset[str]
+    tensors: TextTensors
     translated: Callable[[Mapping[str, Any], ModelSignature], dict[str, Any]] | None
     reader: Callable[[int], Read]
-    text: str
-    messages: str = ""
 
 
 def dialect_of(signature: ModelSignature) -> Dialect | None:
-    """The kind of a model; None for one that is no language model."""
-    for each in _DIALECTS:
-        if signature.inputs.keys() >= each.inputs and signature.outputs.keys() >= each.outputs:
-            return each
-    return None
+    """The dialect of a language model; None for any other model."""
+    tensors = text_tensors(signature)
+    return next((dialect for dialect in _DIALECTS if dialect.tensors is tensors), None)
 
 
 def _first(reply: Reply, name: str) -> Any:
@@ -183,21 +174,9 @@ def _tensorrt_llm(choice: int) -> Read:
     return read
 
 
-OWN = Dialect(
-    frozenset(), frozenset({"text", "tokens", "finish_reason", "prompt_tokens"}), None, _own, "text", "messages"
+OWN = Dialect(language_models.OWN, None, _own)
+_DIALECTS = (
+    OWN,
+    Dialect(language_models.VLLM, _to_vllm, _vllm),
+    Dialect(language_models.TENSORRT_LLM, _to_tensorrt_llm, _tensorrt_llm),
 )
-_VLLM = Dialect(
-    frozenset({"text_input", "stream", "sampling_parameters", "exclude_input_in_output", "return_finish_reason"}),
-    frozenset({"text_output", "finish_reason"}),
-    _to_vllm,
-    _vllm,
-    "text_input",
-)
-_TENSORRT_LLM = Dialect(
-    frozenset({"text_input", "streaming", "sampling_param_max_tokens", "return_finish_reason"}),
-    frozenset({"text_output", "finish_reason"}),
-    _to_tensorrt_llm,
-    _tensorrt_llm,
-    "text_input",
-)
-_DIALECTS = (OWN, _VLLM, _TENSORRT_LLM)

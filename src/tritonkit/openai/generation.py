@@ -50,7 +50,7 @@ def choices(
         shared["logprobs"] = [True]
     made = [
         prompt | shared | seed
-        for prompt in _prompts(body, None if dialect.messages else chat)
+        for prompt in _prompts(body, None if dialect.tensors.messages else chat)
         for seed in _seeds(body.seed, body.n)
     ]
     if dialect.translated is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tritonkit.client.language_models import text_tensors
 from tritonkit.errors import InferenceError, InvalidInput, UsageError
-from tritonkit.openai.catalog import tasks_of
 from tritonkit.perf.load.generation.prompts import Corpus, Fit, fit
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def is_language_model(client: Client, name: str) -> bool:
     Raises:
         ClientError: the server does not answer, or does not serve the model.
     """
-    if "completion" not in tasks_of(client.model(name).signature):
+    signature = client.model(name).signature
+    tensors = text_tensors(signature)
+    if tensors is None or not tensors.completes(signature):
         return False
     return bool(client.config(name).model_transaction_policy.decoupled)
 
