@@ -79,48 +79,67 @@ def perf_analyzer(
         UsageError: it cannot run here.
         ClientError: it ended with an error, or counted nothing.
     """
+    window_ms = round(1000 * float(moments[-1]) * repeats / _WINDOWS)
+    before = children_s()
+    done = subprocess.run(
+        _command(address, model, data, moments, window_ms, folder),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=_environment(),
+        check=False,
+    )
+    used_s = children_s() - before
+    if done.returncode:
+        raise _failure(model, done)
+    return _figures(model, done, used_s / (window_ms * _WINDOWS / 1000))
+
+
+def _command(
+    address: str,
+    model: str,
+    data: Sequence[Mapping[str, Any]],
+    moments: NDArray[np.float64],
+    window_ms: int,
+    folder: Path,
+) -> list[str]:
+    """The command line; the files that it names are written first."""
     (folder / "data.json").write_text(json.dumps({"data": list(data)}))
     gaps = [moments[0], *(moments[1:] - moments[:-1])]
     (folder / "gaps.txt").write_text("\n".join(str(max(1, round(1e6 * gap))) for gap in gaps))
-    window_ms = round(1000 * float(moments[-1]) * repeats / _WINDOWS)
-    before = children_s()
-    words = [
-        str(_binary()),
-        "-m",
-        model,
-        "-u",
-        address,
-        "-i",
-        "grpc",
-        "--async",
-        "--max-threads",
-        "1",
-        "--input-data",
-        str(folder / "data.json"),
-        "--request-intervals",
-        str(folder / "gaps.txt"),
-        "--measurement-interval",
-        str(window_ms),
-        "--stability-percentage",
-        _UNSTABLE,
-        "--max-trials",
-        str(_WINDOWS),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=_environment(), check=False)
+    options = {
+        "-m": model,
+        "-u": address,
+        "-i": "grpc",
+        "--max-threads": "1",
+        "--input-data": folder / "data.json",
+        "--request-intervals": folder / "gaps.txt",
+        "--measurement-interval": window_ms,
+        "--stability-percentage": _UNSTABLE,
+        "--max-trials": _WINDOWS,
+    }
+    return [str(_binary()), "--async", *(str(word) for option in options.items() for word in option)]
+
+
+def _figures(model: str, done: subprocess.CompletedProcess[str], cpu_share: float) -> Analyzed:
     count, rate = _COUNT.search(done.stdout), _RATE.search(done.stdout)
-    if done.returncode or not count or not rate:
-        raise ClientError(
-            f"perf_analyzer on {model}",
-            found=f"it ended with {done.returncode} and no figures",
-            details=(done.stdout + done.stderr)[-2000:],
-        )
+    if not count or not rate:
+        raise _failure(model, done)
     delayed = _DELAYED.search(done.stdout)
     return Analyzed(
         int(count[1]),
         float(rate[1]),
         {int(p): int(us) / 1000 for p, us in _POINT.findall(done.stdout)},
         float(delayed[1]) / 100 if delayed else 0.0,
-        (children_s() - before) / (window_ms * _WINDOWS / 1000),
+        cpu_share,
+    )
+
+
+def _failure(model: str, done: subprocess.CompletedProcess[str]) -> ClientError:
+    return ClientError(
+        f"perf_analyzer on {model}",
+        found=f"it ended with {done.returncode} and no figures",
+        details=(done.stdout + done.stderr)[-2000:],
     )
 
 

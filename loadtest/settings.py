@@ -47,92 +47,79 @@ class Settings:
 
 
 def add_options(parser: Any, default_models: Sequence[str]) -> None:
-    """Declare the options with Locust's parser; those for the web page appear there, too.
+    """Declare the options with Locust's parser; the web page shows them too, except those of the command line alone.
 
-    Locust's own defaults are a page that is open on every interface, and no host.
+    Locust's own defaults are a web page open on every interface, and no host.
     """
     parser.set_defaults(host=ADDRESS, web_host=_PAGE_HOST)
-    option = parser.add_argument
-    option(
-        "--http-host",
-        env_var="LOADTEST_HTTP_HOST",
-        default="",
-        metavar="HOST:PORT",
-        help=f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
-    )
-    option(
-        "--models",
-        env_var="LOADTEST_MODELS",
-        default=",".join(default_models),
-        metavar="NAME,NAME",
-        help="Models to call, of those in models/",
-    )
-    option(
-        "--weights",
-        env_var="LOADTEST_WEIGHTS",
-        default="",
-        metavar="NAME=N,NAME=N",
-        help="How often each model is called beside the others; 1 by default",
-    )
-    option(
-        "--think-time",
-        env_var="LOADTEST_THINK_TIME",
-        default="100ms",
-        metavar="TIME",
-        help="A user's pause before its next request, on average: 100ms, 1s, 0ms for none",
-    )
-    option(
-        "--sequence-calls",
-        env_var="LOADTEST_SEQUENCE_CALLS",
-        type=int,
-        default=SEQUENCE_CALLS,
-        metavar="N",
-        help="Calls of each sequence, for models that keep state",
-    )
-    option(
-        "--shape",
-        env_var="LOADTEST_SHAPE",
-        default="steady",
-        choices=list(SHAPES),
-        help="How the number of users changes during the run",
-    )
-    option(
-        "--thresholds",
-        env_var="LOADTEST_THRESHOLDS",
-        metavar="FILE",
-        include_in_web_ui=False,
-        default=str(Path(__file__).parent / "thresholds.yaml"),
-        help="Limits for each model; a run that misses one ends with exit code 1",
-    )
-    option(
-        "--tier",
-        env_var="LOADTEST_TIER",
-        default="",
-        metavar="NAME",
-        include_in_web_ui=False,
-        help="Judge every model by this tier of the thresholds file",
-    )
-    option(
-        "--input",
-        action="append",
-        metavar="NAME=VALUE",
-        include_in_web_ui=False,
-        help="An input of the only model, as of `tritonkit call`; by default its own example or samples",
-    )
-    option(
-        "--outside",
-        action="store_true",
-        include_in_web_ui=False,
-        help="The models need no folder in models/: the server knows them",
-    )
-    option(
-        "--report-json",
-        env_var="LOADTEST_REPORT_JSON",
-        default="",
-        metavar="FILE",
-        include_in_web_ui=False,
-        help="Write the report and the missed limits there",
-    )
+    for name, facts in _options(default_models).items():
+        env_var = {} if "action" in facts else {"env_var": f"LOADTEST_{name.upper().replace('-', '_')}"}
+        shown = {} if name in _ON_THE_PAGE else {"include_in_web_ui": False}
+        parser.add_argument(f"--{name}", **env_var, **shown, **facts)
+
+
+_ON_THE_PAGE = ("http-host", "models", "weights", "think-time", "sequence-calls", "shape")
+
+
+def _options(default_models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by name, as `add_argument` takes them; all but flags and lists also have an environment variable."""
+    return {
+        "http-host": {
+            "default": "",
+            "metavar": "HOST:PORT",
+            "help": f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
+        },
+        "models": {
+            "default": ",".join(default_models),
+            "metavar": "NAME,NAME",
+            "help": "Models to call, of those in models/",
+        },
+        "weights": {
+            "default": "",
+            "metavar": "NAME=N,NAME=N",
+            "help": "How often each model is called relative to the others; 1 by default",
+        },
+        "think-time": {
+            "default": "100ms",
+            "metavar": "TIME",
+            "help": "A user's mean pause before its next request: 100ms, 1s, 0ms for none",
+        },
+        "sequence-calls": {
+            "type": int,
+            "default": SEQUENCE_CALLS,
+            "metavar": "N",
+            "help": "Calls of each sequence, for models that keep state",
+        },
+        "shape": {
+            "default": "steady",
+            "choices": list(SHAPES),
+            "help": "How the number of users changes during the run",
+        },
+        "thresholds": {
+            "default": str(Path(__file__).parent / "thresholds.yaml"),
+            "metavar": "FILE",
+            "help": "Limits for each model; a run that misses one ends with exit code 1",
+        },
+        "tier": {
+            "default": "",
+            "metavar": "NAME",
+            "help": "Judge every model by this tier of the thresholds file",
+        },
+        "input": {
+            "action": "append",
+            "metavar": "NAME=VALUE",
+            "help": "An input of the only model, as for `tritonkit call`; by default its own example or samples",
+        },
+        "outside": {
+            "action": "store_true",
+            "help": "Models need no folder in models/: the server knows them",
+        },
+        "report-json": {
+            "default": "",
+            "metavar": "FILE",
+            "help": "Write the report and the missed limits to this file",
+        },
+    }
 
 
 def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Settings:

@@ -1,4 +1,4 @@
-"""What keeps a server from being faster: its bottleneck by name, the evidence, what to change, what that brings.
+"""The bottleneck of running servers: its name, the evidence, the change to make and the gain to expect.
 
 from tritonkit.perf.diagnose import Watcher, diagnose, evidence_of
 

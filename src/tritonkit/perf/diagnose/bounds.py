@@ -1,4 +1,4 @@
-"""Bounds that need tritonkit's guard in the server: of queues, and of what is under way in an ensemble."""
+"""Bounds that need tritonkit's guard in the server: on queues, and on requests in flight in an ensemble."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["in_flight_note", "stall_note"]
 
 
 def stall_note(facts: Iterable[ModelFacts], version: str, pid: int | None) -> str:
-    """Notes for the user about the bounded queues of a server; empty where they cannot stall.
+    """Notes for the user about the bounded queues of a server; empty if they cannot stall.
 
-    `pid` is the server's process where it runs on this machine: the guard in it makes good what Triton misses.
+    `pid` is the server's process if it runs on this machine: the guard in it works around Triton's fault.
     """
     bounded = sorted(each.name for each in facts if each.bounded)
     release = release_of_server(version)
@@ -25,15 +25,15 @@ def stall_note(facts: Iterable[ModelFacts], version: str, pid: int | None) -> st
     guard = "it runs without tritonkit's guard" if pid else "unless tritonkit's guard is in it"
     return (
         f"the queue of {', '.join(bounded)} has a bound (max_queue_size, default_timeout or priority_levels): before"
-        f" Triton 26.08 its requests can wait half a second for an instance that is free, and this server is {version}"
+        f" Triton 26.08 its requests can wait half a second for a free instance, and this server is {version}"
         f" ({guard}); serve it with tritonkit, with a newer Triton, or without the bound"
     )
 
 
 def in_flight_note(facts: Iterable[ModelFacts], pid: int | None) -> str:
-    """A note about the ensembles of which only so many requests are under way at once; empty without such.
+    """A note about ensembles with a bound on requests in flight; empty without such ensembles.
 
-    Requests that wait for it are in no figure of the server's.
+    Requests that wait for that bound appear in none of the server's figures.
     """
     bounds = sorted(f"{each.name} ({each.in_flight})" for each in facts if each.in_flight)
     if not bounds:
@@ -44,5 +44,5 @@ def in_flight_note(facts: Iterable[ModelFacts], pid: int | None) -> str:
     held = "" if pid is not None else " (where tritonkit's guard is in the server; elsewhere it bounds nothing)"
     return (
         f"{named} lets the other requests wait before the first step{held}: the server's figures do not show that wait,"
-        " and no batch of a step is larger; where requests in flight stay near the bound, try a higher one"
+        " and no batch of a step is larger than the bound; if requests in flight stay near it, try a higher one"
     )

@@ -1,4 +1,4 @@
-"""What a program's own client sees of its calls: an observer for it, whose record goes to a `Watcher`."""
+"""Calls of a program's own client: an observer records them for a `Watcher`."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _KEPT = 10_000
 class CallLog:
     """The latest calls of a client: `Client(..., observers=[log])`, and `Watcher(..., calls=log)` in the same process.
 
-    Calls that were answered by the client's own cache say nothing of a server and are left out.
+    Calls that the client's own cache answered say nothing of a server and are left out.
     """
 
     def __init__(self) -> None:
         self._calls: deque[tuple[str, Probe]] = deque(maxlen=_KEPT)
 
     def started(self, model: str) -> None:
-        """Nothing is kept of a call that has only begun."""
+        """Ignore the beginning of a call."""
 
     def headers(self, token: Any) -> tuple[()]:
-        """None of its own."""
+        """Add nothing to a call."""
         return ()
 
     def finished(self, token: Any, event: CallEvent) -> None:
-        """Keep what it took."""
+        """Record the duration of a call."""
         if event.endpoint or event.error:
             total_ms, wait_ms = 1e3 * event.timing.total_s, 1e3 * event.timing.wait_s
             call = Probe(event.endpoint, time.monotonic(), total_ms, wait_ms, event.error or "")
             self._calls.append((event.model, call))
 
     def since(self, moment: float, model: str = "") -> tuple[Probe, ...]:
-        """Those that ended after a moment of the monotonic clock, of one model or of all."""
+        """Calls that ended after a moment of the monotonic clock, of one model or of all."""
         return tuple(call for name, call in tuple(self._calls) if call.at_s >= moment and (not model or name == model))

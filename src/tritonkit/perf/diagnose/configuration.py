@@ -1,4 +1,4 @@
-"""What models are configured to do, and which part each plays in an ensemble."""
+"""Models' configurations, and the role of each model in an ensemble."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEFORE = ("decode", "tokenize", "preprocess", "pre_process")
 _AFTER = ("top_k", "pool", "postprocess", "post_process")
 _FEW = 3
 DEFAULTS = {"max_sequences": 32, "max_batched_tokens": 256}
-"""Of the backend `llm`, where a configuration is silent (`llm_config.py` there; a test holds them alike)."""
+"""Defaults of the backend `llm`, equal to those of its `llm_config.py` (a test compares them)."""
 
 
 def facts_of(config: Any) -> ModelFacts:
@@ -54,7 +54,7 @@ def _calls(config: Any) -> tuple[str, ...]:
 
 
 def _in_flight(config: Any) -> int:
-    """As the guard reads it: what is not a number bounds nothing."""
+    """Read the bound as the guard does: a value that is not a number bounds nothing."""
     text = _parameter(config, IN_FLIGHT)
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -67,7 +67,7 @@ def _is_bounded(batching: Any) -> bool:
 
 
 def _language(config: Any) -> LanguageFacts:
-    """What is no number cannot be served, so a model that is has numbers."""
+    """Read a number; a model with anything else would not have loaded."""
 
     def number(key: str) -> int:
         return int(config.parameters[key].string_value or DEFAULTS[key])
@@ -77,9 +77,9 @@ def _language(config: Any) -> LanguageFacts:
 
 
 def roles_of(ensemble: ModelFacts, facts: Mapping[str, ModelFacts]) -> dict[str, Role]:
-    """Each step's part: the network is what does not run in Python; else names tell, else the place.
+    """The role of each step: a step that does not run in Python is the network; otherwise its name tells, or its place.
 
-    Of two steps that both run in Python, under names that say nothing, both count as the network.
+    If all names say nothing and two steps run in Python, both count as the network.
     """
     steps = ensemble.steps
     networks = [name for name in steps if name in facts and not facts[name].python]

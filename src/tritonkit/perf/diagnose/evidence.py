@@ -1,4 +1,4 @@
-"""What changed between looks: rates, waits, batch sizes, use of instances and cores. Pure: no clock, no I/O."""
+"""Changes between looks: rates, waits, batch sizes, use of instances and cores. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from tritonkit.client import ModelStatistics
 from tritonkit.perf.diagnose.configuration import Role, roles_of
@@ -18,25 +19,25 @@ __all__ = ["Evidence", "ModelEvidence", "ServerEvidence", "evidence_of"]
 
 @dataclass(frozen=True, slots=True)
 class ModelEvidence:
-    """One model on one server, over the window. Times are means; None where nothing ran.
+    """One model on one server, over the window. Times are means; None if nothing ran.
 
     Args:
-        role: its part in the ensemble it was called through, "" where it is called by itself.
-        rate_per_s: requests that succeeded. failed: requests that did not.
-        runs_per_s: of the model. requests_per_run, items_per_run: the batch sizes reached.
-        queue_ms, server_ms: of a request: waiting, and all in the server.
-        compute_ms: of a run. per_request_ms: that part of it for which a request is there.
-        busy: instances that were running, on average. utilization: the same as a share of them.
-        in_flight: requests in the server, on average (Little's law: rate x time).
-        in_flight_range: the least and the most of it in any interval.
-        early_queue_ms, late_queue_ms: in the first and last third; early_compute_ms,
+        role: its part in the ensemble through which it was called; "" if it is called by itself.
+        rate_per_s: successful requests. failed: failed requests.
+        runs_per_s: runs of the model. requests_per_run, items_per_run: the batch sizes that were reached.
+        queue_ms, server_ms: time of a request in the queue, and its whole time in the server.
+        compute_ms: duration of a run.
+        busy: the mean number of running instances. utilization: the same as a share of all instances.
+        in_flight: the mean number of requests in the server (Little's law: rate x time).
+        in_flight_range: the lowest and highest number in any interval.
+        early_queue_ms, late_queue_ms: means of the first and last third; early_compute_ms,
             late_compute_ms: the slowest interval of the first half, and the median of the last half.
-        pending: requests that waited at the first and the last look. rejected: by a full queue.
-        runs_before: since it was loaded, until the window; 0 where it was loaded within it.
+        pending: requests that waited at the first and the last look. rejected: requests that a full queue refused.
+        runs_before: runs between loading and the window; 0 if it was loaded within the window.
         lookups, hits: of the response cache.
         sizes: runs by batch size.
-        language: of a language model, whose requests share one running batch: to Triton a request is a short run and
-            its answer is nobody's time, so of the above only counts of requests say anything.
+        language: figures of a language model. Its requests share one running batch, and Triton's statistics do not
+            include the time of an answer, so of the fields above only counts of requests are meaningful.
     """
 
     address: str
@@ -72,19 +73,19 @@ class ModelEvidence:
 
     @property
     def utilization(self) -> float:
-        """The part of its instances that was running."""
+        """The running share of its instances."""
         return self.busy / self.facts.instances
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvidence:
-    """One server: its models that were called, what callers see of it, its machine.
+    """One server: the models that were called, their callers' view of it, and its machine.
 
     Args:
-        parts: the models that run. entries: those that are called, ensembles among them.
-        trip_ms: a call without a model, there and back. probe_ms: a request of our own, or of this
-            program's client, of which own_ms outside of the wire; medians.
-        probes, probe_errors: how many. error: why it could not be looked at, in the last looks.
+        parts: models that run. entries: models that are called, ensembles among them.
+        trip_ms: round trip of a call without a model. probe_ms: duration of a request of our own or of this program's
+            client; own_ms: its part outside of the wire. All are medians.
+        probes, probe_errors: the number of probes, and their errors. error: why the last looks failed.
     """
 
     address: str
@@ -101,7 +102,7 @@ class ServerEvidence:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests that callers sent, our own included."""
+        """Requests of all callers, our own included."""
         return sum(each.rate_per_s for each in self.entries)
 
     @property
@@ -120,7 +121,7 @@ class ServerEvidence:
 
     @property
     def compute_ms(self) -> float:
-        """What all runs for a mean request take, one after the other."""
+        """The duration of all runs for a mean request, one after the other."""
         known = [e for e in self.parts if e.facts.language is None]
         own = [(e.compute_ms or 0.0) * (e.runs_per_s > 0) for e in known]
         return sum(own)
@@ -136,19 +137,19 @@ class Evidence:
 
     @property
     def traffic_per_s(self) -> float:
-        """Requests of others than ourselves."""
+        """Requests of other callers."""
         own = sum(each.probes / max(each.seconds, 1e-9) for each in self.servers)
         return max(0.0, sum(each.rate_per_s for each in self.servers) - own)
 
     @property
     def running(self) -> float:
-        """Sequences of language models that run, on average; one may outlast the window."""
+        """The mean number of running sequences of language models; one may outlast the window."""
         every = [part.language for server in self.servers for part in server.parts]
         return sum(each.running for each in every if each is not None)
 
 
 def evidence_of(seen: Observation) -> Evidence:
-    """Work out what an observation says."""
+    """Work out the evidence in an observation."""
     servers = tuple(_server(seen, address, looks) for address, looks in seen.looks.items())
     return Evidence(servers, seen.entry, seen.notes)
 
@@ -187,6 +188,8 @@ def _roles(seen: Observation) -> dict[str, Role]:
 
 
 Number = Callable[[str], float]
+_Step = tuple[float, Number, float]
+"""An interval between two looks: its seconds, the rise of each counter, the seconds of all runs."""
 
 
 def _model(facts: ModelFacts, address: str, looks: Sequence[Look], roles: Mapping[str, Role]) -> ModelEvidence:
@@ -198,61 +201,75 @@ def _model(facts: ModelFacts, address: str, looks: Sequence[Look], roles: Mappin
     ]
     if not pairs:
         return ModelEvidence(address, facts, roles.get(name, ""))
-    seconds = sum(each[0] for each in pairs)
     steps = [(s, _rise(before, after), _run_s(before, after)) for s, before, after in pairs]
-
-    def more(key: str) -> float:
-        return sum(rise(key) for _, rise, _ in steps)
-
-    requests, runs, items = more("success_count"), more("execution_count"), more("inference_count")
-    run_s = sum(each[2] for each in steps)
-    waits = _by_interval(steps, "queue_s", "success_count")
-    flights = [rise("success_s") / s for s, rise, _ in steps]
-    computes = [1e3 * took / n for _, rise, took in steps if (n := rise("execution_count"))]
-    first = pairs[0][1]
+    first, last = pairs[0][1], pairs[-1][2]
     pending = [look.pending.get(name, 0.0) for look in looks if look.pending is not None]
     rejected = [look.rejected.get(name, 0.0) for look in looks if look.rejected is not None]
-    # Answers of the response cache are requests without a run.
-    ran = requests - more("cache_hit_count")
     return ModelEvidence(
         address,
         facts,
         roles.get(name, ""),
-        rate_per_s=requests / seconds,
-        failed=int(more("failure_count")),
-        runs_per_s=runs / seconds,
-        requests_per_run=ran / runs if runs else None,
-        items_per_run=items / runs if runs else None,
-        queue_ms=1e3 * more("queue_s") / requests if requests else None,
-        server_ms=1e3 * more("success_s") / requests if requests else None,
-        compute_ms=1e3 * run_s / runs if runs else None,
-        busy=run_s / seconds,
-        in_flight=more("success_s") / seconds,
-        in_flight_range=(min(flights), max(flights)),
-        early_queue_ms=_mean(waits[: -(-len(waits) // 3)]),
-        late_queue_ms=_mean(waits[-(-len(waits) // 3) :]),
-        early_compute_ms=max(computes[: len(computes) // 2], default=None),
-        late_compute_ms=statistics.median(computes[len(computes) // 2 :]) if computes else None,
+        **_of_window(steps),
+        **_of_parts(steps),
         pending=(pending[0], pending[-1]) if pending else None,
         rejected=int(rejected[-1] - rejected[0]) if rejected else None,
-        runs_before=_runs_before(first, pairs[-1][2]),
-        lookups=int(more("cache_hit_count") + more("cache_miss_count")),
-        hits=int(more("cache_hit_count")),
-        sizes=_sizes(first, pairs[-1][2]),
+        runs_before=_runs_before(first, last),
+        sizes=_sizes(first, last),
         language=language_evidence(
             [(look.at_s, look.language[name]) for look in looks if look.language and name in look.language]
         ),
     )
 
 
+def _of_window(steps: Sequence[_Step]) -> dict[str, Any]:
+    """Means and counts over the whole window."""
+
+    def more(key: str) -> float:
+        return sum(rise(key) for _, rise, _ in steps)
+
+    requests, runs, run_s = more("success_count"), more("execution_count"), sum(taken for _, _, taken in steps)
+    seconds = sum(s for s, _, _ in steps)
+    # Answers of the response cache are requests without a run.
+    ran = requests - more("cache_hit_count")
+    return {
+        "rate_per_s": requests / seconds,
+        "failed": int(more("failure_count")),
+        "runs_per_s": runs / seconds,
+        "requests_per_run": ran / runs if runs else None,
+        "items_per_run": more("inference_count") / runs if runs else None,
+        "queue_ms": 1e3 * more("queue_s") / requests if requests else None,
+        "server_ms": 1e3 * more("success_s") / requests if requests else None,
+        "compute_ms": 1e3 * run_s / runs if runs else None,
+        "busy": run_s / seconds,
+        "in_flight": more("success_s") / seconds,
+        "lookups": int(more("cache_hit_count") + more("cache_miss_count")),
+        "hits": int(more("cache_hit_count")),
+    }
+
+
+def _of_parts(steps: Sequence[_Step]) -> dict[str, Any]:
+    """Figures of parts of the window, compared with each other."""
+    waits = _by_interval(steps, "queue_s", "success_count")
+    flights = [rise("success_s") / s for s, rise, _ in steps]
+    computes = [1e3 * taken / n for _, rise, taken in steps if (n := rise("execution_count"))]
+    third, half = -(-len(waits) // 3), len(computes) // 2
+    return {
+        "in_flight_range": (min(flights), max(flights)),
+        "early_queue_ms": _mean(waits[:third]),
+        "late_queue_ms": _mean(waits[third:]),
+        "early_compute_ms": max(computes[:half], default=None),
+        "late_compute_ms": statistics.median(computes[half:]) if computes else None,
+    }
+
+
 def _rise(before: ModelStatistics | None, after: ModelStatistics) -> Number:
-    """What a counter rose by; one that fell began anew, with the model."""
+    """The increase of a counter; one that fell was reset when the model was loaded again."""
     fresh = before is None or after.execution_count < before.execution_count
     return lambda key: getattr(after, key) - (0 if fresh else getattr(before, key))
 
 
 def _run_s(before: ModelStatistics | None, after: ModelStatistics) -> float:
-    """Seconds of all runs, each counted once whatever its batch."""
+    """Seconds of all runs, each counted once whatever its batch size."""
     spent = sum(each.compute_s for each in after.batches)
     if before is None or after.execution_count < before.execution_count:
         return spent
@@ -265,8 +282,8 @@ def _runs_before(first: ModelStatistics | None, last: ModelStatistics) -> int:
     return first.execution_count
 
 
-def _by_interval(steps: Sequence[tuple[float, Number, float]], key: str, count: str) -> list[float]:
-    """Milliseconds of a mean request, interval by interval; without those in which none ended."""
+def _by_interval(steps: Sequence[_Step], key: str, count: str) -> list[float]:
+    """Milliseconds of a mean request, interval by interval; intervals without a finished request are left out."""
     return [1e3 * rise(key) / n for _, rise, _ in steps if (n := rise(count))]
 
 

@@ -1,4 +1,4 @@
-"""What a rule gives: a cause with its place, its evidence, what to change and what that would bring."""
+"""The value of a rule: a cause with its place, the evidence, the change to make and the gain to expect."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Finding:
 
     Args:
         cause: its name. where: the model, server or machine.
-        share: the part of what is lost that it explains, 0 to 1, as its rule counts it.
+        share: the share of the loss that it explains, 0 to 1, as its rule counts it.
         evidence: sentences with the numbers that made the rule fire.
-        change: what to do. gain: what that would bring, and how that was computed.
+        change: the advice. gain: the expected gain, and how it was computed.
     """
 
     cause: str
@@ -31,7 +31,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings, what explains others first; the first is the verdict."""
+    """All findings, causes before their consequences; the first is the verdict."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What changed in a language model between looks at its metrics. Pure: no clock, no I/O."""
+"""Changes of a language model between looks at its metrics. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class LanguageEvidence:
 
     Args:
         running, waiting, stalled: sequences in the running batch, requests that wait for a place in it, and running
-            sequences that the last step left out; cache: the part in use, 0 to 1; means of all looks.
-        tokens_per_s, prompt_tokens_per_s: generated; of prompts whose answers began.
-        paused: how often a sequence that had begun to answer got no token for want of cache.
-        ended, refused: requests, and those of them for which there was no room to wait.
-        busy: the part of the time in which the engine made steps.
-        decode_ms, prefill_ms: of a step with one token for each sequence; of one that computed prompts too; means,
-            None where there was none. prefill_share: the part of their time that went to the second kind.
-        prompt_tokens_per_step: of such a step; what was in the prefix cache counts too.
-        first_ms: from a request to its first token, the mean.
-        between_ms, between_p95_ms: between two tokens of a sequence, the median and the 95th percentile, interpolated
+            sequences that the last step left out; cache: the used share, 0 to 1; means of all looks.
+        tokens_per_s, prompt_tokens_per_s: generated tokens, and prompt tokens of answers that began.
+        paused: how often a sequence that had begun to answer got no token because the cache was full.
+        ended, refused: requests that ended, and those of them for which there was no room to wait.
+        busy: the share of the time in which the engine made steps.
+        decode_ms, prefill_ms: mean duration of steps with one token for each sequence, and of steps that also computed
+            prompts; None if there was none. prefill_share: the share of the engine's time in the second kind.
+        prompt_tokens_per_step: prompt tokens in such a step; those found in the prefix cache count too.
+        first_ms: mean time from a request to its first token.
+        between_ms, between_p95_ms: time between two tokens of a sequence, median and 95th percentile, interpolated
             within a bucket.
     """
 
@@ -53,7 +53,7 @@ class LanguageEvidence:
 
 
 def language_evidence(looks: Sequence[tuple[float, LanguageLook]]) -> LanguageEvidence | None:
-    """Work out what looks, each with its moment in seconds, say; None with less than two."""
+    """Evaluate looks, each with its moment in seconds; None for fewer than two."""
     if len(looks) < 2 or looks[-1][0] <= looks[0][0]:
         return None
     seconds = looks[-1][0] - looks[0][0]
@@ -79,7 +79,7 @@ def language_evidence(looks: Sequence[tuple[float, LanguageLook]]) -> LanguageEv
         paused=int(rise("preemptions_total")),
         ended=int(sum(rise("requests_total", own) for own in outcomes)),
         refused=int(rise("requests_total", "refused")),
-        # A step is counted when it has ended, so one may be of the time before.
+        # A step is counted when it ends, so one may belong to the time before.
         busy=min(1.0, (prefill_s + decode_s) / seconds),
         decode_ms=1e3 * decode_s / decode if decode else None,
         prefill_ms=1e3 * prefill_s / prefill if prefill else None,
@@ -95,7 +95,7 @@ Rise = Callable[..., float]
 
 
 def _rise(first: Counters, last: Counters) -> Rise:
-    """What counters rose by; where tokens fell all began anew, with the model."""
+    """Increases of counters; if the number of tokens fell, all were reset."""
     fresh = last.get(("tokens_total", ""), 0.0) < first.get(("tokens_total", ""), 0.0)
 
     def rise(name: str, own: str = "") -> float:

@@ -1,6 +1,6 @@
-"""The machine of a server that runs on this one: its processes, cores, limits and memory, out of /proc and its cgroups.
+"""The machine of a local server: its processes, cores, limits and memory, read from /proc and its cgroups.
 
-Everything is read through the server's own process, so that a container's limits and /dev/shm are those that are seen.
+All is read through the server's own process, so a container's own limits and /dev/shm are the ones that count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNLIMITED = 1 << 60
 
 
 def find_server(port: int, proc: Path = _PROC) -> int | None:
-    """The process that listens on a TCP port of this machine; None where none is seen (another user's)."""
+    """The process that listens on a TCP port of this machine; None if it cannot be seen (another user's)."""
     inodes = {f"socket:[{inode}]" for inode in _listeners(port, proc)}
     if not inodes:
         return None
@@ -40,7 +40,7 @@ def find_server(port: int, proc: Path = _PROC) -> int | None:
 
 
 def _is_triton(folder: Path) -> bool:
-    """A proxy listens in the place of a server, too, and its threads would say nothing of that."""
+    """Whether the process is a proxy in front of the server, whose threads would say nothing of the server."""
     return (folder / "comm").read_text().strip() == "tritonserver"
 
 
@@ -91,7 +91,7 @@ def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | N
 
 
 def _look_at(folder: Path, model: str) -> ProcessLook:
-    """Waits are read of stubs alone, whose threads may share an interpreter's lock."""
+    """Context switches are read for stubs alone, whose threads may share an interpreter's lock."""
     waits = _thread_waits(folder) if model else {}
     return ProcessLook(int(folder.name), model, processor_s(folder), _thread_seconds(folder), waits)
 
@@ -233,7 +233,7 @@ class RunnableThreads:
         return count
 
     def means(self) -> tuple[dict[int, float], float | None]:
-        """By process, and of the whole machine; nothing before the first look."""
+        """Numbers by process, and of the whole machine; empty before the first look."""
         seen = tuple(self._seen)
         if not seen:
             return {}, None

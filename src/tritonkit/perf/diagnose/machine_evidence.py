@@ -1,4 +1,4 @@
-"""What changed on a server's machine between looks. Pure: no clock, no I/O."""
+"""Changes on a server's machine between looks. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MachineEvidence:
 def machine_evidence(
     looks: Sequence[Look], runnable: Mapping[int, float], everywhere: float | None
 ) -> MachineEvidence | None:
-    """What changed from the first to the last look at the machine; None with less than two."""
+    """Changes from the first to the last look at the machine; None for fewer than two looks."""
     seen = [(look.at_s, look.machine) for look in looks if look.machine is not None]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None

@@ -127,7 +127,7 @@ class Watcher:
         self._end.wait(seconds)
 
     def observation(self) -> Observation:
-        """What was seen in the last `window_s`."""
+        """The observation of the last `window_s`."""
         since = time.monotonic() - self._window_s
         means, everywhere = self._runnable.means()
         return Observation(

@@ -12,8 +12,8 @@ __all__ = ["LanguageFacts", "LanguageLook", "Look", "MachineLook", "ModelFacts",
 
 @dataclass(frozen=True, slots=True)
 class LanguageFacts:
-    """What the configuration of a language model of the backend `llm` says: sequences in the running batch, tokens of
-    a step, and whether a batch runs until its last sequence has ended."""
+    """Configuration of a language model of the backend `llm`: sequences in the running batch, tokens of a step, and
+    whether a batch runs until its last sequence has ended."""
 
     max_sequences: int
     max_batched_tokens: int
@@ -36,19 +36,19 @@ class LanguageLook:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a model's configuration says that matters here.
+    """The parts of a model's configuration that matter here.
 
     Args:
         python: whether it runs in Triton's Python backend.
-        batches: whether `dynamic_batching` is there. sequences: whether `sequence_batching` is.
+        batches: whether it has `dynamic_batching`. sequences: whether it has `sequence_batching`.
         delay_ms: `max_queue_delay_microseconds`.
         open_axes: names of inputs whose shape may differ from request to request.
         caches: whether it uses the response cache.
         bounded: whether its queue has a bound: a size, a timeout or priorities.
-        in_flight: most requests under way at once, of an ensemble whose bound the guard holds; 0 for no bound.
+        in_flight: the most concurrent requests of an ensemble whose bound the guard holds; 0 for no bound.
         steps: of an ensemble, in order.
-        calls: the models that its Python calls, as the spec says (network.calls).
-        language: of a language model.
+        calls: models that its Python calls, according to the spec (network.calls).
+        language: the configuration of a language model.
     """
 
     name: str

@@ -5,10 +5,11 @@ under a rule of autoscaling, `price` what machines cost, `functions` the same re
 of it as a plan, `page` its report.
 """
 
+from tritonkit.perf.plan.fleet_plan import Demand, Failure, Plan, Saving
 from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice
 from tritonkit.perf.plan.measured import Measured, measure, read_measured
 from tritonkit.perf.plan.price import Price, parse_price
-from tritonkit.perf.plan.run import Demand, Failure, Plan, Saving, make_plan, size_measured
+from tritonkit.perf.plan.run import make_plan, size_measured
 from tritonkit.perf.plan.scaling import Day, Minute, ScalingRule, Terms, simulate_day
 from tritonkit.perf.plan.sizing import Curve, Fleet, Sized, curve, size
 from tritonkit.perf.plan.traffic import Traffic, of_shape, read_traffic

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import tritonkit
+from tritonkit.perf.plan.fleet_plan import Plan
 from tritonkit.perf.plan.price import count_text
-from tritonkit.perf.plan.run import Plan
 from tritonkit.perf.plan.scaling import Day
 from tritonkit.repository.report.charts import Line, Lines, lines
 from tritonkit.repository.report.page import environment

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from tritonkit.errors import UsageError
-from tritonkit.perf.load.openloop import Arrivals, Slo, draw
-from tritonkit.perf.load.rates import HeldRate
-from tritonkit.perf.plan.functions import FunctionPlan, FunctionPrice, plan_function
+from tritonkit.perf.load.openloop import Slo, draw
+from tritonkit.perf.plan.fleet_plan import Demand, Failure, Plan, Saving
+from tritonkit.perf.plan.functions import FunctionPlan, plan_function
 from tritonkit.perf.plan.measured import Measured
-from tritonkit.perf.plan.price import Price
 from tritonkit.perf.plan.scaling import Day, Metric, ScalingRule, Terms, simulate_day
 from tritonkit.perf.plan.sizing import Curve, Fleet, FleetRun, Sized, alone, curve, size
 from tritonkit.perf.plan.traffic import Traffic, of_shape
 from tritonkit.perf.simulation import BALANCING, Balancing, Outage, simulate_fleet
 from tritonkit.perf.tune.space import Point, Space
 
-__all__ = ["Demand", "Failure", "Plan", "Saving", "make_plan", "size_measured"]
+__all__ = ["make_plan", "size_measured"]
 
 _RATE = tuple(k / 20 for k in range(10, 21, 2))
 _UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
@@ -37,159 +35,6 @@ _COMPARED = 8000
 _OUTAGE_S = 60.0
 _LEAST_OUTAGE, _MOST_OUTAGE = 3000, 60_000
 """Requests of a simulated outage, before and after it included."""
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What is asked of the fleet.
-
-    Args:
-        traffic: of a day; the fleet is sized for its highest rate.
-        slo: the target.
-        price: of a machine, which is a replica.
-        spare: replicas that may be down while the target holds.
-        start_s: from a decision until a new replica answers; None: as measured.
-        balancing: how requests are spread.
-        arrivals: how they come.
-        function: what the same requests would cost as calls of a function; it needs `price`.
-    """
-
-    traffic: Traffic
-    slo: Slo
-    price: Price | None = None
-    spare: int = 1
-    start_s: float | None = None
-    balancing: Balancing = "least_request"
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    function: FunctionPrice | None = None
-
-
-@dataclass(frozen=True)
-class Saving:
-    """What another choice would need: replicas in the mean of a day, spare ones included; of today's, 0 to 1."""
-
-    knob: str
-    choice: str
-    replicas: float
-    of_now: float
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One replica goes down at the highest rate for so long: the tail before, while it is down, and after."""
-
-    replicas: int
-    seconds: float
-    before_ms: float
-    down_ms: float
-    after_ms: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What comes of it.
-
-    Args:
-        point: how each replica serves.
-        held_per_s: the rate at which one replica of a large fleet holds the target.
-        sized: without spare replicas. replicas: with them.
-        failure: see `Failure`; None where a replica has no other beside it.
-        days: each rule's day, the cheapest that holds first; the first is recommended.
-        savings: the largest first.
-        costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None where
-            no number of replicas holds it.
-        function: the requests as calls of a function; None where its prices, or a machine's, were not given.
-    """
-
-    measured: Measured
-    demand: Demand
-    point: Point
-    held_per_s: float
-    sized: Sized
-    replicas: int
-    start_s: float
-    failure: Failure | None
-    days: tuple[Day, ...]
-    savings: tuple[Saving, ...]
-    costs_by_target: tuple[tuple[float, int | None, int | None], ...]
-    best: Point
-    function: FunctionPlan | None = None
-    simulated_per_s: float = 0.0
-    """`held_per_s` by the costs alone, regardless of what the server was seen to do; 0 if it is the same."""
-    before: tuple[HeldRate, ...] = ()
-    """Earlier measurement of the model as it is served, for this target, on such a machine."""
-
-    @property
-    def range_per_s(self) -> tuple[float, float]:
-        """Range of rates at which one replica holds the target: the lowest and the highest known estimate."""
-        known = [self.held_per_s, *(each.rate_per_s for each in self.before)]
-        return min(known), max(*known, self.simulated_per_s)
-
-    @property
-    def range_replicas(self) -> tuple[int, int]:
-        """Lowest and highest number of replicas for these rates, spare ones included."""
-        low, high = self.range_per_s
-        held = self.held_per_s
-        counts = [
-            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9))) if each else self.sized.replicas
-            for each in (high, low)
-        ]
-        return counts[0] + self.demand.spare, counts[1] + self.demand.spare
-
-    @property
-    def fixed(self) -> Day:
-        """The day without autoscaling."""
-        return next(day for day in self.days if day.rule.metric == "none")
-
-    def per_month(self, replicas: float) -> float | None:
-        """The cost of so many replicas; None without a price."""
-        price = self.demand.price
-        return None if price is None else price.per_month(replicas)
-
-    def per_million(self, replicas: float) -> float | None:
-        """The same for a million requests."""
-        price = self.demand.price
-        return None if price is None else price.per_million(replicas, self.demand.traffic.mean_per_s)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; the days without their minutes."""
-        demand, price = self.demand, self.demand.price
-        best = self.days[0]
-        return {
-            "model": self.measured.model,
-            "served": str(self.point),
-            "rate_per_s": demand.traffic.most_per_s,
-            "mean_per_s": demand.traffic.mean_per_s,
-            "traffic": demand.traffic.name,
-            "slo": str(demand.slo),
-            "balancing": demand.balancing,
-            "replica_per_s": self.held_per_s,
-            "replica_per_s_range": list(self.range_per_s),
-            "replicas_range": list(self.range_replicas),
-            "measured_before": [asdict(each) for each in self.before],
-            "sized": self.sized.to_dict(),
-            "spare": demand.spare,
-            "replicas": self.replicas,
-            "start_s": self.start_s,
-            "price_per_hour": None if price is None else price.per_hour,
-            "currency": "" if price is None else price.currency.strip(),
-            "per_month": self.per_month(self.replicas),
-            "per_million": self.per_million(self.replicas),
-            "recommended": str(best.rule),
-            "recommended_per_month": self.per_month(best.replica_hours / 24),
-            "failure": None if self.failure is None else asdict(self.failure),
-            "days": [_day(day) for day in self.days],
-            "savings": [asdict(each) for each in self.savings],
-            "costs_by_target": [{"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target],
-            "best": str(self.best),
-            "function": None if self.function is None else self.function.to_dict(),
-        }
-
-
-def _day(day: Day) -> dict[str, Any]:
-    facts = asdict(replace(day, minutes=()))
-    del facts["minutes"]
-    return facts | {"rule": str(day.rule)}
 
 
 def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = lambda _: None) -> Plan:

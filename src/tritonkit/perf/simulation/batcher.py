@@ -1,4 +1,4 @@
-"""When Triton's dynamic batcher sends a batch off, and how large it is."""
+"""The moment at which Triton's dynamic batcher sends a batch, and its size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NEVER = float("inf")
 
 @dataclass(frozen=True)
 class SimulatedBatcher:
-    """How one model is served: `dynamic_batching` and `instance_group` of Triton's model configuration.
+    """The serving of one model: `dynamic_batching` and `instance_group` of Triton's model configuration.
 
     Args:
-        instances: that run at the same time.
+        instances: the number that runs concurrently.
         max_batch_size: the largest batch; 1 or 0 without batching.
         preferred: sizes at which a batch leaves without waiting, ascending.
-        delay_s: how long the oldest request may wait for others.
+        delay_s: the longest time that the oldest request may wait for others.
     """
 
     instances: int
@@ -31,14 +31,14 @@ class SimulatedBatcher:
 def next_batch(
     at: Sequence[float], shapes: Sequence[int], head: int, ready: float, batcher: SimulatedBatcher
 ) -> tuple[float, int]:
-    """When the next batch leaves and how large it is.
+    """The moment at which the next batch leaves, and its size.
 
-    It leaves when an instance is free and it is as large as may be, or of a preferred size, or its oldest request
-    has waited `delay_s`, or the next request in the queue has another shape: Triton does not look behind that.
+    It leaves when an instance is free and it has the largest or a preferred size, or its oldest request has waited
+    `delay_s`, or the next request in the queue has another shape: Triton does not look past that one.
 
     Args:
-        at: seconds when each request came, ascending.
-        shapes: of each request's tensors, as numbers; empty: all alike.
+        at: arrival of each request in seconds, ascending.
+        shapes: a number for the shape of each request's tensors; empty if all are the same.
         head: the oldest request that waits.
         ready: since when an instance is free, not before `at[head]`.
     """
@@ -65,7 +65,7 @@ def next_batch(
 
 
 def _alike(shapes: Sequence[int], head: int, limit: int) -> int:
-    """Where the first request of another shape stands."""
+    """The place of the first request of another shape."""
     shape, end = shapes[head], head + 1
     while end < limit and shapes[end] == shape:
         end += 1

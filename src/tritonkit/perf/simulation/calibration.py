@@ -1,9 +1,9 @@
-"""Costs held against open-loop runs: what differs is put down to the costs, a few factors all in all.
+"""Costs calibrated against open-loop runs by a few factors.
 
-What is measured of runs one by one misses how they get in each other's way on one machine: the steps around
-the network, the server's own threads, caches. So the simulation is given the same arrivals as real runs had, and
-factors of the costs are searched with which its latencies come out as theirs, by the simplex method of Nelder and
-Mead (1965), which wants no derivatives: a simulation is not smooth.
+Measurements of single runs miss how runs slow each other down on one machine: the steps around the network, the
+server's own threads, caches. So the simulation gets the same arrivals as real runs had, and a search finds the factors
+of the costs with which its latencies match theirs. It uses the simplex method of Nelder and Mead (1965), which needs
+no derivatives: a simulation is not smooth.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ __all__ = ["ObservedRun", "calibrated", "misfit"]
 
 _POINTS = (10, 25, 50, 75, 90, 95, 99)
 _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
-"""Of these percentiles: the highest has the most chance in it."""
+"""Weights of these percentiles: the highest varies most by chance."""
 _MOST = 4000
 """Requests of each run that are simulated."""
 _STRETCHES = 4
-"""Of each turn: its first moment alone may be one in which the machine was slow."""
+"""Stretches of each turn: the machine may have been slow in its first moment alone."""
 _TRIED = 250
 """Simulations of all runs, from each start."""
 _FIRST = 0.3
-"""How far the first ones are from what was measured, as a logarithm."""
+"""Distance of the first factors from the measured costs, as a logarithm."""
 _NEARER = 1e-3
-"""What a factor of e costs in misfit: what the runs do not show stays as it was measured."""
+"""The penalty for a factor of e: costs that the runs do not reveal stay as measured."""
 _BOUND = 8.0
 """No factor is further from 1."""
 
 
 @dataclass(frozen=True)
 class ObservedRun:
-    """A real run at a constant rate, of the same way of serving.
+    """A real run at a constant rate, of one way of serving.
 
     Args:
-        moments: float64 [n], seconds when requests came, ascending.
-        latency_s: float64 [n], what each took.
-        choice: int64 [n], which of the costs' requests came each time; None: not known.
-        turn: int64 [n], in which stretch of the run each came, from 0, with a pause between two; None: there is one.
+        moments: float64 [n], arrivals of requests in seconds, ascending.
+        latency_s: float64 [n], latency of each.
+        choice: int64 [n], which of the costs' requests came each time; None if it is not known.
+        turn: int64 [n], the stretch of the run in which each came, from 0, with pauses between; None: there is one.
     """
 
     moments: NDArray[np.float64]
@@ -55,8 +55,8 @@ class ObservedRun:
     turn: NDArray[np.int64] | None = None
 
     def part(self, count: int) -> ObservedRun:
-        """About so many of its requests, as stretches from all over each turn, which are turns of their own; all of
-        it where there are no more.
+        """About this number of its requests, as stretches from all over each turn; each stretch is a turn of its own.
+        The whole run if it has no more.
         """
         if len(self.moments) <= count:
             return self
@@ -72,7 +72,7 @@ class ObservedRun:
 
     @property
     def turns(self) -> list[NDArray[np.intp]]:
-        """Where the requests of each turn are."""
+        """The places of each turn's requests."""
         if self.turn is None:
             return [np.arange(len(self.moments))]
         return [np.flatnonzero(self.turn == each) for each in np.unique(self.turn)]
@@ -80,11 +80,11 @@ class ObservedRun:
     def percentiles_s(
         self, percents: Sequence[float], latency_s: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Of a typical turn: the median over the turns of each of these percentiles, in seconds, as float64 [m]. A
-        machine that stands still for a moment in fewer than half of them does not show.
+        """Percentiles of a typical turn, in seconds: for each the median over the turns, as float64 [m]. A pause of the
+        machine in fewer than half of the turns does not show.
 
         Args:
-            latency_s: float64 [n], instead of what the requests took.
+            latency_s: float64 [n], instead of the measured latencies.
         """
         of_all = self.latency_s if latency_s is None else latency_s
         found = [np.percentile(of_all[turn], percents) for turn in self.turns]
@@ -92,7 +92,7 @@ class ObservedRun:
 
 
 def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
-    """Some of so many requests each, evenly spread over a turn; one that is shorter than all of them is taken whole."""
+    """Stretches of this length, evenly spread over a turn; a turn that is shorter than all of them is taken whole."""
     if len(turn) <= _STRETCHES * length:
         return [turn]
     starts = np.linspace(0, len(turn) - length, _STRETCHES).astype(int)
@@ -102,8 +102,8 @@ def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
 def calibrated(
     costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1
 ) -> Costs:
-    """The costs with which the simulation comes closest to these runs, of so many servers that got requests in
-    turn: never further than with those given.
+    """The costs with which the simulation comes closest to these runs, of servers that got requests in turn; never a
+    worse fit than the given costs.
 
     Raises:
         UsageError: SciPy is not installed.
@@ -136,7 +136,7 @@ def _descended(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[O
 
 
 def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[np.float64]:
-    """Where this is the least, as far as is found from 0."""
+    """The minimum of a function, searched from 0 on."""
     optimize = need_package("scipy.optimize", "tritonkit[plan]")
     first = np.vstack([np.zeros(count), _FIRST * np.eye(count)])
     found = optimize.minimize(
@@ -149,7 +149,7 @@ def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[n
 
 
 def misfit(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1) -> float:
-    """How far the simulated percentiles are from the real ones: the mean of the logarithms' squares."""
+    """The distance of simulated percentiles from the real ones: the mean of the logarithms' squares."""
     total = 0.0
     for each in observations:
         found = simulate_fleet(each.moments, batcher, costs, replicas, "round_robin", choice=each.choice).latency_s

@@ -1,4 +1,4 @@
-"""What runs of a model take, as a few numbers that measurements are fitted to."""
+"""The costs of a model's runs, as a few numbers that are fitted to measurements."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Costs", "fit"]
 
 @dataclass(frozen=True)
 class Costs:
-    """What requests and runs take, in seconds.
+    """Costs of requests and runs, in seconds.
 
     Args:
         fixed_s, item_s: a run takes `fixed_s`, and `item_s` for each item of weight 1, while no other instance runs.
-        around_s: what a request spends outside the queue and the run: network, other steps.
-        spread: the runs' coefficient of variation, where there are no `factors`.
-        weights: of the requests that there are, such as the lengths of texts, their mean being 1; empty: all alike.
-        shapes: a number for the shape of each of these requests; only such of one shape share a batch.
-        factors: by what runs differ from the mean, as measured, each as likely as the others; their mean is 1.
-        contention: how much longer a run takes while all instances run.
-        most_per_s: what the whole machine does at most, whatever the batches (0: not known).
+        around_s: time of a request outside the queue and the run: network, other steps.
+        spread: the runs' coefficient of variation if there are no `factors`.
+        weights: of the known requests, such as the lengths of texts, with a mean of 1; empty if all are the same.
+        shapes: a number for the shape of each of these requests; only requests of one shape share a batch.
+        factors: measured ratios of runs to their mean, all equally likely, with a mean of 1.
+        contention: the factor by which a run takes longer while all instances run.
+        most_per_s: the highest rate of the whole machine, whatever the batches (0: not known).
     """
 
     fixed_s: float
@@ -39,11 +39,12 @@ class Costs:
     most_per_s: float = 0.0
 
     def run_s(self, items: float) -> float:
-        """A run of so many items, alone."""
+        """Duration of a run with this number of items, alone."""
         return self.fixed_s + self.item_s * items
 
     def speed(self, running: int, instances: int) -> float:
-        """How fast each of so many runs goes on, of 1 alone: together they do from 1 to `instances` / `contention`."""
+        """The speed of each of several concurrent runs relative to a single one; all of them reach 1 to `instances` /
+        `contention` together."""
         if running <= 1 or instances <= 1:
             return 1.0
         together = 1 + (running - 1) * (instances / self.contention - 1) / (instances - 1)
@@ -59,8 +60,8 @@ class Costs:
     def draw(
         self, count: int, rng: np.random.Generator, choice: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float64], list[int], NDArray[np.float64]]:
-        """So many requests and runs by chance: float64 [n] weights, their shapes (empty: all alike), float64 [n]
-        factors of runs. `choice`: int64 [n], which requests come."""
+        """Random requests and runs: float64 [n] weights, their shapes (empty if all are the same), float64 [n] factors
+        of runs. `choice`: int64 [n], which requests come."""
         chosen = rng.integers(max(1, len(self.weights)), size=count) if choice is None else choice
         weights = np.array(self.weights)[chosen] if self.weights else np.ones(count)
         shapes = np.array(self.shapes)[chosen].tolist() if self.shapes else []

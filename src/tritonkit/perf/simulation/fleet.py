@@ -27,7 +27,7 @@ BALANCING: tuple[str, ...] = get_args(Balancing)
 
 @dataclass(frozen=True)
 class Outage:
-    """A replica that is gone from one second to another: what it had is sent again at once, to others."""
+    """A replica that is down from one second to another: its requests are sent again immediately, to others."""
 
     replica: int
     from_s: float
@@ -45,12 +45,12 @@ def simulate_fleet(
     seed: int = 0,
     choice: NDArray[np.int64] | None = None,
 ) -> Simulated:
-    """Serve these arrivals by so many replicas.
+    """Serve these arrivals with several replicas.
 
     Args:
         moments: seconds, ascending.
-        outages: replicas that go down. seed: of the balancer, the runs' factors and which requests come.
-        choice: int64 [n]: which of `costs.weights` comes each time, instead of by chance.
+        outages: replicas that go down. seed: of the balancer, the runs' factors and the choice of requests.
+        choice: int64 [n]: which of `costs.weights` comes each time, instead of a random one.
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ class _Balancer:
         self.may_be_down = False
 
     def choose(self, request: int, now: float) -> SimulatedReplica:
-        """Of those that are up; the next one to come back where none is."""
+        """Replicas that are up; if there is none, the next one to come back."""
         up = self._fleet
         if self.may_be_down:
             up = [each for each in up if each.down_until <= now]

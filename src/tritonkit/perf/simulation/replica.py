@@ -23,7 +23,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class Simulated:
-    """What became of each request: float64 [n] seconds from its arrival to its answer, and the mean batch."""
+    """Results of a simulation: float64 [n] seconds from each arrival to its answer, and the mean batch."""
 
     latency_s: NDArray[np.float64]
     batch: float
@@ -31,7 +31,7 @@ class Simulated:
     """The share of the time that an instance was running, 0 to 1."""
 
     def percentile_ms(self, percent: float) -> float:
-        """Of the latencies, by the nearest rank."""
+        """A percentile of the latencies, by the nearest rank."""
         return float(1e3 * np.percentile(self.latency_s, percent, method="inverted_cdf"))
 
 
@@ -48,7 +48,7 @@ class Requests:
     def drawn(
         cls, costs: Costs, count: int, rng: np.random.Generator, choice: NDArray[np.int64] | None = None
     ) -> Requests:
-        """So many by chance, or those that are chosen."""
+        """Random requests, or the chosen ones."""
         weights, shapes, factors = costs.draw(count, rng, choice)
         return cls(costs, weights.tolist(), shapes, factors.tolist())
 
@@ -76,7 +76,7 @@ class SimulatedReplica:
         self._sent: list[int] = []
         self._head = 0
         self._running: list[tuple[float, float, int, int]] = []
-        """Of each run: the work that is done when it ends, when it began, and where its requests are in `_sent`."""
+        """Each run: the work done at its end, its begin, and the places of its requests in `_sent`."""
         self._work = 0.0
         """Seconds of a run alone that each run has got on, all in all."""
         self._now = 0.0
@@ -192,12 +192,12 @@ def highest_rate(
     requests: int = 2000,
     precision: float = 0.03,
 ) -> float:
-    """The highest rate at which this percentile of the latency stays within the target; 0 where none from
-    `at_least` on does.
+    """The highest rate at which this percentile of the latency stays within the target; 0 if no rate from `at_least`
+    on does.
 
     Args:
-        arrivals: makes moments at a rate for so many seconds.
-        requests: simulated at each rate. precision: the relative width of what is left.
+        arrivals: makes moments for a rate and a number of seconds.
+        requests: simulated at each rate. precision: the relative width of the remaining interval.
     """
 
     def holds(rate: float) -> bool:

@@ -17,6 +17,7 @@ from tritonkit.errors import UsageError
 from tritonkit.perf.simulation import simulate
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Stage
+from tritonkit.perf.tune.ranking import candidates
 from tritonkit.perf.tune.search import FAILURES, WARM_S, RateTrial, Search
 from tritonkit.perf.tune.space import Point
 
@@ -71,7 +72,7 @@ class SearchAtRate(Search):
 
     def _race(self) -> None:
         in_vain = 0
-        for point in self._candidates():
+        for point in candidates(self._predicted):
             if in_vain >= _IN_VAIN:
                 return
             if any(e.point == point and e.stage != "costs" for e in self.evaluations):

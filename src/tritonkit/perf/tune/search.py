@@ -26,6 +26,7 @@ from tritonkit.perf.load.openloop.find_rate import RateTrial
 from tritonkit.perf.simulation import Costs, highest_rate
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Listener, Outcome, Stage
+from tritonkit.perf.tune.ranking import candidates, correction, tail_ms
 from tritonkit.perf.tune.server import Gone, Served
 from tritonkit.perf.tune.space import InstanceGroup, Point, Space
 
@@ -38,8 +39,6 @@ _PRECISION = 0.05
 _SIMULATED = 1000
 HOPELESS = 0.7
 """Of the best prediction: what lies below is not simulated closely, and not tried."""
-_SAME = 0.02
-"""Points whose predictions are closer to each other than that do the same."""
 _DOUBT = 1.3
 """A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
 WARM_S = 0.5
@@ -213,12 +212,12 @@ class Search:
     def _race(self) -> None:
         """The others, the most promising first."""
         in_vain = 0
-        for point in self._candidates():
+        for point in candidates(self._predicted):
             if in_vain >= _IN_VAIN:
                 return
             if any(e.point == point for e in self.evaluations):
                 continue
-            promised = self._predicted[point] * self._correction(point.group)
+            promised = self._predicted[point] * correction(self.evaluations, point.group)
             best = self._best.rate_per_s if self._best else 0.0
             if promised * _DOUBT < best:
                 continue
@@ -236,35 +235,6 @@ class Search:
             self.listener.stage("race", str(point))
             self._evaluate(point, "race")
 
-    def _candidates(self) -> list[Point]:
-        """Points by what they promise; of those that promise the same, the simplest."""
-        ordered = sorted(
-            (point for point, rate in self._predicted.items() if rate),
-            key=lambda p: (-self._predicted[p], p.delay_us, len(p.preferred), p),
-        )
-        kept: list[Point] = []
-        for point in ordered:
-            same = [
-                other
-                for other in kept
-                if other.group == point.group and self._predicted[other] <= self._predicted[point] * (1 + _SAME)
-            ]
-            if not same:
-                kept.append(point)
-        # One of each group goes first: their costs are what the model knows least of.
-        firsts = {point.group: point for point in reversed(kept)}
-        return [*sorted(firsts.values(), key=kept.index), *kept]
-
-    def _correction(self, group: InstanceGroup) -> float:
-        """What was measured over what the model said, of this group or of all."""
-
-        def ratios(evaluations: Sequence[Evaluation]) -> list[float]:
-            return [e.rate_per_s / e.predicted for e in evaluations if e.rate_per_s and e.predicted]
-
-        own = ratios([e for e in self.evaluations if e.point.group == group])
-        found = own or ratios(self.evaluations)
-        return float(np.median(found)) if found else 1.0
-
     def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
         """Serve a point and find the rate it holds; only whether it beats the best, in a race."""
         predicted = self._predicted.get(point, 0.0)
@@ -274,7 +244,7 @@ class Search:
                 rate, trials = self._beat(point, self._best.rate_per_s)
             else:
                 rate, trials = self._search_rate(point, predicted)
-            found = Evaluation(point, stage, predicted, rate, _tail(trials, rate), tuple(trials))
+            found = Evaluation(point, stage, predicted, rate, tail_ms(trials, rate), tuple(trials))
         except FAILURES as error:
             found = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
         return self._keep(found)
@@ -434,9 +404,3 @@ class Search:
         kept_s = self._kept_s if self._value(self._best) else 0.0
         if self._spent_s() > self.budget_s - kept_s:
             raise _Over("the budget is used up")
-
-
-def _tail(trials: Sequence[RateTrial], rate: float) -> float | None:
-    """The largest tail of the trials that held at this rate."""
-    tails = [t.tail_ms for t in trials if t.holds and t.rate_per_s == rate and t.tail_ms is not None]
-    return max(tails, default=None)

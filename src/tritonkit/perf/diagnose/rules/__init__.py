@@ -33,8 +33,8 @@ from tritonkit.perf.diagnose.rules.servers import bad_replica, network_or_client
 __all__ = ["RULES", "TARGET_MS", "Rule", "diagnose"]
 
 TARGET_MS = 50.0
-"""What a request may take in the server before its time is looked into: a caller with a person before it has about 100
-ms for all that it does (Nielsen, Usability Engineering, 1993, chapter 5)."""
+"""The time of a request in the server above which rules look into it: a caller that serves a person has about 100 ms
+for everything it does (Nielsen, Usability Engineering, 1993, chapter 5)."""
 
 Rule = Callable[[Evidence, float], Iterable[Finding]]
 

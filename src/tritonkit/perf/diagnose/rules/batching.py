@@ -1,4 +1,4 @@
-"""Rules about batches: requests that wait for one in vain, and requests that run alone though they need not."""
+"""Rules about batches: requests that wait for one without need, and requests that run alone though they could share."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _alone(model: ModelEvidence) -> tuple[str, ...]:
 
 
 def _left(model: ModelEvidence) -> float:
-    """What of the runs' time batches could save, at most."""
+    """The share of the runs' time that batches could save, at most."""
     return 1 - 1 / max(1, min(model.facts.max_batch_size, math.ceil(model.in_flight)))
 
 

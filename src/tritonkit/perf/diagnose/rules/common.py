@@ -1,4 +1,4 @@
-"""What several rules ask of the evidence, each with its threshold."""
+"""Questions that several rules ask of the evidence, each with its threshold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tritonkit.perf.diagnose.snapshot import LanguageFacts
 __all__ = ["BUSY", "at_stake", "full", "grows", "languages", "may_add", "parts", "runs_alone", "waits"]
 
 BUSY = 0.7
-"""Of the instances' time: in a queue with one server (M/M/1) requests wait more than twice a run from here on."""
+"""Busy share of the instances above which requests wait more than twice a run in a queue with one server (M/M/1)."""
 FULL = 0.85
-"""So much is reached under steady load only when hardly a moment passes without a request that waits; the rest is
-the gap between two runs and the edges of the window."""
+"""Under steady load this share is reached only if hardly a moment passes without a waiting request; the rest is the
+gap between two runs and the edges of the window."""
 _LEAST_WAIT_MS = 5.0
 _ALONE = 1.2
 """Requests in a run: more than that is a batch now and then."""
@@ -52,7 +52,7 @@ def full(model: ModelEvidence) -> bool:
 def runs_alone(model: ModelEvidence) -> bool:
     """Whether requests could share a run and do not.
 
-    Where a request already fills over half of the largest batch no other fits in beside it.
+    They cannot where one request already fills over half of the largest batch.
     """
     per_run, items = model.requests_per_run, model.items_per_run
     if per_run is None or items is None or model.facts.sequences:

@@ -111,12 +111,12 @@ def shared_memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Of the time in which the server's threads could run they wait for a core at least 35 %, half a
-    thread of them on average, and half as many threads as there are cores want more than there are.
+    """The server's threads wait for a core at least 35 % of the time in which they could run; that is half a thread or
+    more on average, and half as many threads as there are cores exceed them.
 
-    Some waiting is there on every busy machine, two threads on one core would wait 50 %. So instances must be busy or
-    requests take too long, and what is waited be 30 % of the time of all runs: those that wait for something else lose
-    little by it. By the kernel's pressure counters, where it has them, some task waited 40 % of the time.
+    Some waiting occurs on every busy machine: two threads on one core would wait 50 %. So instances must also be busy
+    or requests too slow, and the wait must be 30 % of the time of all runs: threads that wait for something else lose
+    little by it. By the kernel's pressure counters, if it has them, some task waited 40 % of the time.
     """
     for address, machine in _machines(evidence):
         ran = [part for server, part in parts(evidence) if server.address == address]

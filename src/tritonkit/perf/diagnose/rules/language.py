@@ -21,10 +21,10 @@ _LEAST_BATCHED = 32
 
 
 def static_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait for a language model's batch to end while it has places: it is told to run each batch until its
-    last sequence has ended.
+    """Requests wait for a language model's batch to end while it has free places: batching is configured so that each
+    batch runs until its last sequence has ended.
 
-    "Wait" is half a request on average, "has places" a fifth of `max_sequences`.
+    "Wait" means half a request on average, "free places" a fifth of `max_sequences`.
     """
     for _, model, facts, seen in languages(evidence):
         if not facts.static or seen.waiting < _WAITING:
@@ -46,12 +46,12 @@ def static_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A language model's cache of keys and values is full, and sequences have to wait for it: they pause in the middle
-    of their answers, or steps leave them out.
+    """A language model's cache of keys and values is full, and sequences wait for it: they pause in the middle of their
+    answers, or steps leave them out.
 
-    "Full" is 75 % on average, for a sequence that ends or gives way leaves its blocks free for a moment; steps leave
-    out half a sequence on average, or one pauses in five seconds, or requests wait for a place, and more places would
-    find no room.
+    "Full" means 75 % on average, because a sequence that ends or gives way leaves its blocks free for a moment. Steps
+    must leave out half a sequence on average, or one sequence pause in five seconds, or requests wait for a place, and
+    more places would find no room.
     """
     for server, model, facts, seen in languages(evidence):
         paused_per_s = seen.paused / max(server.seconds, 1e-9)
@@ -78,10 +78,10 @@ def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait for a place in a language model's running batch, which has `max_sequences` already, and the cache
-    has room.
+    """Requests wait for a place in a language model's running batch: `max_sequences` is reached, and the cache has
+    room.
 
-    "Wait" is half a request on average, "has" 80 % of the places, and there is room where less than three quarters of
+    "Wait" means half a request on average, "reached" 80 % of the places; there is room if less than three quarters of
     the cache are used.
     """
     for _, model, facts, seen in languages(evidence):
@@ -98,18 +98,18 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 f"the cache is {seen.cache:.0%} full",
                 *_queue(seen),
             ),
-            f"serving.generation.max_sequences {wanted}; where tokens become too slow then, another replica",
+            f"serving.generation.max_sequences {wanted}; if tokens then become too slow, another replica",
             f"up to {wanted / facts.max_sequences:.1f} times the tokens a second, if a step with {wanted} sequences"
             f" takes no longer than one with {facts.max_sequences} (the bound); the cache has room for about {room}",
         )
 
 
 def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Prompts hold up the tokens of others: a step that computes prompts takes three times as long as one that does
-    not, longer than a token may, and such steps are a fifth of the engine's time.
+    """Prompts delay the tokens of other sequences: a step that computes prompts takes three times as long as one that
+    does not, longer than a token may, and such steps are a fifth of the engine's time.
 
-    It fires where two sequences or more run, on average 1.5: for one alone nobody waits. Where every step computes
-    prompts there is nothing to compare with, and longer than a token may is enough.
+    It fires if at least two sequences run, 1.5 on average: a single one delays nobody. If every step computes prompts
+    there is nothing to compare with, and longer than a token may take is enough.
     """
     for _, model, facts, seen in languages(evidence):
         prefill, decode = seen.prefill_ms, seen.decode_ms or 0.0
@@ -135,14 +135,14 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 *_pace(seen),
             ),
             f"serving.generation.max_batched_tokens {wanted}: a prompt takes more steps, and others go on between them",
-            f"gaps of about {max(prefill * wanted / tokens, decode):.0f} ms in place of {prefill:.0f} ms (a step's time"
-            " goes with its tokens); first tokens of long prompts come later",
+            f"gaps of about {max(prefill * wanted / tokens, decode):.0f} ms instead of {prefill:.0f} ms (a step's time"
+            " grows with its tokens); first tokens of long prompts come later",
         )
 
 
 def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A language model's engine makes steps nearly all the time, 85 % of it, and a sequence still waits longer for its
-    next token than it may: the network is what takes the time.
+    next token than it may: the network takes the time.
 
     The median between two tokens, and the mean step without prompts, are above `--target`.
     """
@@ -168,9 +168,9 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 *_pace(seen),
                 cores,
             ),
-            "a variant with smaller weights (llm-int8, llm-int4), more cores, or fewer sequences at once"
+            "a variant with smaller weights (llm-int8, llm-int4), more cores, or fewer sequences in a step"
             " (max_sequences, or another replica)",
-            f"twice as fast, a token would come after {between - decode / 2:.1f} ms in place of {between:.1f} ms (half"
+            f"twice as fast, a token would come after {between - decode / 2:.1f} ms instead of {between:.1f} ms (half"
             " of a step)",
         )
 
@@ -181,7 +181,7 @@ def _queues(facts: LanguageFacts, seen: LanguageEvidence) -> bool:
 
 
 def _held_share(seen: LanguageEvidence) -> float:
-    """Of all that is in the model, what waits for the cache; at least what the rule asks for."""
+    """The share of the model's sequences and requests that waits for the cache; at least the rule's own threshold."""
     every = max(seen.running + seen.waiting, 1.0)
     return min(1.0, max(_WAITING, seen.stalled + seen.waiting) / every)
 
@@ -191,7 +191,7 @@ def _waiting_share(seen: LanguageEvidence) -> float:
 
 
 def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
-    """What callers notice of a wait, as far as it was seen."""
+    """Effects of a wait on callers, as far as they were seen."""
     said = []
     if seen.first_ms is not None:
         said.append(f"a request waits {seen.first_ms:.0f} ms for its first token")
@@ -203,4 +203,6 @@ def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
 def _pace(seen: LanguageEvidence) -> tuple[str, ...]:
     if seen.between_ms is None or seen.between_p95_ms is None:
         return ()
-    return (f"between two tokens {seen.between_ms:.1f} ms go by in the median, {seen.between_p95_ms:.0f} ms at p95",)
+    return (
+        f"the time between two tokens is {seen.between_ms:.1f} ms in the median, {seen.between_p95_ms:.0f} ms at p95",
+    )

@@ -30,8 +30,8 @@ def erlang_wait_ms(rate_per_s: float, run_ms: float, instances: int) -> float:
 def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """All instances run nearly all the time, requests wait, and there are cores for more instances.
 
-    "Nearly all" is 85 %, "wait" 30 % of a run and 5 ms. There are cores where there are fewer instances than that, and
-    the server leaves half a core.
+    "Nearly all" means 85 %, "wait" 30 % of a run and 5 ms. There are cores if there are fewer instances than cores, and
+    the server leaves half a core unused.
     """
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and may_add(server, model)):
@@ -51,10 +51,10 @@ def too_few_instances(evidence: Evidence, target_ms: float) -> Iterator[Finding]
 
 
 def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """All instances run nearly all the time, the queue grows, and no core is left for more of them.
+    """All instances run nearly all the time, the queue grows, and no core is left for more instances.
 
-    A queue grows where waits are a third longer at the end than at the start, as many requests more wait as come in
-    half a second, or a full queue refused some.
+    A queue grows if waits are a third longer at the end than at the start, if the number of waiting requests rises by
+    half a second of arrivals, or if a full queue refused some.
     """
     for server, model in parts(evidence):
         if not (full(model) and waits(model) and grows(model)):
@@ -75,10 +75,10 @@ def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Findin
             _queue_share(model),
             (*_queue(model), grown + refused),
             "another replica, or a faster variant; until then bound the queue (max_queue_size) so that callers"
-            " hear immediately that there is no room (on a Triton before 26.08 only under `tritonkit serve`, whose"
+            " learn immediately that there is no room (on a Triton before 26.08 only under `tritonkit serve`, whose"
             " guard keeps a bounded queue from standing still)",
             f"one replica carries about {capacity:.0f} requests/s (instances x requests a run / run time), and"
-            " each further one as many",
+            " each further one the same",
         )
 
 
@@ -116,5 +116,5 @@ def _gain(model: ModelEvidence, instances: int) -> str:
     wait = erlang_wait_ms(model.rate_per_s / batch, run_ms, instances)
     text = f"capacity from about {now:.0f} to {then:.0f} requests/s (instances x requests a run / run time)"
     if wait < (model.queue_ms or 0.0):
-        text += f"; at today's rate a wait of {wait:.0f} ms in place of {model.queue_ms:.0f} ms (Erlang C)"
+        text += f"; at today's rate a wait of {wait:.0f} ms instead of {model.queue_ms:.0f} ms (Erlang C)"
     return text

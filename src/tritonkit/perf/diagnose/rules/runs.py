@@ -1,4 +1,4 @@
-"""Rules about the runs themselves: which part takes the time, and why it takes it."""
+"""Rules about the runs themselves: the part that takes the time, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HITS, _LOOKUPS = 0.2, 10
 def cold_start(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """A model that has just been loaded ran five times as long at first as it does now, and 20 ms longer.
 
-    "Just" is under 100 runs before the window. Compilation, memory and caches are what first runs wait for;
+    "Just" means fewer than 100 runs before the window. First runs wait for compilation, memory and caches;
     a model that has run a hundred times is past that.
     """
     for _, model in parts(evidence):
@@ -39,17 +39,17 @@ def cold_start(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 ),
                 "warm it up before it is ready: serving.warmup in its spec (model_warmup), with every batch size and"
                 " length that callers send",
-                f"first requests of {late:.1f} ms in place of {early:.0f} ms: the same runs once they are warm",
+                f"first requests of {late:.1f} ms instead of {early:.0f} ms: the same runs once they are warm",
             )
 
 
 def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A Python stub has two working threads or more that never use more than one core together, and each stops
+    """A Python stub has at least two working threads that together never use more than one core, and each stops
     fifty times a second or more to wait.
 
-    A thread that waits for the interpreter's lock asks for it every 5 ms (`sys.getswitchinterval`): with two
-    hundred such waits a second, and half a core in use, the lock is what they wait for. Threads that compute without
-    it hardly ever stop; seen: 120 to 230 waits a second with the lock and 4 to 9 without.
+    A thread that waits for the interpreter's lock requests it every 5 ms (`sys.getswitchinterval`): with two hundred
+    such waits a second, and half a core in use, the threads wait for the lock. Threads that compute without it hardly
+    ever stop; observed: 120 to 230 waits a second with the lock, and 4 to 9 without.
     """
     for server, model in parts(evidence):
         if server.machine is None or server.machine.cores < 2 or not at_stake(model, target_ms):
@@ -70,14 +70,14 @@ def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                     f" {server.machine.cores}, and each waits {stub.waits_per_s:.0f} times a second",
                     f"instances are busy {min(1.0, model.utilization):.0%} of the time",
                 ),
-                "more instances in place of threads: each has a process, and a lock, of its own; or numpy and other"
-                " libraries that let go of the lock",
+                "more instances instead of threads: each has its own process and lock; or numpy and other libraries"
+                " that release the lock",
                 f"up to {count} times the rate: {count} processes on {server.machine.cores} cores (the bound)",
             )
 
 
 def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """The response cache is on, and at most a fifth of ten lookups or more hit, before runs of 5 ms or more."""
+    """The response cache is on; of ten lookups or more at most a fifth hit, and runs take 5 ms or more."""
     for _, model in parts(evidence):
         if not model.facts.caches or model.lookups < _LOOKUPS or (model.compute_ms or 0) < _LEAST_RUN_MS:
             continue
@@ -91,41 +91,41 @@ def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                     f"{model.hits} of {model.lookups} lookups hit ({hits:.0%}); a miss costs a run of"
                     f" {model.compute_ms:.1f} ms",
                 ),
-                "a larger cache (--cache-config local,size=N), inputs that are the same where they mean the same;"
-                " or no cache, where requests do not repeat",
+                "a larger cache (--cache-config local,size=N), equal inputs where the meaning is equal; or no cache,"
+                " if requests do not repeat",
                 f"{model.compute_ms:.1f} ms less for each request that hits: at 50 % hits"
                 f" {(0.5 - hits) * (model.compute_ms or 0):.1f} ms of the mean",
             )
 
 
 def decoding(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A step before the network takes more of a request's runs than all others together, and that matters: a
-    request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
+    """A step before the network takes more of a request's runs than all others together, and that matters: requests
+    take longer in the server than they may, or the step's instances are busy 70 % of the time."""
     return _longest(
         evidence,
         target_ms,
         "before",
         "decoding",
         "send smaller inputs (resize in the client), more instances of the step, or the native steps"
-        " (make native) in place of Python",
+        " (make native) instead of Python",
     )
 
 
 def post_processing(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """A step after the network takes more of a request's runs than all others together, and that matters: a
-    request takes longer in the server than it may, or the step's instances are busy 70 % of the time."""
+    """A step after the network takes more of a request's runs than all others together, and that matters: requests
+    take longer in the server than they may, or the step's instances are busy 70 % of the time."""
     return _longest(
         evidence,
         target_ms,
         "after",
         "post-processing",
-        "ask for fewer outputs, do it in numpy or in the network itself, or more instances of the step",
+        "request fewer outputs, do it in numpy or in the network itself, or run more instances of the step",
     )
 
 
 def model_execution(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """The network, or a model called by itself, takes more of a request's runs than all others together, and that
-    matters as it does with the steps."""
+    matters as it does for steps."""
     return _longest(
         evidence,
         target_ms,
@@ -136,8 +136,8 @@ def model_execution(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def _longest(evidence: Evidence, target_ms: float, role: str, cause: str, change: str) -> Iterator[Finding]:
-    """Parts with over half of the time of all runs, where requests take longer in the server than they may,
-    or the part's instances are busy over 70 % of the time."""
+    """Parts with over half of the time of all runs, if requests take longer in the server than they may or the part's
+    instances are busy over 70 % of the time."""
     for server, model in parts(evidence):
         if (model.role or "network") != role or not _matters(server, model, target_ms):
             continue
@@ -164,7 +164,7 @@ def _matters(server: ServerEvidence, model: ModelEvidence, target_ms: float) -> 
 
 
 def _time_of_runs(server: ServerEvidence, model: ModelEvidence) -> float:
-    """Of the ensemble that the part belongs to, or of the model alone."""
+    """The latency in the server of the ensemble that the part belongs to, or of the model alone."""
     whole = 0.0
     for entry in server.entries:
         if model.name in entry.facts.steps:

@@ -1,4 +1,4 @@
-"""Rules about servers as callers see them: the way there, and one that is not as the others."""
+"""Rules about servers from their callers' point of view: the network between, and one server that differs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 server.address,
                 1 / len(evidence.servers),
                 said,
-                "take it out of the callers' list and start it again; the client leaves such a server alone by"
+                "take it out of the callers' list and start it again; the client avoids such a server by"
                 " itself (Client(..., breaker=, hedge=))",
-                f"1 of {len(evidence.servers)} requests no longer meets it, where callers take turns",
+                f"1 of {len(evidence.servers)} requests no longer meets it, if callers take turns",
             )
 
 
@@ -67,10 +67,10 @@ def _count(others: list[ServerEvidence]) -> str:
 
 
 def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Half of what a caller waits, and 5 ms or more, goes by outside of the server: the way there and back, timed
-    with calls that run no model, or this process' own checking and encoding.
+    """Half of a caller's wait, and 5 ms or more, is spent outside of the server: in the network, timed with calls that
+    run no model, or in this process' own checks and encoding.
 
-    On one machine such a call takes under 1 ms, within a data center about as much.
+    On one machine such a call takes under 1 ms, within a data center about the same.
     """
     for server in evidence.servers:
         trip, inside = server.trip_ms, server.server_ms or server.first_token_ms or 0.0
@@ -81,11 +81,11 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
                 trip / (trip + inside),
                 (
                     f"a call that runs no model takes {trip:.1f} ms there and back",
-                    f"requests are in the server for {inside:.1f} ms",
+                    f"requests spend {inside:.1f} ms in the server",
                 ),
-                "call from nearer by, keep connections open, and look for a proxy on the way; several requests at a"
-                " time or a batch in one share the way",
-                f"{trip:.1f} of {trip + inside:.1f} ms are the way's: so much less beside the server",
+                "call from nearer, keep connections open, and look for a proxy on the way; several requests at a time or"
+                " a batch in one share the round trip",
+                f"{trip:.1f} of {trip + inside:.1f} ms are the network's: this much less from the server's own machine",
             )
         own, whole = server.own_ms, server.probe_ms
         if own is not None and whole and own >= _WAY_MS and own >= _WAY_SHARE * whole:
@@ -93,8 +93,8 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
                 "network-or-client",
                 server.address,
                 own / whole,
-                (f"of {whole:.1f} ms a request {own:.1f} ms go by in the client, before sending and after",),
-                "let more requests out at a time (its `limit`), and more processes where threads wait"
+                (f"of {whole:.1f} ms a request spends {own:.1f} ms in the client, before sending and after",),
+                "allow more concurrent requests (the client's `limit`), and use more processes if threads wait"
                 " for each other; send the model's own dtype, and large arrays through shared memory",
                 f"{own:.1f} of {whole:.1f} ms, by the client's own clock",
             )

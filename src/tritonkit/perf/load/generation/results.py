@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -210,25 +210,20 @@ def report_of(
         warm_s: before which requests that were due do not count.
         duration_s: that counts, after that.
     """
-    until = warm_s + duration_s
     span_s = max(float(record.sent[~record.again].max(initial=0.0)), 1e-3)
+    counted = _counted(record, warm_s, warm_s + duration_s)
     if record.ended_early:
-        duration_s = max(min(span_s, until) - warm_s, 1e-3)
-    counted = (record.due >= warm_s) & (record.due < until) & ~record.again
-    counted &= (record.outcome >= 0) | (not record.ended_early)
+        duration_s = max(min(span_s, warm_s + duration_s) - warm_s, 1e-3)
     right = counted & (record.outcome == 0)
     pieces = _Pieces.of(record)
-    also = _percents(slo)
     ttft_ms, tpot_ms = _of_requests(record, pieces)
-    latency_ms = 1e3 * (record.ended - record.due)
-    lag = None if users else times_of(1e3 * (record.sent - record.due)[counted])
-    ttft = times_of(ttft_ms[right], also)
-    cpu_share = record.cpu_s / max(float(np.nanmax(record.ended[~record.again], initial=span_s)), span_s)
     came = (pieces.at >= warm_s) & (pieces.at < warm_s + duration_s) & ~record.again[pieces.owner]
-    gaps = right[pieces.owner] & ~pieces.first
     compared, differing = _compared(record, requests)
-    asked = record.index[counted]
-    outcome = record.outcome[counted]
+    sent = record.index[counted]
+    lag = None if users else times_of(1e3 * (record.sent - record.due)[counted])
+    times = _times(record, pieces, right, ttft_ms, tpot_ms, _percents(slo))
+    ttft = times["ttft"]
+    cpu_share = record.cpu_s / max(float(np.nanmax(record.ended[~record.again], initial=span_s)), span_s)
     return GenerationReport(
         model=model,
         loop="closed" if users else "open",
@@ -240,26 +235,52 @@ def report_of(
         rate_per_s=int(right.sum()) / duration_s,
         tokens_per_s=float(pieces.counts[came].sum()) / duration_s,
         prompt_tokens_per_s=float(record.prompt_tokens[right].sum()) / duration_s,
-        ttft=ttft,
-        itl=times_of(pieces.gap_ms[gaps], also),
-        tpot=times_of(tpot_ms[right & ~np.isnan(tpot_ms)], also),
-        latency=times_of(latency_ms[right], also),
-        service=times_of(1e3 * (record.ended - record.sent)[right], also),
-        prompt_asked=Spread.of(requests.prompt[asked]),
+        **times,
+        prompt_asked=Spread.of(requests.prompt[sent]),
         prompt_found=Spread.of(record.prompt_tokens[right]),
-        output_asked=Spread.of(requests.output[asked]),
-        clipped=int(requests.clipped[asked].sum()),
+        output_asked=Spread.of(requests.output[sent]),
+        clipped=int(requests.clipped[sent].sum()),
         window=window,
         compared=compared,
         differing=differing,
         repeatable=repeatable,
         lag=lag,
         cpu_shares=(cpu_share,),
-        words={record.failures[code - 1]: int((outcome == code).sum()) for code in np.unique(outcome[outcome > 0])},
+        words=_failures(record, record.outcome[counted]),
         seconds=_seconds(record, pieces, ttft_ms, counted, warm_s, duration_s),
         invalid=why_invalid(lag, ttft.at(99.0) if ttft else None, (cpu_share,), "send from another machine"),
         ended=record.ended_early,
     )
+
+
+def _counted(record: GenerationRecord, begin: float, end: float) -> NDArray[np.bool_]:
+    """bool [n]: requests that were due in this part of the run; without unfinished ones if it ended early."""
+    counted = (record.due >= begin) & (record.due < end) & ~record.again
+    return counted & ((record.outcome >= 0) | (not record.ended_early))
+
+
+def _failures(record: GenerationRecord, outcome: NDArray[np.int32]) -> dict[str, int]:
+    """The number of failures by message."""
+    return {record.failures[code - 1]: int((outcome == code).sum()) for code in np.unique(outcome[outcome > 0])}
+
+
+def _times(
+    record: GenerationRecord,
+    pieces: _Pieces,
+    right: NDArray[np.bool_],
+    ttft_ms: NDArray[np.float64],
+    tpot_ms: NDArray[np.float64],
+    percents: Sequence[float],
+) -> dict[str, Any]:
+    """The distributions of a report, by their fields."""
+    milliseconds = {
+        "ttft": ttft_ms[right],
+        "itl": pieces.gap_ms[right[pieces.owner] & ~pieces.first],
+        "tpot": tpot_ms[right & ~np.isnan(tpot_ms)],
+        "latency": 1e3 * (record.ended - record.due)[right],
+        "service": 1e3 * (record.ended - record.sent)[right],
+    }
+    return {name: times_of(ms, percents) for name, ms in milliseconds.items()}
 
 
 def _percents(slo: Slo | None) -> tuple[float, ...]:
