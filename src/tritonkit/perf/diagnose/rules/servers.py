@@ -83,8 +83,8 @@ def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]
                     f"a call that runs no model takes {trip:.1f} ms there and back",
                     f"requests spend {inside:.1f} ms in the server",
                 ),
-                "call from nearer, keep connections open, and look for a proxy on the way; several requests at a time or"
-                " a batch in one share the round trip",
+                "call from nearer, keep connections open, and look for a proxy on the way; several requests at a time"
+                " or a batch in one share the round trip",
                 f"{trip:.1f} of {trip + inside:.1f} ms are the network's: this much less from the server's own machine",
             )
         own, whole = server.own_ms, server.probe_ms
