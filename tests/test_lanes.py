@@ -31,15 +31,6 @@ def test_every_file_of_tests_is_in_one_lane() -> None:
         assert marks in ([""], ["not slow", "slow"]), file
 
 
-def test_the_places_of_the_table_exist() -> None:
-    """A folder that was moved is not left out of a run."""
-    for lane in TABLE.lanes.values():
-        for place in (*lane.paths, *lane.rooms):
-            assert (PROJECT / place).exists(), f"{lane.name}: {place}"
-    for place in TABLE.ground:
-        assert list(PROJECT.glob(place)), place
-
-
 @pytest.mark.parametrize("room", [*PACKAGE, *OUTSIDE])
 def test_a_change_of_any_room_calls_for_a_slow_lane(room: str) -> None:
     """Every room of the package, and those outside it, is guarded by more than `make test`."""

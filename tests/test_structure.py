@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import tritonkit
+from tests import lanes
 from tritonkit.moved import MOVED
 
 TOWERS = {
@@ -267,6 +268,16 @@ def test_the_folders_of_tests_that_make_names_exist(project: Path) -> None:
     assert len(named) > 5
     for name in named:
         assert (project / name).exists(), name
+
+
+def test_the_places_of_the_lanes_of_tests_exist(project: Path) -> None:
+    """A room that was moved still calls for its lanes, and a folder of tests is still run."""
+    table = lanes.load()
+    for lane in table.lanes.values():
+        for place in (*lane.paths, *lane.rooms):
+            assert (project / place).exists(), f"tests/lanes.toml: {lane.name}: {place}"
+    for place in table.ground:
+        assert list(project.glob(place)), place
 
 
 def test_commands_in_the_documentation_exist(project: Path) -> None:
