@@ -1,4 +1,5 @@
-"""A model folder looked at from outside: what is in it, what would run, what would be served. Runs nothing."""
+"""A model folder seen from outside: its files, the Python that would run, and the models that would be served. Nothing
+is run."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tritonkit.repository.render.values import ModelPlan, Target
 
 __all__ = ["Inspection", "declared_signature", "inspect_model"]
 
-# The file of a form by which its backend is known; Triton serves none of `tflite`.
+# The file by which the backend of a form is known; Triton does not serve `tflite`.
 _MAIN_FILES = {
     "onnx": "model.onnx",
     "openvino": "model.xml",
@@ -33,7 +34,7 @@ _MAIN_FILES = {
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a model folder without running anything of it."""
+    """The facts about a model folder that need no run of its Python."""
 
     spec: Spec
     files: tuple[FolderFile, ...]
@@ -42,7 +43,7 @@ class Inspection:
     models: tuple[ModelPlan, ...]
     """The Triton models that a build would write, in the order of the pipeline."""
     unknown: tuple[str, ...]
-    """What cannot be said without running it, or would be refused."""
+    """Facts that need a run, and errors that a build would report."""
 
     @property
     def variant(self) -> str:
@@ -54,7 +55,7 @@ class Inspection:
 
     @property
     def network(self) -> dict[str, str]:
-        """Where the network comes from: key of `network` -> what stands there."""
+        """The source of the network: key of `network` -> its value."""
         network = self.spec.model.network
         given = {"torch": network.torch, "onnx": network.onnx, "python": network.python}
         given |= {"train": network.train, "weights": network.weights}
@@ -63,7 +64,7 @@ class Inspection:
         return {key: _text(value) for key, value in given.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The facts for `--json`."""
         return {
             "model": self.spec.name,
             "folder": str(self.spec.folder),
@@ -79,9 +80,9 @@ class Inspection:
 
 
 def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
-    """Look at a model folder: its files are read or parsed, none is imported, unpickled or run.
+    """Inspect a model folder: its files are read or parsed, and none is imported, unpickled or run.
 
-    What a build would refuse is said under `unknown`, in a line each.
+    Each error that a build would report is a line of `unknown`.
     """
     spec = for_target(spec, target)
     unknown: list[str] = []
@@ -106,12 +107,12 @@ def inspect_model(spec: Spec, target: Target, cores: int) -> Inspection:
 def declared_signature(spec: Spec) -> Signature:
     """The network's inputs and outputs, from its ONNX file or else from the spec; nothing runs."""
     signature = _signature(spec)[1]
-    assert signature is not None  # noqa: S101  None stands for what was not read yet
+    assert signature is not None  # noqa: S101  None stands for a signature that was not read yet
     return signature
 
 
 def _signature(spec: Spec) -> tuple[OnnxFacts | None, Signature | None]:
-    """What the network takes and gives, by its ONNX file or else by the spec."""
+    """Facts of an ONNX file, and the network's inputs and outputs from it or else from the spec."""
     network, batched = spec.model.network, spec.model.serving.max_batch_size != 0
     if network.onnx is None:
         return None, Signature.declared(spec)
@@ -129,7 +130,7 @@ def _onnx_file(spec: Spec) -> Path:
 
 
 def _models(spec: Spec, signature: Signature, target: Target, cores: int) -> tuple[ModelPlan, ...]:
-    """The plan of an artifact that is not there yet: its signature and its main file say enough."""
+    """The plan for an artifact that does not exist yet, made from its signature and its main file."""
     if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return ()
     planned = Artifact(spec.name, variant_of(spec).name, spec.folder, {}, signature, None, "", {})

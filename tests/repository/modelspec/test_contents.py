@@ -24,7 +24,7 @@ def test_links_and_other_oddities_are_remarked(write_model: WriteModel, tmp_path
     assert remarks["inner"] == "a link to m.onnx"
     assert remarks["outer"] == f"a link to {tmp_path}, out of the folder"
     assert remarks["itself"].startswith("a link to itself")
-    assert remarks["pipe"] == "no regular file"
+    assert remarks["pipe"] == "not a regular file"
     assert remarks["w.pt"].startswith("may be a pickle")
     assert remarks["random.py"] == "hides Python's own random from the folder's code"
     assert remarks["yaml.py"] == "hides the installed yaml from the folder's code"

@@ -137,7 +137,7 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         ("a: &a [*a]\n", "aliases written out"),
         ("name: " + "[" * 3000, "nested deeper"),
         ("name: " + "9" * 5000, "not YAML"),
-        ("example: {text: {text: Where is it?}}", "stands in quotes"),
+        ("example: {text: {text: Where is it?}}", "in quotes"),
         (TORCH + "1: x\n", "Keys should be strings"),
         (TORCH + "serving: {max_batch_size: true}\n", "valid integer"),
         (TORCH + "serving: {max_batch_size: 99999999999}\n", "less than or equal to 2147483647"),

@@ -72,7 +72,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a pipe for a file": (
         lambda net: ((net / "1" / "model.onnx").unlink(), os.mkfifo(net / "1" / "model.onnx")),
         "1/model.onnx",
-        "no file",
+        "not a file",
     ),
     "no manifest of the version": (
         lambda net: (net / "1" / "manifest.json").unlink(),

@@ -1,4 +1,4 @@
-"""From a model folder to a `Spec`: what a person wrote, read strictly and checked."""
+"""Read a model folder into a `Spec`: the text that a person wrote, read strictly and checked."""
 
 from tritonkit.datatypes import DataType
 from tritonkit.repository.modelspec.base import FileReference, PackageFile, Tensor

@@ -1,4 +1,4 @@
-"""What every part of a spec shares: strict keys, names, paths that stay inside the model's folder."""
+"""The base of every part of a spec: strict keys, names, and paths that stay inside the model's folder."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ class WrittenCalls:
 
 
 def written_calls(file: Path) -> WrittenCalls:
-    """The models in `InferenceRequest(model_name=...)`: a text, or a module's constant that is one. None of a file that
+    """The models in `InferenceRequest(model_name=...)`, given as a text or as a module's constant; none if the file
     cannot be read."""
     try:
         text = file.read_bytes()
         if _REQUEST.encode() not in text or len(text) > _LARGEST:
             return WrittenCalls()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler, about the file's own text
+            warnings.simplefilter("ignore")  # warnings of the compiler about the file's own text
             tree = ast.parse(text)
     # ValueError: a null byte, before Python 3.12; the last two: deeper than the parser goes.
     except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):
@@ -64,10 +64,10 @@ def _called(node: ast.Call) -> str:
 
 
 def _text(value: ast.expr, constants: dict[str, Any]) -> str:
-    """A text that is written out; empty for anything that is computed."""
-    found: Any = None
+    """A text that is written out; empty for a computed one."""
+    text: Any = None
     if isinstance(value, ast.Constant):
-        found = value.value
+        text = value.value
     elif isinstance(value, ast.Name):
-        found = constants.get(value.id)
-    return found if isinstance(found, str) else ""
+        text = constants.get(value.id)
+    return text if isinstance(text, str) else ""

@@ -1,4 +1,4 @@
-"""What a model's folder contains and which of its Python would run when. Reads; runs and imports nothing."""
+"""The files of a model's folder, and which of its Python would run when. Nothing is run or imported here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class FolderFile:
-    """A file of the folder: its path there, its size, and what a reader should know of it."""
+    """A file of the folder: its path there, its size, and a remark for the reader."""
 
     path: str
     size_bytes: int
@@ -41,7 +41,7 @@ class FolderFile:
 
 @dataclass(frozen=True)
 class PythonUse:
-    """Python of the folder, and when and for what it runs.
+    """Python of the folder: when it runs, and for which purpose.
 
     `when` is `build`, `some variants` (of a build), `server` (inside Triton, while it serves), or `if imported`.
     """
@@ -71,14 +71,14 @@ def _remark(path: Path, spec: Spec, state: os.stat_result) -> str:
             inside = False
         return f"a link to {path.readlink()}" + ("" if inside else ", out of the folder")
     if not stat.S_ISREG(state.st_mode):
-        return "no regular file"
+        return "not a regular file"
     if path.suffix in _PICKLES:
         return "may be a pickle, which runs code where it is read without weights_only"
     return _hidden(_inner(path, spec)) if path.suffix in _CODE else ""
 
 
 def _hidden(path: str) -> str:
-    """What a module of the folder hides from its hooks by its name."""
+    """A remark if a module's name hides another module from the folder's hooks."""
     parts = path.removesuffix("/__init__.py").split("/")
     module = parts[0].partition(".")[0]
     if len(parts) > 1 or not module.isidentifier():
@@ -93,7 +93,7 @@ def _hidden(path: str) -> str:
 
 
 def python_uses(spec: Spec) -> tuple[PythonUse, ...]:
-    """Which Python of the folder runs when: hooks, what they import by name, steps, and other code."""
+    """The folder's Python by the time at which it runs: hooks, modules they import by name, steps, and other code."""
     uses = [*_hook_uses(spec), *_tried_uses(spec), *_server_uses(spec)]
     direct = dict.fromkeys(use.file for use in uses)
     uses += [
@@ -114,7 +114,7 @@ def build_python(spec: Spec, optimized: bool = False) -> tuple[str, ...]:
     """The files that a build of the network runs, as far as imports by name show.
 
     Args:
-        optimized: whether other forms than the plain one are made too.
+        optimized: whether forms other than the plain one are made too.
     """
     when = {"build", "some variants"} if optimized else {"build"}
     return tuple(dict.fromkeys(use.file for use in python_uses(spec) if use.when in when))
@@ -133,8 +133,8 @@ def _hook_uses(spec: Spec) -> Iterator[PythonUse]:
 
 
 def tries_own_python(spec: Spec) -> bool:
-    """Whether a build runs steps or a `python` network of the user's own, in a server: where there are several items
-    to try in batches, and not all of it is declared independent."""
+    """Whether a build runs steps or a `python` network of the user's own in a server. That needs several items to try
+    in batches, and a part that is not declared independent."""
     model = spec.model
     several = model.quality.samples is not None or any(e.more for e in model.example.values())
     parts = [part.serving for part in model.pipeline if part != "network"]
@@ -168,8 +168,8 @@ def _server_uses(spec: Spec) -> Iterator[PythonUse]:
 
 
 def _imported(spec: Spec, uses: list[PythonUse]) -> dict[str, tuple[str, str]]:
-    """Files beside the hooks that these import by name, and so on: file -> when, and by which."""
-    found: dict[str, tuple[str, str]] = {}
+    """Files that the hooks import by name, directly or not: file -> time at which it runs, and importing file."""
+    imported: dict[str, tuple[str, str]] = {}
     served = {use.file for use in uses if use.when == "server"}
     left = [(use.file, use.when) for use in uses if use.file not in served]
     left.sort(key=lambda item: item[1] != "build")
@@ -183,9 +183,9 @@ def _imported(spec: Spec, uses: list[PythonUse]) -> dict[str, tuple[str, str]]:
             files = [f"{module}.py"] if (spec.folder / f"{module}.py").is_file() else []
             files = files or [f"{module}/{path}" for path in package_files(spec.folder / module)]
             for file in files:
-                found.setdefault(file, (when, importer))
+                imported.setdefault(file, (when, importer))
                 left.insert(0, (file, when))
-    return found
+    return imported
 
 
 def package_files(folder: Path) -> tuple[str, ...]:
@@ -197,10 +197,10 @@ def package_files(folder: Path) -> tuple[str, ...]:
 
 
 def imported_modules(file: Path) -> set[str]:
-    """Top-level modules that a Python file imports; none if it cannot be parsed (its hook will say so)."""
+    """Top-level modules that a Python file imports; none if it cannot be parsed, which its hook will report."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler, about the file's own text
+            warnings.simplefilter("ignore")  # warnings of the compiler about the file's own text
             tree = ast.parse(file.read_bytes())
     # ValueError: a null byte, before Python 3.12; the last two: deeper than the parser goes.
     except (OSError, SyntaxError, ValueError, MemoryError, RecursionError):

@@ -21,13 +21,13 @@ _Key = str | int
 _TOO_DEEP = "it is nested deeper than any spec"
 
 MAX_BYTES = 256 << 10
-"""Of a file: PyYAML takes seconds for so much, and a spec has a few KiB."""
+"""Largest size of a file: PyYAML takes seconds for this much, and a spec has a few KiB."""
 _MAX_NODES = 50_000
 _MAX_LEVELS = 50
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as editors read it (1.2): `off`, `yes` and dates are text, only true and false are bools."""
+    """YAML as editors read it (1.2): `off`, `yes` and dates are text; only true and false are bools."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -40,7 +40,7 @@ _Loader.add_implicit_resolver(
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """`did you mean ...?` for an unknown name, or the list of known ones."""
+    """The nearest known name for an unknown one, or the list of known names."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known)) or 'none'}"
 
@@ -48,7 +48,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def read_document(file: Path, kind: type[_Model]) -> _Model:
     """Read one YAML file into `kind`; SpecError names the file, the line and the field.
 
-    The file need not be trusted: nothing of it is run, and none takes long or much memory.
+    The file need not be trusted: nothing in it is run, and reading takes bounded time and memory.
     """
     root, data = _parse(file, _read(file))
     lines = dict(_lines(root, (), file, set()))
@@ -69,7 +69,7 @@ def _read(file: Path) -> str:
             raise SpecError(
                 str(file),
                 found=f"it is larger than {MAX_BYTES >> 10} KiB",
-                wanted="a spec: larger data belong into other files",
+                wanted="a spec; put larger data into other files",
             )
         return content.decode("utf-8")
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         if nodes > _MAX_NODES:
             raise SpecError(
                 str(file),
-                found=f"it has more than {_MAX_NODES} parts, its aliases written out",
+                found=f"it has more than {_MAX_NODES} parts, with its aliases written out",
                 wanted="a spec, whose parts do not grow by aliases of aliases",
             )
         return root, loader.construct_document(root)
@@ -107,12 +107,12 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         raise SpecError(
             str(file),
             found=f"it is not YAML: {text}",
-            todo="correct it there; a text with one of : ? # , [ ] { } stands in quotes",
+            todo="correct it there; put a text that contains one of : ? # , [ ] { } in quotes",
         ) from error
 
 
 def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Nodes and levels of a part with its aliases written out; too many for one that holds itself."""
+    """Nodes and levels of a part with its aliases written out; too many for a part that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1, 1
     if id(node) not in known:
@@ -120,8 +120,9 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, in
         parts = node.value
         if isinstance(node, yaml.MappingNode):
             parts = [part for pair in node.value for part in pair]
-        found = [_extent(part, known) for part in parts]
-        known[id(node)] = (1 + sum(nodes for nodes, _ in found), 1 + max((levels for _, levels in found), default=0))
+        extents = [_extent(part, known) for part in parts]
+        most_levels = max((levels for _, levels in extents), default=0)
+        known[id(node)] = (1 + sum(nodes for nodes, _ in extents), 1 + most_levels)
     return known[id(node)]
 
 
@@ -130,7 +131,7 @@ def _lines(
 ) -> Iterator[tuple[tuple[_Key, ...], int]]:
     """Every path of the document with its line; a key given twice is refused.
 
-    A part that aliases repeat is read where it stands first.
+    A part that aliases repeat is read where it first appears.
     """
     if id(node) in visited:
         return
@@ -155,14 +156,14 @@ def _lines(
 def _explain(
     file: Path, kind: type[BaseModel], lines: dict[tuple[_Key, ...], int], error: ValidationError
 ) -> SpecError:
-    """The most telling complaint (an unknown key before all others) as one error; the rest as details."""
+    """One error for the most telling complaint (an unknown key before all others), with the rest as details."""
     problems = error.errors(include_url=False)
     # A union complains once per member: the deepest complaint is about the member that was meant.
     problems.sort(key=lambda p: (p["type"] != "extra_forbidden", -_known_depth(p["loc"], lines)))
     problem = problems[0]
     path = _document_path(problem["loc"], lines)
     where = f"{file}:{lines.get(path, 1)} {'.'.join(map(str, path))}".rstrip()
-    # What the other members of a union say of this place, or of what contains it, is noise.
+    # Complaints of the union's other members about this place, or about what contains it, are noise.
     elsewhere = [p for p in problems[1:] if not _holds(_document_path(p["loc"], lines), path)]
     others = "\n".join(_one_line(p) for p in elsewhere[:5])
     if problem["type"] == "extra_forbidden":
@@ -173,7 +174,7 @@ def _explain(
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
     found, _, wanted = message.partition("; wanted ")
-    todo = "correct it; docs/model.schema.json says what may stand there"
+    todo = "correct it; docs/model.schema.json lists the allowed values"
     return SpecError(where, found=found, wanted=wanted, todo=todo, details=others)
 
 
@@ -186,7 +187,7 @@ def _one_line(problem: Any) -> str:
 
 
 def _document_path(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> tuple[_Key, ...]:
-    """pydantic's location without the names of union members, which no document holds."""
+    """pydantic's location without the names of union members, which are not in the document."""
     path: tuple[_Key, ...] = ()
     for position, key in enumerate(loc):
         last = position == len(loc) - 1
@@ -200,7 +201,7 @@ def _known_depth(loc: Sequence[_Key], lines: dict[tuple[_Key, ...], int]) -> int
 
 
 def _fields_at(kind: type[BaseModel], path: Sequence[_Key]) -> list[str]:
-    """Keys that may stand at a path: those of every model its annotation admits."""
+    """Keys that are allowed at a path: those of every model that its annotation admits."""
     kinds = [kind]
     for key in path:
         inner: list[type[BaseModel]] = []

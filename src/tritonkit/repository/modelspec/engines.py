@@ -1,4 +1,4 @@
-"""What `model.yaml` says of a language model on GPUs: there an engine of NVIDIA's images serves the checkpoint."""
+"""Settings in `model.yaml` of a language model on GPUs, where an engine of NVIDIA's images serves the checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Path = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f]+$")]
 
 @dataclass(frozen=True)
 class EngineTensors:
-    """What a model of the engine takes and gives: name, dtype, shape; of the inputs, all but the first are optional."""
+    """Inputs and outputs of the engine's model: name, dtype, shape. All inputs but the first are optional."""
 
     inputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, DataType, tuple[int, ...]], ...]
@@ -81,27 +81,27 @@ class Speculation(Strict):
     """Guess several tokens and let the network check them in one step."""
 
     tokens: Annotated[int, Field(ge=1, le=32, strict=True)]
-    """Guessed at a time."""
+    """Number of tokens guessed in one step."""
     draft: Path | None = None
-    """A smaller checkpoint that guesses: a folder at the server, or a name on Hugging Face's Hub; without one, what
-    followed the same tokens earlier in prompt and answer is the guess."""
+    """A smaller checkpoint that guesses: a folder on the server, or a name on Hugging Face's Hub. Without it, the guess
+    is the text that followed the same tokens earlier in prompt and answer."""
 
 
 class Engine(Strict):
-    """How `--target gpu` serves it."""
+    """Settings of the engine that serves it with `--target gpu`."""
 
     name: EngineName = "vllm"
     checkpoint: Path | None = None
-    """Where the server finds the checkpoint; /checkpoints/NAME by default."""
+    """The place of the checkpoint on the server; /checkpoints/NAME by default."""
     tensor_parallel: Count = 1
-    """GPUs that share each layer."""
+    """Number of GPUs that share each layer."""
     pipeline_parallel: Count = 1
-    """Groups of GPUs that have a part of the layers each."""
+    """Number of groups of GPUs, each of which has a part of the layers."""
     cache_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Of a GPU's memory: with vllm what weights, activations and cache may take; with tensorrt-llm what the cache takes
-    of what weights and activations leave."""
+    """Share of a GPU's memory: with vllm for weights, activations and cache; with tensorrt-llm for the cache, of the
+    memory that weights and activations leave."""
     chunked_prefill: bool = True
-    """Let a long prompt take several steps, between which others go on."""
+    """Split a long prompt into several steps, between which other requests continue."""
     dtype: Literal["auto", "bfloat16", "float16"] = "auto"
-    """That it computes in; auto: the checkpoint's."""
+    """Type in which it computes; auto: the checkpoint's."""
     speculation: Speculation | None = None

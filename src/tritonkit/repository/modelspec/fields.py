@@ -32,27 +32,27 @@ class InputFields(Strict):
     format: Literal["none", "nhwc", "nchw"] = "none"
     """Layout of an image's three axes."""
     allow_ragged_batch: bool = False
-    """Whether requests of one batch may differ in its sizes. The backend must take such batches: a Python model does,
-    NVIDIA's backends do with `batch_input`; ours pad them instead (`free_axes` with `pad`)."""
+    """Whether requests of one batch may differ in its sizes. The backend must accept such batches: a Python model does,
+    NVIDIA's backends do with `batch_input`; ours pad instead (`free_axes` with `pad`)."""
     is_shape_tensor: bool = False
-    """A shape tensor of TensorRT."""
+    """Whether it is a shape tensor of TensorRT."""
     is_non_linear_format_io: bool = False
-    """In a non-linear format of TensorRT. From Triton 24.08 on."""
+    """Whether it has a non-linear format of TensorRT. From Triton 24.08 on."""
 
 
 class OutputFields(Strict):
     """Fields of an output in Triton's configuration other than its name, dtype and shape."""
 
     label_filename: InnerPath | None = None
-    """A file of the model's folder with one label a line: Triton gives them to callers who want classes."""
+    """A file of the model's folder with one label per line; Triton gives the labels to callers who request classes."""
     is_shape_tensor: bool = False
-    """A shape tensor of TensorRT."""
+    """Whether it is a shape tensor of TensorRT."""
     is_non_linear_format_io: bool = False
-    """In a non-linear format of TensorRT. From Triton 24.08 on."""
+    """Whether it has a non-linear format of TensorRT. From Triton 24.08 on."""
 
 
 class BatchInput(Strict):
-    """An input that NVIDIA's backends make themselves out of all requests of a batch."""
+    """An input that NVIDIA's backends make from all requests of a batch."""
 
     kind: Literal[
         "element_count",
@@ -63,14 +63,14 @@ class BatchInput(Strict):
         "item_shape_flatten",
     ]
     target_name: Names
-    """Inputs of the network that get it; callers do not send them."""
+    """Inputs of the network that receive it; callers do not send them."""
     dtype: Literal["INT32", "FP32"] = "INT32"
     source_input: OneName
-    """The input that it is derived from."""
+    """The input from which it is derived."""
 
 
 class BatchOutput(Strict):
-    """An output that NVIDIA's backends take apart by the requests of a batch."""
+    """An output that NVIDIA's backends split by the requests of a batch."""
 
     kind: Literal["scatter_with_input_shape"] = "scatter_with_input_shape"
     target_name: Names
@@ -124,12 +124,13 @@ class Fields(Strict):
     model_metrics: tuple[ModelMetric, ...] = ()
     model_repository_agents: tuple[RepositoryAgent, ...] = ()
     config: str = ""
-    """More of `config.pbtxt`, in protobuf's text format: merged last, for settings without a key of their own."""
+    """More of `config.pbtxt`, in protobuf's text format. It is merged last, for settings without a key of their own."""
 
 
 class Ensemble(Fields):
     """Settings of the ensemble that a pipeline becomes, where they do not follow from its parts."""
 
     max_inflight_requests: Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)] = 0
-    """Most requests under way at once, the others wait in the order in which they come; 0 for no limit. From Triton
-    25.11 on at each step (before 26.04 of each request), before that in the ensemble, by tritonkit's guard."""
+    """Most requests in progress at a time; others wait in the order of their arrival. 0 for no limit. From Triton 25.11
+    on the limit holds at each step (before 26.04 at each request); before, tritonkit's guard enforces it in the
+    ensemble."""

@@ -1,4 +1,4 @@
-"""What `model.yaml` says of a causal language model: where it comes from, and how it generates."""
+"""Settings in `model.yaml` of a causal language model: the source of its weights, and how it generates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LANGUAGE_INPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
     ("ignore_eos", "BOOL", (1,)),
     ("logprobs", "BOOL", (1,)),
 )
-"""Of every language model; a request gives text or messages, and of the others what it likes."""
+"""Inputs of every language model. A request gives text or messages, and any of the others."""
 LANGUAGE_OUTPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
     ("text", "BYTES", (1,)),
     ("tokens", "INT64", (-1,)),
@@ -36,14 +36,14 @@ LANGUAGE_OUTPUTS: tuple[tuple[str, DataType, tuple[int, ...]], ...] = (
     ("finish_reason", "BYTES", (1,)),
     ("prompt_tokens", "INT32", (1,)),
 )
-"""Of each answer in the stream: the last two of the last one alone, logprobs where they were asked for."""
+"""Outputs of each answer in the stream. Only the last answer has the last two; logprobs come on request."""
 
 _MAX_TOKENS = 128
 Tokens = Annotated[int, Field(ge=1, le=1 << 24, strict=True)]
 
 
 class LanguageModel(Strict):
-    """Where the checkpoint comes from: exactly one of these."""
+    """The source of the checkpoint: exactly one of these."""
 
     checkpoint: InnerPath | None = None
     """A folder as Hugging Face's save_pretrained writes it, with safetensors and a fast tokenizer."""
@@ -58,26 +58,26 @@ class LanguageModel(Strict):
 
 
 class Generation(Strict):
-    """How a language model generates: requests join and leave the running batch at every token."""
+    """Settings of generation, in which requests join and leave the running batch at every token."""
 
     context: Annotated[int, Field(ge=2, le=1 << 24, strict=True)] | None = None
-    """Tokens of prompt and answer together; what the network was made for by default."""
+    """Tokens of prompt and answer together; by default as many as the network was made for."""
     max_tokens: Tokens | None = None
-    """Of an answer, where a request does not say; 128, or half the context if that is less, by default."""
+    """Default limit on answer tokens, for requests without one; if unset, 128, or half the context if that is less."""
     cache_mib: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 256
-    """Keys and values of all sequences, in pages that they share."""
+    """Memory for keys and values of all sequences, in pages that they share."""
     max_sequences: Annotated[int, Field(ge=1, le=4096, strict=True)] = 64
-    """In the running batch."""
+    """Most sequences in the running batch."""
     max_batched_tokens: Annotated[int, Field(ge=1, le=1 << 20, strict=True)] = 512
-    """Of a step: a longer prompt takes several, between which others go on."""
+    """Most tokens in one step: a longer prompt takes several steps, between which other requests continue."""
     max_waiting: Annotated[int, Field(ge=0, le=1 << 20, strict=True)] = 1024
-    """Requests that may wait for a place; more are refused as UNAVAILABLE."""
+    """Most requests that may wait for a place; further ones are refused as UNAVAILABLE."""
     prefix_cache: bool = True
-    """Keep the keys and values of prompts for others that begin alike."""
+    """Keep the keys and values of prompts, for other prompts with the same beginning."""
     batching: Literal["continuous", "static"] = "continuous"
-    """static: a batch runs until its last sequence has ended, then the next; for comparison."""
+    """static: run each batch until its last sequence has ended, and only then the next; for comparison."""
     gpu: Engine = Engine()
-    """What serves it with `--target gpu`."""
+    """Settings of the engine that serves it with `--target gpu`."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -99,13 +99,13 @@ class Generation(Strict):
         return self
 
     def resolved(self, positions: int) -> Generation:
-        """The same with `context` and `max_tokens`, of a network for so many tokens."""
+        """The settings with `context` and `max_tokens` filled in, for a network with this many positions."""
         context = self.context or positions
         max_tokens = self.max_tokens or min(_MAX_TOKENS, context // 2)
         return self.model_copy(update={"context": context, "max_tokens": max_tokens})
 
     def parameters(self) -> dict[str, str]:
-        """Those of the backend `llm`, as Triton carries them."""
+        """Parameters of the backend `llm`, as Triton carries them."""
         facts = self.model_dump(mode="json", exclude_none=True, exclude={"gpu"})
         return {key: _text(value) for key, value in facts.items()}
 

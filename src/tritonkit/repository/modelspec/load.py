@@ -48,7 +48,7 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """What clients call."""
+        """The name that clients call."""
         return self.model.name
 
     @property
@@ -80,11 +80,13 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def load_all(root: Path, names: tuple[str, ...] = ()) -> list[Spec]:
-    """The named specs, or every one below `models/` that is built by default, in the order of their
-    names. Nothing is read of the folders of others.
+    """The named specs, or every one below `models/` that is built by default, sorted by name.
+
+    Folders of other models are not read.
 
     Raises:
-        UsageError: there is no such folder. SpecError: one of them cannot be built.
+        UsageError: there is no such folder.
+        SpecError: one of them cannot be built.
     """
     specs, failed = load_readable(root, names)
     for error in failed.values():
@@ -151,7 +153,7 @@ def load(folder: Path, root: Path) -> Spec:
 
 
 def _read(folder: Path) -> ModelFile:
-    """A folder's `model.yaml`, which names the folder."""
+    """A folder's `model.yaml`; its name must be the folder's."""
     model = read_document(folder / FILE_NAME, ModelFile)
     if model.name != folder.name:
         raise SpecError(f"{folder / FILE_NAME} name", found=model.name, wanted=f"the folder's name, {folder.name!r}")
@@ -159,7 +161,7 @@ def _read(folder: Path) -> ModelFile:
 
 
 def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
-    """What a `model.yaml` says, with its steps and files; SpecError where one of them is not there."""
+    """The `Spec` of a `model.yaml`, with its steps and files; SpecError if one of them does not exist."""
     spec = Spec(folder, model)
     _check_files(spec)
     steps = tuple(None if part == "network" else _resolve_step(part, spec, root) for part in model.pipeline)
@@ -167,7 +169,7 @@ def resolve(folder: Path, model: ModelFile, root: Path) -> Spec:
 
 
 def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
-    """Where a file a spec names lies; it exists, and it is inside the folder or package it names."""
+    """The path of a file that a spec names; it exists, and lies inside the folder or package that the spec names."""
     where = f"{spec.file} {field}"
     if isinstance(reference, PackageFile):
         try:
@@ -196,12 +198,12 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
 
 
 def read_example(spec: Spec, name: str) -> bytes:
-    """The content of the example that the spec gives for an input."""
+    """The content of the spec's example for an input."""
     return read_examples(spec, name)[0]
 
 
 def read_examples(spec: Spec, name: str) -> tuple[bytes, ...]:
-    """The same with its `more`."""
+    """The content of the spec's example for an input, and of its `more`."""
     example = spec.model.example[name]
     if example.file is None:
         return tuple(text.encode() for text in (example.text or "", *example.more))
@@ -210,7 +212,7 @@ def read_examples(spec: Spec, name: str) -> tuple[bytes, ...]:
 
 
 def _check_files(spec: Spec) -> None:
-    """Every file and hook that the spec names exists."""
+    """Check that every file and hook that the spec names exists."""
     model, network, warmup = spec.model, spec.model.network, spec.model.serving.model_warmup
     samples = () if isinstance(warmup, str) else warmup
     named: list[tuple[str, FileReference | None]] = [
@@ -231,7 +233,7 @@ def _check_files(spec: Spec) -> None:
             if example.file is not None
             for file in example.more
         ),
-        *(("serving.model_warmup", each.file) for one in samples for each in one.inputs.values()),
+        *(("serving.model_warmup", given.file) for one in samples for given in one.inputs.values()),
     ]
     for field, reference in named:
         if reference is not None:
@@ -243,7 +245,7 @@ def _check_files(spec: Spec) -> None:
 
 
 def _hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None:
-    """SpecError for a file that is larger than any of its purpose; nothing of it is read."""
+    """SpecError for a file that is too large for its purpose; its content is not read."""
     size = path.stat().st_size
     if size > most_mib << 20:
         raise SpecError(
@@ -256,7 +258,7 @@ def _hold_to_size(path: Path, most_mib: int, where: str, todo: str = "") -> None
 
 def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     """A pipeline part with its contract read and its parameters checked against it."""
-    # The nearest wins: a step that a later tritonkit ships under the same name changes no project.
+    # The nearest wins, so a step that a later tritonkit ships under the same name does not change a project.
     places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
     known = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
     where = f"{spec.file} pipeline.{part.name or part.step}"
@@ -319,13 +321,13 @@ _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "st
 
 
 def _check_value(value: Any, rule: StepParameter, field: str) -> None:
-    """A parameter has its type, its minimum and its choices."""
+    """Check the type, the minimum and the choices of a parameter."""
     items: list[Any] = value if isinstance(value, list) else [value]
     kinds: Any = _TYPES[rule.type.removesuffix("s")]
     if isinstance(value, list) and not rule.type.endswith("s"):
         raise SpecError(field, found=f"a list, {value}", wanted=f"one {rule.type}")
     for item in items:
-        # bool is an int in Python, and never meant as one here.
+        # bool is an int in Python, but never meant as one here.
         if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
             raise SpecError(field, found=f"{item!r}", wanted=rule.type)
         if rule.minimum is not None and float(item) < rule.minimum:

@@ -19,7 +19,7 @@ Scalar = bool | int | float | str
 
 
 def _release(value: object) -> str:
-    """Refuse a number: YAML reads 25.10 as 25.1, which would be another release."""
+    """Refuse a number, because YAML reads 25.10 as 25.1, which is another release."""
     if not isinstance(value, str):
         raise ValueError(f"found {value}; wanted a release in quotes, such as '24.10'")
     to_release(value)
@@ -30,17 +30,17 @@ TritonRelease = Annotated[str, BeforeValidator(_release)]
 
 
 class FreeAxis(Strict):
-    """Sizes an axis of free size may take."""
+    """Sizes that a free axis may take."""
 
     min: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
     max: Annotated[int, Field(ge=2, le=MAX_SIZE, strict=True)]
     multiple_of: Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)] = 1
-    """Every size is a multiple of it, as in networks that halve an image several times; min is one by default."""
+    """A number that divides every size, for networks that halve an image several times; min defaults to it."""
     warm: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Sizes that warm-up covers; without them, min and max."""
+    """Sizes that warm-up covers; by default min and max."""
     pad: dict[str, int | float] = {}
-    """By input with this axis, the value that fills it up: requests of different sizes then share a batch, as long
-    as its longest, and outputs with this axis are cut back. For target cpu."""
+    """Values that fill up inputs with this axis, by input. Requests of different sizes then share a batch as long as
+    its longest request, and outputs with this axis are cut back. For target cpu."""
 
     @model_validator(mode="before")
     @classmethod
@@ -61,16 +61,16 @@ class FreeAxis(Strict):
         return self
 
     def at_least(self, size: int) -> int:
-        """The smallest allowed size that is not below another one, at most `max`."""
+        """The smallest allowed size that is not below a given one, at most `max`."""
         return min(self.max, max(self.min, -(-size // self.multiple_of) * self.multiple_of))
 
     def at_most(self, size: int) -> int:
-        """The largest allowed size that is not above another one, at least `min`."""
+        """The largest allowed size that is not above a given one, at least `min`."""
         return max(self.min, min(self.max, size // self.multiple_of * self.multiple_of))
 
 
 class Network(Strict):
-    """Where the network comes from: exactly one of torch, onnx, python and llm."""
+    """The source of the network: exactly one of torch, onnx, python and llm."""
 
     torch: Hook | None = None
     """Function without arguments that returns a torch.nn.Module."""
@@ -81,19 +81,19 @@ class Network(Strict):
     onnx: FileReference | None = None
     """An existing ONNX file."""
     python: InnerPath | None = None
-    """A model.py for Triton's Python backend, served as it is."""
+    """A model.py for Triton's Python backend, served unchanged."""
     files: tuple[FileReference, ...] = ()
     """More files for the version folder of a python model."""
     calls: tuple[ModelName, ...] | None = None
-    """Models that a python model calls while it answers (BLS): loaded before it, and with it."""
+    """Models that a python model calls while it answers (BLS). They are loaded before it, and with it."""
     llm: LanguageModel | None = None
     """A causal language model; its inputs and outputs are always the same (docs/llm.md)."""
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
     free_axes: dict[str, FreeAxis] = {}
-    """Axes named in a shape: the sizes they may take."""
+    """Axes named in a shape, with the sizes they may take."""
     fill: dict[str, bool | int | float] = {}
-    """Inputs of an ONNX file that nobody sends: the value that stands everywhere in them, such as token_type_ids: 0."""
+    """Inputs of an ONNX file that callers do not send, with the value that fills each, such as token_type_ids: 0."""
     opset: Annotated[int, Field(ge=17, le=23)] = 18
 
     @model_validator(mode="after")
@@ -159,52 +159,52 @@ class Network(Strict):
 
 
 class Tolerance(Strict):
-    """Largest difference between the exported file and the reference, as numpy.allclose takes it."""
+    """Largest difference between the exported file and the reference, with the meaning of numpy.allclose."""
 
     absolute: Annotated[float, Field(ge=0)] = 1e-4
     relative: Annotated[float, Field(ge=0)] = 1e-3
 
 
 class Quality(Strict):
-    """How good the network must be to be published."""
+    """The quality that the network must have to be published."""
 
     samples: Hook | None = None
     """Function without arguments that returns real input: a list of batches, each name -> array."""
     metric: Hook | None = None
     """Function of (outputs, reference), lists of batches in the order of the samples; more is better.
 
-    It returns a number, or an array of one score per item, whose mean counts and whose spread gives a
-    drop its confidence interval. With `max_samples` it gets the first so many items alone.
+    It returns a number, or an array of one score per item. The mean of the scores counts, and their spread gives a drop
+    its confidence interval. With `max_samples` it gets only that many items.
     """
     also: tuple[Hook, ...] = ()
-    """More such functions, each held to max_drop."""
+    """More functions of this kind, each held to max_drop."""
     at_least: float | None = None
-    """The metric of the exported file must reach this."""
+    """Least value of the metric for the exported file."""
     max_drop: Annotated[float, Field(ge=0)] = 0.01
-    """It may lie this much below the reference's."""
+    """Most by which it may lie below the reference's."""
     max_samples: Annotated[int, Field(ge=1)] | None = None
-    """Most items of the samples to measure on; all by default."""
+    """Number of items of the samples to measure on; all by default."""
     max_latency_ratio: Annotated[float, Field(gt=0)] | None = None
-    """Latency of one item over that of onnx-fp32, on the machine that builds."""
+    """Most latency of one item, relative to onnx-fp32 on the building machine."""
     max_size_ratio: Annotated[float, Field(gt=0)] | None = None
-    """Bytes over those of onnx-fp32."""
+    """Most bytes, relative to onnx-fp32."""
     tolerance: Tolerance = Tolerance()
 
 
 class PipelineStep(Strict):
-    """A pre- or post-processing step beside the network."""
+    """A pre- or post-processing step around the network."""
 
     step: str
-    """A folder of python_backends/steps/, or of steps/ in the model's folder."""
+    """Name of a folder of python_backends/steps/, or of steps/ in the model's folder."""
     name: ModelName | None = None
-    """Suffix of the Triton model's name; without it, the step's."""
+    """Suffix of the Triton model's name; the step's name by default."""
     parameters: dict[str, Scalar | list[Scalar] | FileReference] = {}
     inputs: dict[str, str] = {}
     """Step input -> pipeline tensor, where the names differ."""
     outputs: dict[str, str] = {}
     """Step output -> pipeline tensor, where the names differ."""
     calls: tuple[ModelName, ...] | None = None
-    """Models that the step's Python calls while it answers (BLS): loaded before it, and with it."""
+    """Models that the step's Python calls while it answers (BLS). They are loaded before it, and with it."""
     serving: Serving = Serving()
 
 
@@ -214,7 +214,7 @@ class Example(Strict):
     text: str | None = None
     file: FileReference | None = None
     more: tuple[str, ...] = ()
-    """Further items of the same kind, texts or files: with them the build tries steps of your own in batches."""
+    """Further items of the same kind, texts or files, with which the build tries your own steps in batches."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -227,7 +227,7 @@ class ModelFile(Strict):
     """The whole of `model.yaml`."""
 
     name: ModelName
-    """The name clients call; also the folder's."""
+    """The name that clients call and that the folder has."""
     description: str = ""
     default: bool = True
     """Whether it is built when no model is named."""
@@ -236,14 +236,14 @@ class ModelFile(Strict):
     optimize: Optimize = Optimize()
     serving: Serving = Serving()
     pipeline: tuple[PipelineStep | Literal["network"], ...] = ()
-    """The steps in order, with `network` in its place; without it the network is served alone."""
+    """The steps in order, with `network` in its place; without it, only the network is served."""
     ensemble: Ensemble = Ensemble()
     """Additional settings of a pipeline's ensemble; the parts have their own `serving`."""
     triton: TritonRelease = "24.10"
-    """Oldest release of Triton that is to serve it, as NVIDIA numbers its containers, in quotes: later fields are
-    refused. The embedded server and tritonkit's images are 24.10."""
+    """Oldest release of Triton that is to serve it, numbered as NVIDIA numbers its containers, in quotes; later fields
+    are refused. The embedded server and tritonkit's images are 24.10."""
     example: dict[str, Example] = {}
-    """Real data for BYTES inputs, by which steps are warmed up."""
+    """Real data for BYTES inputs, used to warm up steps."""
 
     @property
     def hooks(self) -> dict[str, Hook]:

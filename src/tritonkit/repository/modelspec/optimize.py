@@ -1,4 +1,4 @@
-"""`optimize` of model.yaml: what the optimized forms of a network are made with."""
+"""`optimize` of model.yaml: settings and data for the optimized forms of a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CalibrationMethod = Literal["minmax", "entropy", "percentile"]
 
 
 class Teacher(Strict):
-    """A larger network that smaller ones are made from."""
+    """A larger network from which smaller ones are made."""
 
     torch: Hook
     """Function without arguments that returns a torch.nn.Module."""
@@ -24,21 +24,21 @@ class Teacher(Strict):
 
 
 class TensorRT(Strict):
-    """How TensorRT plans are built."""
+    """Settings of TensorRT plans."""
 
     memory_limit: Bytes | None = None
-    """Most scratch memory a layer may use; without it, TensorRT's own limit."""
+    """Most scratch memory that a layer may use; TensorRT's own limit by default."""
     hardware_compatibility: Literal["none", "ampere_plus", "same_compute_capability"] = "none"
-    """Which other GPUs may run the plan; each costs some speed."""
+    """The other GPUs that may run the plan; each costs some speed."""
     version_compatible: bool = False
     """Whether later TensorRT versions may run the plan."""
 
 
 class Optimize(Strict):
-    """What variants are built, and the data and settings they need."""
+    """The variants to build, and the data and settings they need."""
 
     variants: tuple[str, ...] = ()
-    """What `--variants spec` builds; `serving.variant: auto` takes the fastest of these and onnx-fp32."""
+    """Variants that `--variants spec` builds; `serving.variant: auto` takes the fastest of these and onnx-fp32."""
     calibration: Hook | None = None
     """Function without arguments that returns real input other than the held-out samples: a list of batches."""
     calibration_methods: Annotated[tuple[CalibrationMethod, ...], Field(min_length=1)] = (
@@ -46,13 +46,14 @@ class Optimize(Strict):
         "entropy",
         "percentile",
     )
-    """Ways to find activation ranges, tried in turn until the result is close enough."""
+    """Methods to find activation ranges, tried in turn until the result is close enough."""
     training: Hook | None = None
     """Function without arguments that returns a list of (batch, targets or None), for training variants."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     teacher: Teacher | None = None
-    """What `pruned` and `distilled` start from and are compared with; without it, the network."""
+    """The network from which `pruned` and `distilled` start and with which they are compared; the model's own by
+    default."""
     student: Hook | None = None
     """Function without arguments that returns the small module that `distilled` trains."""
     channels: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -62,5 +63,5 @@ class Optimize(Strict):
     temperature: Annotated[float, Field(gt=0)] = 4.0
     """Softness of the teacher's outputs in `distilled`."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.7
-    """Weight of the teacher's outputs beside the true targets in `distilled`."""
+    """Weight of the teacher's outputs relative to the true targets in `distilled`."""
     tensorrt: TensorRT = TensorRT()

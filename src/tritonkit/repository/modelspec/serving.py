@@ -1,4 +1,4 @@
-"""How Triton shall serve a model. Names are Triton's own (`model_config.proto`), times carry units."""
+"""Settings for serving a model. Names are Triton's own (`model_config.proto`), times carry units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "WarmupSample",
 ]
 
-# strict: `true` and "4" are no numbers here.
+# strict: `true` and "4" are not numbers here.
 PositiveInt = Annotated[int, Field(ge=1, le=MAX_SIZE, strict=True)]
 NaturalInt = Annotated[int, Field(ge=0, le=MAX_SIZE, strict=True)]
 # Triton's names for times carry the unit.
@@ -43,7 +43,7 @@ _CORRID_DTYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 
 
 class QueuePolicy(Strict):
-    """What happens to a request that waits."""
+    """Rules for requests that wait."""
 
     timeout_action: Literal["reject", "delay"] = "reject"
     default_timeout: Annotated[Microseconds, Field(serialization_alias="default_timeout_microseconds")] = 0
@@ -76,7 +76,7 @@ class DynamicBatching(Strict):
 
     @model_validator(mode="after")
     def _order_can_be_kept(self) -> Self:
-        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        """Refuse combinations that Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
         if not self.preserve_ordering:
             return self
         if self.priority_levels > 1:
@@ -173,7 +173,7 @@ class Resource(Strict):
 
 
 class RateLimiter(Strict):
-    """Which instances may run at the same time."""
+    """Limits on the instances that may run at the same time."""
 
     resources: tuple[Resource, ...] = ()
     priority: NaturalInt = 0
@@ -183,9 +183,9 @@ class Instances(Strict):
     """A group of equal instances of a model."""
 
     kind: Literal["auto", "cpu", "gpu", "model"] | None = None
-    """Where they run; without it, where the build's target says."""
+    """Device of the instances; by default the build's target decides."""
     count: PositiveInt | None = None
-    """How many; without it, as many as the cores allow for the thread count."""
+    """Number of instances; by default as many as the cores allow for the thread count."""
     name: str = ""
     gpus: tuple[NaturalInt, ...] = ()
     secondary_devices: tuple[SecondaryDevice, ...] = ()
@@ -203,7 +203,7 @@ class Instances(Strict):
 
 
 class VersionPolicy(Strict):
-    """Which versions are served, and so which ones the build keeps."""
+    """The versions that are served, and thus those that the build keeps."""
 
     latest: PositiveInt | None = None
     all: Literal[True] | None = None
@@ -237,7 +237,7 @@ class WarmupSample(Strict):
     name: str
     batch_size: NaturalInt = 1
     count: NaturalInt = 0
-    """Times it is sent; Triton takes 0 as once."""
+    """Number of times it is sent; Triton takes 0 as once."""
     inputs: dict[str, WarmupInput]
 
 
@@ -282,7 +282,7 @@ class Optimization(Strict):
     """`optimization` of Triton's configuration."""
 
     graph_level: Literal[-1, 0, 1, 2] | None = None
-    """ONNX Runtime: -1 basic, 1 extended, 2 off, 0 or nothing all."""
+    """ONNX Runtime: -1 basic, 1 extended, 2 off, 0 or unset all."""
     priority: Literal["default", "max", "min"] = "default"
     cuda: Cuda | None = None
     cpu_execution_accelerator: tuple[Accelerator, ...] = ()
@@ -294,15 +294,15 @@ class Optimization(Strict):
 
 
 class Serving(Fields):
-    """How one Triton model is served. What is left out is chosen from the artifact and the cores."""
+    """Settings for serving one Triton model. Unset fields are chosen from the artifact and the cores."""
 
     variant: str = "onnx-fp32"
-    """Which optimized form of the network is published; `auto`: the fastest that passes the gate."""
+    """The form of the network that is published; `auto`: the fastest that passes the gate."""
     max_batch_size: NaturalInt | None = None
     """Largest batch; 0 for a model without a batch axis."""
     independent_items: bool = False
-    """Declares that each item of a batch gets the answer that it gets alone; without it the build proves that
-    before it switches batching on."""
+    """Declares that each item of a batch gets the answer it would get alone; otherwise the build proves this before it
+    switches batching on."""
     dynamic_batching: DynamicBatching | Literal[False] | None = None
     """On by default for a model that batches and keeps no sequences; false turns it off."""
     sequence_batching: SequenceBatching | None = None
@@ -317,10 +317,10 @@ class Serving(Fields):
     decoupled: bool = False
     """`model_transaction_policy`: a request may get any number of responses."""
     generation: Generation = Generation()
-    """Of a language model (network.llm)."""
+    """Settings of a language model (network.llm)."""
     idempotent: bool = False
-    """Whether a request may run twice, as the model changes nothing: then clients send it again also after
-    the loss of a server that may have begun with it, and may hedge it."""
+    """Whether a request may run twice because the model changes nothing. Clients then send it again even if a lost
+    server may have begun with it, and may hedge it."""
     batch_input: tuple[BatchInput, ...] = ()
     batch_output: tuple[BatchOutput, ...] = ()
     default_model_filename: str = ""
@@ -355,7 +355,7 @@ class Serving(Fields):
 
     @model_validator(mode="after")
     def _cache_can_work(self) -> Self:
-        """What Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
+        """Refuse combinations that Triton's ValidateModelConfig (core, src/model_config_utils.cc) refuses."""
         if self.response_cache and self.decoupled:
             raise ValueError("response_cache is on for a decoupled model, which Triton refuses; wanted one of them")
         if self.response_cache and self.sequence_batching is not None:

@@ -29,9 +29,9 @@ class StepParameter(Strict):
     minimum: float | None = None
     choices: tuple[Scalar, ...] = ()
     place: Literal["model", "version"] = "version"
-    """Where a file goes: beside config.pbtxt (text under version control) or in the version folder."""
+    """Place of the file: next to config.pbtxt (text under version control), or in the version folder."""
     max_mib: int | None = Field(default=None, ge=1)
-    """Largest file in MiB; 64 for one that is placed beside config.pbtxt, none for others."""
+    """Largest size in MiB; 64 for a file next to config.pbtxt, unlimited for others."""
     help: str = ""
 
     @property
@@ -41,12 +41,12 @@ class StepParameter(Strict):
 
     @property
     def fits_size(self) -> bool:
-        """Whether `$name` in a shape may stand for it: an int that is always there."""
+        """Whether `$name` in a shape may stand for it: an int that always has a value."""
         return self.type == "int" and self._is_set
 
     @property
     def fits_dtype(self) -> bool:
-        """Whether a `$name` dtype may stand for it: one of a choice of dtypes, always there."""
+        """Whether a `$name` dtype may stand for it: one of a choice of dtypes that always has a value."""
         dtypes = bool(self.choices) and set(self.choices) <= set(get_args(DataType))
         return self.type == "str" and dtypes and self._is_set
 
@@ -99,8 +99,8 @@ class StepContract(Strict):
 class ResolvedStep:
     """A step of a pipeline with its contract and its parameters checked.
 
-    `parameters` are the strings of Triton's configuration; `files` maps a parameter to where its
-    file lies now; a file's string is its base name.
+    `parameters` are the strings of Triton's configuration. `files` maps a parameter to the present path of its file,
+    whose base name is the parameter's string.
     """
 
     name: str
@@ -116,7 +116,7 @@ class ResolvedStep:
 
 
 def to_text(value: Scalar | list[Scalar] | FileReference) -> str:
-    """A parameter as the string that Triton's configuration holds: lists comma-separated."""
+    """A parameter as the string in Triton's configuration: lists comma-separated."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

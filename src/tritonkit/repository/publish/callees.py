@@ -1,4 +1,5 @@
-"""Models that a Python model calls, and that nothing has: a build names them before a server leaves out the caller."""
+"""Models that a Python model calls and that do not exist: a build reports them before a server leaves out the
+caller."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["missing_callees"]
 def missing_callees(root: Path, out: Path, models: Sequence[Rendered]) -> tuple[str, ...]:
     """A note for each model whose `calls` names one that neither the repository nor the project has.
 
-    It is no error: a server may be given another repository, into which that model is copied.
+    This is not an error: a server may get another repository into which that model is copied.
     """
     specs = [folder.name for folder in (root / "models").glob("*")]
     there = {model.plan.name for model in models} | {folder.name for folder in out.glob("*")}
@@ -31,5 +32,5 @@ def missing_callees(root: Path, out: Path, models: Sequence[Rendered]) -> tuple[
 
 
 def _is_known(name: str, there: Collection[str], specs: Collection[str]) -> bool:
-    """Whether a model is there, or may become one of a spec that is not built yet, such as NAME_network."""
+    """Whether a model exists, or belongs to a spec that is not built yet, such as NAME_network."""
     return name in there or any(name == spec or name.startswith(f"{spec}_") for spec in specs)

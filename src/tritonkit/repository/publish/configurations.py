@@ -1,6 +1,6 @@
-"""Which configurations a repository holds: each model's `config.pbtxt`, and those for servers with fewer cores.
+"""The configurations in a repository: each model's `config.pbtxt`, and those for servers with fewer cores.
 
-The standard library only: the server's image has this file without tritonkit.
+This file uses the standard library only, because the server's image has it without tritonkit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ HEADER = re.compile(
 
 
 def config_name(cores: int) -> str:
-    """What a model's configuration for a server with so many cores is called (Triton's `--model-config-name`)."""
+    """The name of a model's configuration for this number of cores (Triton's `--model-config-name`)."""
     return f"cores-{cores}"
 
 
 def named_config(name: str) -> str:
-    """Where Triton looks in a model's folder for the configuration of a name, before it takes `config.pbtxt`."""
+    """The file in which Triton looks for a configuration of that name, before it takes `config.pbtxt`."""
     return f"configs/{name}.pbtxt"
 
 
@@ -33,13 +33,14 @@ def rendered_cores(repository: Path) -> int | None:
 
 
 def config_for(repository: Path, cores: int, part: int) -> str:
-    """The name of the configurations for so many cores, or the next fewer; empty where `config.pbtxt` is for them.
+    """The name of the configurations for this number of cores, or for the next lower one; empty if `config.pbtxt`
+    applies.
 
     Args:
         part: of the numbers that configurations are made for (`machine.parts_of`) the largest within these cores.
     """
     built = rendered_cores(repository)
-    # A model without a file of that name has the same configuration for so many cores as for all.
+    # A model without a file of that name has the same configuration for this number of cores as for all.
     return config_name(part) if built and cores < built else ""
 
 

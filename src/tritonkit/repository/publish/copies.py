@@ -1,4 +1,4 @@
-"""Models of one repository in another: beside it as a copy that takes no room, or in place of what is there."""
+"""Models of one repository in another: as a copy that takes no extra room, or in place of the models there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _COMPILED = shutil.ignore_patterns("__pycache__")
 def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) -> list[str]:
     """Copy models into a repository that has none of them; a publish into `source` waits meanwhile.
 
-    Large files are linked, since publishing replaces files and never changes them; small ones, which people edit, are
-    copied. Compiled Python is left out.
+    Large files are linked, because publishing replaces files and never changes them. Small files, which people edit,
+    are copied. Compiled Python is left out.
 
     Args:
         source: a repository.
@@ -28,7 +28,7 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
         models: names; all folders by default.
 
     Returns:
-        The names that were copied, of those that are there.
+        The names that were copied.
 
     Raises:
         PublishError: it cannot be written or read, or its disk is full.
@@ -43,8 +43,10 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
 
 
 def replace_models(source: Path, repository: Path, spec: str, models: Sequence[str]) -> None:
-    """Put models of one repository in place of those in another that were rendered from the same spec: each in one
-    step and all of them or none; then those that are not among them go.
+    """Put models of one repository in place of those in another that were rendered from the same spec.
+
+    Each model is exchanged in one step, and all of them or none. Models of the spec that are not among them are
+    removed.
 
     Raises:
         PublishError: it cannot be written, or its disk is full; everything is as it was.

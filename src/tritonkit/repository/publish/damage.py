@@ -1,4 +1,4 @@
-"""The error for a repository that is not as it was published."""
+"""The error for a repository that differs from the published one."""
 
 from __future__ import annotations
 

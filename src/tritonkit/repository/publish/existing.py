@@ -1,4 +1,4 @@
-"""What lies in a repository already, and who made it: tritonkit writes a header into each config.pbtxt."""
+"""The models already in a repository and their origin: tritonkit writes a header into each config.pbtxt."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
 def left_over(
     out: Path, planned: Set[str], specs: Set[str], all_specs: bool, keep: Set[str] = frozenset()
 ) -> list[str]:
-    """Folders that tritonkit rendered for these specs before and that no plan holds now.
+    """Folders that tritonkit rendered for these specs earlier and that no plan contains now.
 
-    With `all_specs`, also those of specs that are gone; those of the specs `keep` stay.
+    With `all_specs`, also folders of specs that no longer exist; those of the specs `keep` stay.
     """
     return [
         folder.name
@@ -67,7 +67,7 @@ def _headers(out: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 
 
 def _header(folder: Path) -> re.Match[str] | None:
-    """What the header of a config.pbtxt says about its origin; None without one."""
+    """The origin in the header of a config.pbtxt; None without a header."""
     try:
         with open_file(folder / CONFIG) as file:
             return HEADER.match(file.read().decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
 """Verify the files of a repository against the manifests they were published with.
 
-The standard library only: the server's image has this file without tritonkit. It finds what a disk, a copy or a
-mistake has changed. Who may write the repository can write its manifests too.
+This file uses the standard library only, because the server's image has it without tritonkit. It finds changes by a
+disk, a copy or a mistake. It cannot find those of an attacker, who can write the manifests too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class IrregularFileError(OSError):
 
 @dataclass(frozen=True)
 class Damage:
-    """One file that is not as it was published."""
+    """One file that differs from the published one."""
 
     model: str
     file: Path
@@ -70,7 +70,7 @@ class Damage:
 
 @dataclass
 class Totals:
-    """What a `verify` checked."""
+    """Counts of what a `verify` checked."""
 
     models: int = 0
     files: int = 0
@@ -79,7 +79,7 @@ class Totals:
 
 @dataclass
 class _ModelCheck:
-    """The files of one model that are to be hashed, and what was found without hashing."""
+    """The files of one model that are to be hashed, and the damage found without hashing."""
 
     name: str
     files: list[tuple[Path, str, int]] = field(default_factory=list)
@@ -97,13 +97,13 @@ def verify(
     stop: Callable[[], bool] = lambda: False,
     totals: Totals | None = None,
 ) -> list[Damage]:
-    """Everything in the models' served versions that is not as its manifest says: sizes first, then SHA-256.
+    """Every file of the served versions that differs from its manifest: sizes are compared first, then SHA-256.
 
     Args:
         repository: a folder of models.
         models: names; all by default. Models that tritonkit did not write have no manifest: see `foreign`.
         progress: called after each chunk.
-        stop: called between chunks of 1 MiB; once it returns True, what was found so far is returned.
+        stop: called between chunks of 1 MiB; once it returns True, the damage found so far is returned.
         totals: filled with what was checked.
     """
     totals = Totals() if totals is None else totals
@@ -132,9 +132,9 @@ def verify(
 
 
 def verify_folder(folder: Path) -> list[Damage]:
-    """The same of one folder that is no model and has a manifest of its own, of all that lies below it.
+    """Verify one folder that is not a model and has a manifest of its own.
 
-    Compiled Python in it is left alone: an image holds what was compiled while it was made.
+    Compiled Python in it is ignored, because an image holds files that were compiled while it was made.
     """
     check = _ModelCheck(folder.name)
     try:
@@ -152,7 +152,7 @@ def foreign(repository: Path, models: Sequence[str] = ()) -> list[str]:
 
 
 def open_file(file: Path) -> IO[bytes]:
-    """Open a file that somebody else may have put there: a pipe does not block, a device is not read.
+    """Open a file that somebody else may have put there. A pipe does not block, and a device is not read.
 
     Raises:
         IrregularFileError: it is not a regular file.
@@ -166,7 +166,7 @@ def open_file(file: Path) -> IO[bytes]:
 
 
 def _read(file: Path) -> bytes:
-    """A small file of a repository; OSError where it is not small."""
+    """The content of a small file; OSError if it is not small."""
     with open_file(file) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -180,7 +180,7 @@ def is_compiled(file: Path) -> bool:
 
 
 def compiled(folder: Path) -> list[Damage]:
-    """The compiled Python in a model's folder, of any version: nobody publishes or signs it."""
+    """The compiled Python in a model's folder, of any version; it is neither published nor signed."""
     try:
         return [
             _compiled(folder.name, file) for file in _present(folder, set()) if is_compiled(file.relative_to(folder))
@@ -190,7 +190,7 @@ def compiled(folder: Path) -> list[Damage]:
 
 
 class Verifier(threading.Thread):
-    """`verify` in a thread. `then` is called there with the findings, unless it was stopped."""
+    """A thread that runs `verify` and then calls `then` with the damage, unless it was stopped."""
 
     def __init__(
         self,
@@ -205,13 +205,13 @@ class Verifier(threading.Thread):
         self._then, self._progress = then, progress
         self._stopped = threading.Event()
         self.findings: list[Damage] | None = None
-        """None until it has ended."""
+        """The damage; None until the thread has ended."""
 
     def run(self) -> None:
         """Called by `start`."""
         try:
             found = verify(self._repository, self._models, progress=self._progress, stop=self._stopped.is_set)
-        except Exception as error:  # what could not be checked does not count as whole
+        except Exception as error:  # a repository that could not be checked does not count as whole
             problem = f"it cannot be verified: {error!r}"
             found = [Damage("", self._repository, problem, "a repository")]
         if not self._stopped.is_set():
@@ -219,7 +219,7 @@ class Verifier(threading.Thread):
             self._then(found)
 
     def stop(self) -> None:
-        """End it at the next chunk, without a call of `then`."""
+        """End the thread at the next chunk, without a call of `then`."""
         self._stopped.set()
 
 
@@ -241,7 +241,7 @@ def _is_foreign(folder: Path) -> bool:
 
 
 def _verified(folder: Path, model: _ModelCheck, count: Callable[[int], bool]) -> list[Damage]:
-    """The model's findings; checked again where a publish exchanged its folder meanwhile."""
+    """The model's damage; checked again if a publish exchanged its folder meanwhile."""
     for _ in range(_ATTEMPTS):
         before = _identity(folder)
         findings = [*model.findings, *_hashed(model, count)]
@@ -260,7 +260,7 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def _plan(folder: Path) -> _ModelCheck:
-    """What there is to hash of a model; what is missing, too much or of another size is found here."""
+    """The files of a model to hash. Missing and extra files and those of another size are reported here."""
     model = _ModelCheck(folder.name)
     try:
         if not folder.is_dir():
@@ -298,7 +298,7 @@ def _compare(model: _ModelCheck, folder: Path, skipped: set[str]) -> None:
             model.add(file, "it is missing", f"the file that {MANIFEST} names")
             continue
         if not stat.S_ISREG(state.st_mode):
-            model.add(file, "it is no file", f"the file that {MANIFEST} names")
+            model.add(file, "it is not a file", f"the file that {MANIFEST} names")
         elif state.st_size != sizes.get(name, state.st_size):
             model.add(file, f"{state.st_size} bytes", f"{sizes[name]} bytes")
         else:
@@ -311,7 +311,7 @@ def _compare(model: _ModelCheck, folder: Path, skipped: set[str]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest in a folder; None where there is none that can be read."""
+    """The manifest in a folder; None if none can be read."""
     try:
         facts = json.loads(_read(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
@@ -329,7 +329,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _present(folder: Path, skipped: set[str]) -> Iterator[Path]:
-    """The files of a folder that Triton or a model's Python might read: all but hidden ones."""
+    """The files of a folder that Triton or a model's Python might read: all except hidden ones."""
     for place, folders, files in os.walk(folder):
         here = Path(place)
         inner = [name for name in folders if not name.startswith(".")]
@@ -364,7 +364,7 @@ def _served(folder: Path, config: str) -> list[int]:
 
 
 def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Damage]:
-    """The files whose content is not what the manifest says."""
+    """The files whose content differs from the manifest's hash."""
     findings = []
     for file, wanted, size in model.files:
         try:

@@ -1,5 +1,5 @@
-"""`manifest.json` in each version folder: what the version is made of and how good it was; in each model's
-folder: what lies beside the versions. `integrity.verify` compares the files with both."""
+"""`manifest.json`: in each version folder, the version's origin and quality; in each model's folder, the files next to
+the versions. `integrity.verify` compares the files with both."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe(
 
 
 def _start(plan: ModelPlan, artifact: Artifact) -> dict[str, float] | None:
-    """Cost of warming up one instance, as far as one item was measured: bytes, and seconds of a core."""
+    """Measured cost of warming up one instance: bytes, and core seconds."""
     if artifact.start is None:
         return None
     batches = [sample.batch_size for sample in plan.warmup] or [1]
@@ -57,14 +57,14 @@ def _start(plan: ModelPlan, artifact: Artifact) -> dict[str, float] | None:
 
 
 def _size(plan: ModelPlan, name: str) -> int:
-    """Of a file of the version, in bytes."""
+    """Size of a file of the version, in bytes."""
     if name in plan.version_texts:
         return len(plan.version_texts[name])
     return plan.version_files[name].stat().st_size
 
 
 def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
-    """The text for a model's folder: `files` lie beside its versions, such as config.pbtxt and labels."""
+    """The text for a model's folder: `files` are those next to the versions, such as config.pbtxt and labels."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     sizes = {name: len(data) for name, data in files.items()}
     return _text({"model": plan.name, "files": digests, "sizes": sizes})

@@ -1,7 +1,7 @@
-"""Version numbers that candidates had: no later one gets them again.
+"""Version numbers that candidates had and that no later version may reuse.
 
-Answers are cached by model and version, by clients and by Triton. After a release that went back, other content under
-the rejected candidate's number would be answered with what the candidate said.
+Clients and Triton cache answers by model and version. If a rejected candidate's number were reused, callers would get
+the candidate's cached answers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tritonkit.repository.publish.integrity import versions
 __all__ = ["FOLDER", "newest", "remember", "used", "used_by_all"]
 
 FOLDER = Path(".tritonkit") / "releases"
-"""What releases keep, below a project's folder: a folder for each spec."""
+"""The folder of releases below a project's folder, with one folder for each spec."""
 _FILE = "numbers.json"
 
 
 def used(root: Path, model: str) -> dict[str, int]:
     """The highest number that a candidate had, for each Triton model of a spec.
 
-    Empty where there was none, and where the file cannot be read or is damaged.
+    Empty without candidates, and if the file cannot be read or is damaged.
     """
     try:
         found = json.loads((root / FOLDER / model / _FILE).read_text(encoding="utf-8"))
@@ -36,20 +36,20 @@ def used(root: Path, model: str) -> dict[str, int]:
 
 
 def used_by_all(root: Path) -> dict[str, int]:
-    """`used` of every spec of a project."""
+    """The numbers of `used` for every spec of a project."""
     places = sorted((root / FOLDER).glob("*"))
     return {name: number for place in places for name, number in used(root, place.name).items()}
 
 
 def remember(root: Path, model: str, numbers: Mapping[str, int]) -> None:
-    """Add a candidate's numbers to those known; the higher one of each model stays.
+    """Record a candidate's numbers; the higher number of each model stays.
 
     Args:
         model: the spec's name.
         numbers: Triton model -> version.
 
     Raises:
-        UsageError: it cannot be written; what was known is as it was.
+        UsageError: the file cannot be written; the recorded numbers are as they were.
     """
     file, known = root / FOLDER / model / _FILE, used(root, model)
     highest = known | {name: max(n, known.get(name, 0)) for name, n in numbers.items()}

@@ -29,13 +29,13 @@ _MOST_ITEMS = 12
 
 
 def untried(models: Sequence[Rendered]) -> list[str]:
-    """The models that are to be tried, of those that were rendered with what is known."""
+    """The models that still have to be tried."""
     return [model.plan.name for model in models if wants_proof(model.plan)]
 
 
 def given_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]:
-    """Items to try them with, by the names of the pipeline's tensors: the samples, at the network's inputs, and the
-    examples, at the callers'."""
+    """Items to try them with, by the names of the pipeline's tensors: samples for the network's inputs, and examples
+    for the callers'."""
     called = models[-1].plan
     found = [_examples(spec, called.inputs)]
     if spec.model.quality.samples is not None:
@@ -53,7 +53,7 @@ def _samples(spec: Spec, job: Job) -> list[Batch]:
 
 
 def _of_one_layout(samples: Sequence[Batch]) -> Batch:
-    """The first items of the layout that most of them have, as one batch."""
+    """The first items that share the most common layout, as one batch."""
     import numpy as np
 
     groups: dict[Any, list[Batch]] = {}
@@ -64,7 +64,7 @@ def _of_one_layout(samples: Sequence[Batch]) -> Batch:
 
 
 def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
-    """As many items of the callers' inputs as each example has; of those alone that have one."""
+    """Items of the callers' inputs, as many as every example has; inputs with a single example are left out."""
     import numpy as np
 
     known = {t.name: t for t in inputs if t.name in spec.model.example}
@@ -78,7 +78,7 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
 
 
 def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
-    """Verdicts of an earlier build on these models as they are now."""
+    """Verdicts of an earlier build on the same models."""
     own = [model for model in models if wants_proof(model.plan)]
     if not own:
         return {}
@@ -92,7 +92,7 @@ def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
 
 
 def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) -> None:
-    """Keep the verdicts on these models, which were rendered without them."""
+    """Store the verdicts on these models, which were rendered without them."""
     entries = {
         model.plan.name: asdict(verdicts[model.plan.name]) | {"tried": _fingerprint(spec, model)}
         for model in models
@@ -104,7 +104,7 @@ def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) ->
 
 
 def _fingerprint(spec: Spec, model: Rendered) -> str:
-    """Hash of all a trial depends on: the configuration, files, examples, and the Python that gives samples."""
+    """Hash of everything that a trial depends on: configuration, files, examples, and the Python that gives samples."""
     plan = model.plan
     files = {**plan.version_files, **plan.model_files}
     facts = {

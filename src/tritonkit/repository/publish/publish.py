@@ -51,8 +51,8 @@ Action = Literal["new version", "new configuration", "unchanged", "removed"]
 class Rendered:
     """One Triton model, ready to be written.
 
-    `fewer_cores`: number of cores -> the configuration for a server that has no more. `verdict`: what a build saw of
-    Python of the user's own in batches.
+    `fewer_cores`: number of cores -> the configuration for a server that has no more. `verdict`: the result of trying a
+    user's own Python in batches.
     """
 
     plan: ModelPlan
@@ -63,14 +63,15 @@ class Rendered:
 
     @property
     def texts(self) -> dict[str, bytes]:
-        """What lies beside the versions under version control: config.pbtxt, those for fewer cores, labels."""
+        """The text files next to the versions that are under version control: config.pbtxt, those for fewer cores,
+        labels."""
         files = {name: source.read_bytes() for name, source in self.plan.model_files.items()}
         fewer = {named_config(config_name(cores)): text.encode() for cores, text in self.fewer_cores.items()}
         return {CONFIG: self.config.encode(), **fewer, **files}
 
     @cached_property
     def beside(self) -> dict[str, bytes]:
-        """All that lies beside the versions, with the manifest that names it."""
+        """All files next to the versions, with the manifest that names them."""
         warmup = {f"warmup/{name}": data for name, data in self.plan.warmup_files.items()}
         files = {**self.texts, **warmup}
         if MANIFEST in files:
@@ -84,7 +85,7 @@ class Rendered:
 
 @dataclass(frozen=True)
 class Change:
-    """What publishing one model does, or did."""
+    """The change that publishing one model makes or made."""
 
     model: str
     action: Action
@@ -112,11 +113,15 @@ def publish(
 ) -> list[Change]:
     """Bring `out` to the state of `models`, steps before the ensembles that use them.
 
-    Unchanged models are not touched. Models that a spec made before and makes no longer are
-    removed, with `all_specs` also those of specs that are gone; those of the specs `keep` stay.
-    A new version's number is above those that are there and above `after`, model -> number.
-    PublishError, with everything as it was, when the disk is full or not writable.
-    With `on_failure`, a spec whose models have no room there is left out and reported to it.
+    Unchanged models are not touched. Models that a spec no longer makes are removed; with `all_specs`, also those of
+    specs that no longer exist. Models of the specs `keep` stay. A new version's number is above the existing ones and
+    above `after`, model -> number.
+
+    Args:
+        on_failure: called for a spec whose models do not fit on the disk; it is left out then.
+
+    Raises:
+        PublishError: the disk is full or not writable; everything is as it was.
     """
 
     def decide() -> tuple[list[_Update], list[str]]:
@@ -137,9 +142,9 @@ def publish(
 
 
 def recover(out: Path) -> bool:
-    """Finish or undo what a killed publish left in a repository; whether there was anything.
+    """Finish or undo a publish that was killed; return whether there was anything to do.
 
-    Waits for a publish that is going on.
+    Waits for a publish that is running.
     """
     if not out.is_dir():
         return False
@@ -150,7 +155,7 @@ def recover(out: Path) -> bool:
 def drift(
     out: Path, models: Sequence[Rendered], all_specs: bool = False, keep: Set[str] = frozenset()
 ) -> dict[str, tuple[str, str]]:
-    """Tracked texts that differ from a fresh render: path -> (text now, fresh text)."""
+    """Tracked texts that differ from a fresh render: path -> (current text, fresh text)."""
     different = {}
     for rendered in models:
         for name, fresh in rendered.texts.items():
@@ -175,7 +180,7 @@ def _plan(
     after: Mapping[str, int],
     on_failure: Callable[[str, PublishError], None] | None,
 ) -> tuple[list[_Update], list[str]]:
-    """What is to be published, and which models are to go; nothing is written."""
+    """The models to publish and those to remove; nothing is written."""
     planned: list[_Update] = []
     for spec, group in groupby(models, key=lambda rendered: rendered.artifact.model):
         try:
@@ -222,8 +227,8 @@ def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
 
 
 def _is_current_beside(folder: Path, rendered: Rendered) -> bool:
-    """Whether what lies beside the versions is as it would be written now; files that would not be
-    written count as a difference in warmup/ and configs/ only."""
+    """Whether the files next to the versions equal those that would be written now. Other files count as a difference
+    only in warmup/ and configs/."""
     own = (*folder.glob("warmup/*"), *folder.glob(named_config("*")))
     if {path.relative_to(folder).as_posix() for path in own} - rendered.beside.keys():
         return False
@@ -245,7 +250,7 @@ def _write(out: Path, updates: Sequence[_Update]) -> None:
 
 
 def _remove_compiled(folders: Sequence[Path]) -> None:
-    """Remove compiled Python, which a server without tritonkit's environment leaves: nobody publishes it."""
+    """Remove compiled Python, which a server without tritonkit's environment leaves and which is never published."""
     for file in [finding.file for folder in folders for finding in compiled(folder)]:
         file.unlink()
 
@@ -265,7 +270,7 @@ def _require_space_for(out: Path, updates: Sequence[_Update]) -> None:
 def require_space(out: Path, needed: int) -> None:
     """PublishError, before anything is written, if `needed` bytes do not fit on the repository's disk."""
     if needed > _free_bytes(out):
-        raise _disk_full(out, f"{format_bytes(needed)} for the new versions beside the old ones")
+        raise _disk_full(out, f"{format_bytes(needed)} for the new versions next to the old ones")
 
 
 def _disk_full(out: Path, wanted: str) -> PublishError:
@@ -310,7 +315,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
 
 
 def _place(source: Path, target: Path, cache: Path) -> None:
-    """Copy a file of a version. A large one of the build's cache, which nothing changes in place, is linked."""
+    """Copy a file of a version. A large one from the build's cache, where nothing changes in place, is linked."""
     if _is_linked(source, cache):
         _link(str(source), str(target))
     else:
@@ -322,7 +327,7 @@ def _is_linked(source: Path, cache: Path) -> bool:
 
 
 def _retained(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
-    """Older versions that stay: those the policy serves, and the one before, to go back to."""
+    """Older versions that stay: those the policy serves, and the previous one, for a way back."""
     older = [number for number in present if number <= new]
     if policy.all:
         return older
@@ -348,7 +353,7 @@ def _remove(out: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """One publish at a time into a repository, whichever clone it comes from; also: none while it is read."""
+    """A lock for one publish at a time into a repository, from any clone; nothing is published while it is read."""
     folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -378,13 +383,13 @@ def staged(out: Path) -> Iterator[Staging]:
 
 @contextmanager
 def disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
-    """Failures of the file system become one error, with the repository as it was."""
+    """Turn failures of the file system into one error, with the repository as it was."""
     try:
         yield
     except OSError as error:
         number, why = reason(error)
         if number in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(out, "room for the new versions beside the old ones") from error
+            raise _disk_full(out, "room for the new versions next to the old ones") from error
         raise PublishError(
             str(error.filename or out),
             found=f"it cannot be written: {why}",

@@ -1,4 +1,4 @@
-"""Put finished folders in place of old ones, each by one rename, so that none is ever half there."""
+"""Put finished folders in place of old ones, each by one rename, so that no folder is ever incomplete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tritonkit.errors import PublishError
 __all__ = ["MODEL_NAME", "Staging", "recover"]
 
 MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,300}")
-"""What a folder that is put in place may be called: a spec's name, `_` and a step's."""
+"""The pattern of a published folder's name: a spec's name, `_` and a step's."""
 
 _COMMIT = "commit.json"
 _PARTS = "parts.json"
@@ -31,9 +31,9 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 class Staging:
     """A folder on the repository's file system in which the next state of models is made.
 
-    Triton takes every folder of a repository's root for a model, hidden ones too, so the staging
-    folder lies beside the repository. Where the repository is a mount point, it lies inside
-    a model's folder, where Triton ignores what is not a number.
+    Triton takes every folder of a repository's root for a model, hidden ones too, so the staging folder lies next to
+    the repository. If the repository is a mount point, it lies inside a model's folder, where Triton ignores names that
+    are not numbers.
     """
 
     def __init__(self, out: Path) -> None:
@@ -42,12 +42,12 @@ class Staging:
 
     def __enter__(self) -> Staging:
         recover(self.out)
-        # No other user may write what the next start would put in place.
+        # No other user may write the files that the next start would put in place.
         self.folder.mkdir(mode=0o700, parents=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Ctrl-C between two models: what was decided is finished, as after a kill.
+        # Ctrl-C between two models: the decided changes are completed, as after a kill.
         if kind is KeyboardInterrupt and (self.folder / _COMMIT).is_file():
             _finish(self.folder, self.out)
         _clear(self.folder)
@@ -61,8 +61,8 @@ class Staging:
     def commit(self, models: Sequence[str]) -> None:
         """Put the staged models in place, in order.
 
-        From the moment the commit record is written, a publish that is killed is finished by
-        `recover`; before it, nothing has changed. Each step is on the disk before the next.
+        After the commit record is written, `recover` finishes a publish that is killed; before that, nothing has
+        changed. Each step is on the disk before the next.
         """
         record = {name: (self.folder / name).stat().st_ino for name in models}
         sync_tree(self.folder)
@@ -72,11 +72,11 @@ class Staging:
 
 
 def recover(out: Path) -> bool:
-    """Finish or undo what a killed publish left; whether there was anything.
+    """Finish or undo a publish that was killed; return whether there was anything to do.
 
-    PublishError, with nothing moved, where it is not what a publish of tritonkit leaves.
+    PublishError, with nothing moved, if the folder is not what a publish of tritonkit leaves.
     """
-    # The place depends on what the repository holds, which a publish changes: look in all of them.
+    # The place depends on the repository's content, which a publish changes: look in all of them.
     places = [_beside(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))]
     # A model's folder that is a link leads out of the repository, and nothing is staged there.
     found = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
@@ -98,7 +98,7 @@ def _clear(folder: Path) -> None:
 
 
 def _refuse_untrusted(folder: Path, out: Path) -> None:
-    """A staging folder may hold what is served next: only the owner of the repository may have made it."""
+    """Refuse a staging folder of another owner: it may hold models that are served next."""
     state = folder.lstat()
     if stat.S_ISLNK(state.st_mode):
         raise _not_ours(folder, folder, "it is a symbolic link")
@@ -118,7 +118,7 @@ def _not_ours(folder: Path, where: Path, found: str) -> PublishError:
 
 
 def _read_record(folder: Path, out: Path) -> dict[str, int]:
-    """Model -> inode of its staged folder. PublishError where a name or folder leads anywhere else."""
+    """Inodes of the staged folders by model. PublishError if a name or folder leads anywhere else."""
     file = folder / _COMMIT
     record = _read_numbers(file, folder)
     for name, inode in record.items():
@@ -134,7 +134,7 @@ def _read_record(folder: Path, out: Path) -> dict[str, int]:
 
 
 def _read_numbers(file: Path, folder: Path) -> dict[str, int]:
-    """A record of names and inodes. PublishError where it is none."""
+    """A record of names and inodes. PublishError if it is not one."""
     try:
         if file.is_symlink() or not file.is_file() or file.stat().st_size > _MOST_BYTES:
             raise ValueError("a link or no file, or too large")
@@ -190,8 +190,8 @@ def _replace_within(staged: Path, final: Path) -> None:
 
 
 def _parts(staged: Path) -> dict[str, int]:
-    """Name -> inode of what was staged of a model, written down before the first of it is moved: who goes on after
-    a kill must neither move it back nor take it for left over."""
+    """Inodes of a model's staged parts by name, recorded before the first is moved. A recovery must neither move such a
+    part back nor take it for a leftover."""
     file = staged.parent / _PARTS
     if not file.exists():
         found = {path.name: path.stat().st_ino for path in staged.iterdir()}

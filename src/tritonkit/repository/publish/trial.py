@@ -1,7 +1,7 @@
-"""Load what is about to be published once, as the server will, and answer one request with it.
+"""Load each model once before it is published, as the server will, and answer one request with it.
 
-The stand-ins in `python_backends/backends` read a configuration as the native backends do: the same options of the
-engine, the same comparison with the file, the same refusals. So a build runs their code, in its own process.
+The stand-ins in `python_backends/backends` read a configuration as the native backends do: with the same options of the
+engine, the same comparison with the file and the same refusals. So a build runs their code in its own process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NATIVE_ONLY = ("batch_input", "batch_output", "model_operations")
 def try_serving(rendered: Rendered, request: Batch | None) -> None:
     """Load a model as a server with its configuration will, and answer one request.
 
-    What was tried before with the same configuration is not tried again; nor is what only a server can load.
+    A configuration that was tried before is not tried again. Models that only a server can load are skipped.
 
     Args:
         rendered: the model.
@@ -128,7 +128,7 @@ def _on_the_wire(array: Any) -> Any:
 
 @contextlib.contextmanager
 def _refusals(rendered: Rendered) -> Iterator[None]:
-    """The server's refusal, as an error of the build."""
+    """Turn the server's refusal into an error of the build."""
     try:
         yield
     except (BuildError, MemoryError):
@@ -143,7 +143,8 @@ def _refusals(rendered: Rendered) -> Iterator[None]:
 
 
 def _fingerprint(rendered: Rendered) -> str:
-    """Hash of what a trial depends on in addition to the artifact: the configuration, and the code that reads it."""
+    """Hash of everything that a trial depends on in addition to the artifact: the configuration, and the code that
+    reads it."""
     digest = hashlib.sha256(rendered.config.encode())
     folder = shipped(_BACKENDS)
     for file in sorted([*folder.glob("*.py"), *folder.glob(f"{rendered.plan.backend}/*.py")]):

@@ -1,4 +1,4 @@
-"""From a `Spec` and its `Artifact` to the text of every Triton model that comes of them."""
+"""Render a `Spec` and its `Artifact` as the text of every Triton model that they make."""
 
 from tritonkit.repository.render.batching import DEFAULT_MAX_BATCH_SIZE
 from tritonkit.repository.render.config import render_config

@@ -1,4 +1,4 @@
-"""How large batches get and who forms them, where the spec leaves it open."""
+"""The sizes of batches, and who forms them, where the spec leaves that open."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ __all__ = [
 
 DEFAULT_MAX_BATCH_SIZE = 64
 PADDED_MAX_BATCH_SIZE = 8
-"""For the openvino backend, which in NVIDIA's image pads every batch to the largest."""
+"""The default for the openvino backend, which in NVIDIA's image pads every batch to the largest."""
 
 
 WARM_BYTES = 1 << 30
-"""Memory that warming up may take, in one instance."""
+"""Memory that warming up one instance may take."""
 WARM_S = 60.0
-"""Seconds of a core that the largest batch may take."""
+"""Core seconds that warming up the largest batch may take."""
 
 
 _UNPADDED = ("BYTES", "FP16", "BF16")
 
 
 def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
-    """The network's: as given, else 64 (for OpenVINO 8), less where that could not be warmed up, or its largest
-    preferred size; 0 without a batch axis."""
+    """The network's largest batch: the given one, else 64 (8 for OpenVINO) or its largest preferred size, and less
+    where 64 cannot be warmed up; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
     given = serving.max_batch_size
-    found = artifact.independence
-    if given is None and batched and found is not None and not found.holds:
+    verdict = artifact.independence
+    if given is None and batched and verdict is not None and not verdict.holds:
         return 1  # a variant that couples items where the network does not
     if given is None:
         padded = "model.xml" in artifact.files
@@ -68,8 +68,7 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
 
 
 def affordable(artifact: Artifact) -> int:
-    """The largest power of two whose batch of the largest items can be warmed up within bounds, as far as was
-    measured."""
+    """The largest power of two for which the measured memory and time of a warm-up stay within bounds."""
     start, size = artifact.start, 1
     if start is None:
         return DEFAULT_MAX_BATCH_SIZE
@@ -83,7 +82,7 @@ def _is_too_much(start: StartNeeds, size: int) -> bool:
 
 
 def warm_up_note(spec: Spec, artifact: Artifact, max_batch_size: int) -> str:
-    """Why the largest batch is smaller than by default, or what it takes where the spec chose it."""
+    """A note on a largest batch below the default, or on the cost of the one that the spec chose."""
     start = artifact.start
     if start is None or max_batch_size < 1:
         return ""
@@ -111,27 +110,27 @@ def _amount(start: StartNeeds, size: int) -> str:
 
 
 def independence_note(spec: Spec, artifact: Artifact) -> str:
-    """Why the network is served without a batch axis, or its requests share no batch."""
-    found = artifact.independence
-    if found is None or found.holds or spec.model.serving.max_batch_size == 0:
+    """The reason why the network is served without a batch axis, or why its requests share no batch."""
+    verdict = artifact.independence
+    if verdict is None or verdict.holds or spec.model.serving.max_batch_size == 0:
         return ""
     if artifact.signature.batched:
-        return f"requests share no batch: {reason(found)} ({artifact.variant}): {found.seen}"
+        return f"requests share no batch: {reason(verdict)} ({artifact.variant}): {verdict.seen}"
     items = ", one item to a request" if artifact.signature.single else ""
-    return f"max_batch_size is 0{items}: {reason(found)}: {found.seen}. To batch: {advice(found, refused=False)}"
+    return f"max_batch_size is 0{items}: {reason(verdict)}: {verdict.seen}. To batch: {advice(verdict, refused=False)}"
 
 
 def independence_parameter(
     verdict: Independence | None, max_batch_size: int, *, shipped: bool, declared: bool
 ) -> dict[str, str]:
-    """Whether requests may share a batch, for the client that joins items: `proven` or `declared`, else nothing.
+    """The parameter that tells the client whether requests may share a batch: `proven` or `declared`, else none.
 
     `verdict` is None where nothing was tried; the project's own tests hold the shipped steps to it.
     """
     if max_batch_size < 2:
         return {}
-    found = verdict.state if verdict else ""
-    state = "declared" if declared else "proven" if shipped else found
+    tried = verdict.state if verdict else ""
+    state = "declared" if declared else "proven" if shipped else tried
     return {INDEPENDENT_ITEMS: state} if state in ("proven", "declared") else {}
 
 
@@ -143,7 +142,8 @@ def _preferred(spec: Spec) -> tuple[int, ...]:
 
 
 def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> DynamicBatching | None:
-    """On for a model that batches, unless the spec turns it off, keeps sequences or is decoupled."""
+    """Batching on the server: on for a model that batches, unless the spec turns it off, keeps sequences or is
+    decoupled."""
     serving = part.serving
     asked = serving.dynamic_batching
     if asked is None:
@@ -163,16 +163,16 @@ def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> Dynami
 
 
 def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
-    """The openvino backend fails every batch below the largest unless it may pad (its README)."""
+    """Permission to pad, without which the openvino backend fails every batch below the largest (its README)."""
     if part.backend != "openvino" or max_batch_size < 2:
         return {}
     return {"ENABLE_BATCH_PADDING": "YES"}
 
 
 def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) -> dict[str, dict[str, Any]]:
-    """By tensor whose size a request chooses, its axis and, of inputs, the value that fills it up in a batch.
+    """The axis of each tensor whose size a request chooses, and for inputs the value that fills it up in a batch.
 
-    Empty where nothing asks for that, for the gpu target, whose backends are NVIDIA's, and for steps.
+    Empty without `pad` in the spec, for steps, and for the gpu target, which uses NVIDIA's backends.
 
     Raises:
         RenderError: `pad` fits no input.
@@ -197,7 +197,7 @@ def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) ->
             raise RenderError(
                 where,
                 found=f"{values[name]} for {name}, which is {dtype}",
-                wanted="a value of its type, and a type that can be padded: none of " + ", ".join(_UNPADDED),
+                wanted="a value of its type, and a type that can be padded, so not " + ", ".join(_UNPADDED),
             )
     return {
         name: {"axis": place, **({"value": values[name]} if name in values else {})} for name, place in places.items()
@@ -205,13 +205,13 @@ def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) ->
 
 
 def pad_parameter(lengths: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """What the backends read (docs/native-backends.md)."""
+    """The parameter from which the backends read the lengths (docs/native-backends.md)."""
     return {"tritonkit.pad": json.dumps(lengths)} if lengths else {}
 
 
 def warm_batches(part: Part, max_batch_size: int, dynamic_batching: DynamicBatching | None) -> tuple[int, ...]:
-    """Batch sizes that warm-up covers: 1 for steps and sequences, which are cheap or come one by
-    one; for networks also every preferred size, or the largest where none is preferred."""
+    """Batch sizes that warm-up covers: for networks 1 and every preferred size, or the largest without preferred ones.
+    Steps are cheap and sequences come one by one, so 1 is enough for them."""
     if part.is_step or part.serving.sequence_batching is not None:
         return (1,)
     preferred = dynamic_batching.preferred_batch_size if dynamic_batching else ()

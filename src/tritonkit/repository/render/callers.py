@@ -1,4 +1,4 @@
-"""Inputs of a pipeline's later parts that callers send: deliberate ones, which are named, and forgotten ones."""
+"""Inputs of a pipeline's later parts that callers must send, intended or forgotten."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[
     """A note for each input that callers send to a later part.
 
     Raises:
-        RenderError: an input of the network that no step gives, and that nobody declared: one more that callers
-            would have to send without a word, often of a length that only a step knows.
+        RenderError: no step gives an input of the network and nobody declared it. Callers would have to send it without
+            being told, often in a length that only a step knows.
     """
     notes: list[str] = []
     known = set(wiring.client_inputs[parts[0].model].values())
@@ -70,7 +70,7 @@ def _ways(spec: Spec, name: str, *, declared: bool) -> str:
 
 
 def _shares_axis(one: TensorInfo, other: TensorInfo) -> bool:
-    """Whether two inputs share a free axis: one with the same name, or without names in the same shape."""
+    """Whether two inputs share a free axis: one of the same name, or, without names, the same shape."""
     names = {name for name in one.axis_names if name} & {name for name in other.axis_names if name}
     unnamed = not any((*one.axis_names, *other.axis_names))
     return bool(names) or (unnamed and -1 in one.shape and one.shape == other.shape)

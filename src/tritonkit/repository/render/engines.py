@@ -1,4 +1,4 @@
-"""What an engine on GPUs reads beside its config.pbtxt, and the model that it is to Triton."""
+"""The files that an engine on GPUs reads in addition to its config.pbtxt, and the model that Triton sees."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = [
 ]
 
 BACKENDS: Mapping[EngineName, str] = {"vllm": "vllm", "tensorrt-llm": "python"}
-"""Triton's backend: TensorRT-LLM's LLM API comes as a model of the Python backend."""
+"""The engine's backend in Triton. TensorRT-LLM's LLM API comes as a model of the Python backend."""
 KINDS: Mapping[EngineName, Literal["cpu", "model"]] = {"vllm": "model", "tensorrt-llm": "cpu"}
-"""Of the one instance: both place the network on the GPUs themselves."""
+"""Kind of the only instance: both engines place the network on the GPUs themselves."""
 _PARAMETERS: Mapping[EngineName, Mapping[str, str]] = {"vllm": {"REPORT_CUSTOM_METRICS": "true"}, "tensorrt-llm": {}}
 _FILES: Mapping[EngineName, str] = {"vllm": "model.json", "tensorrt-llm": "model.yaml"}
-"""JSON in both cases, which is YAML too."""
+"""Files that hold JSON in both cases, which is also YAML."""
 _LLMAPI = "python_backends/tensorrt_llm/model.py"
 _NGRAM = 4
-"""Tokens that have to be the same for a guess from what came before."""
+"""Number of tokens that must match before earlier text is used as a guess."""
 
 
 def engine_of(artifact: Artifact) -> EngineName | None:
@@ -43,14 +43,14 @@ def engine_of(artifact: Artifact) -> EngineName | None:
 
 
 def engine_tensors(name: EngineName) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    """What its model takes and gives."""
+    """Inputs and outputs of the engine's model."""
     tensors = ENGINES[name]
     inputs = tuple(TensorInfo(*each, optional=index > 0) for index, each in enumerate(tensors.inputs))
     return inputs, tuple(TensorInfo(*each) for each in tensors.outputs)
 
 
 def engine_parameters(name: EngineName) -> Mapping[str, str]:
-    """Of config.pbtxt."""
+    """Parameters of the engine's config.pbtxt."""
     return _PARAMETERS[name]
 
 
@@ -60,10 +60,10 @@ def engine_files(name: EngineName) -> Mapping[str, Path]:
 
 
 def engine_texts(spec: Spec, artifact: Artifact, name: EngineName) -> dict[str, bytes]:
-    """Files of the version with what the spec says of it, and nothing that it leaves open.
+    """Files of the version that carry the spec's settings, and nothing that it leaves open.
 
     Raises:
-        RenderError: the engine cannot do what the spec asks for.
+        RenderError: the engine cannot do what the spec requests.
     """
     generation = spec.model.serving.generation
     _check(spec, artifact, generation)
@@ -73,7 +73,7 @@ def engine_texts(spec: Spec, artifact: Artifact, name: EngineName) -> dict[str, 
 
 
 def weights_at(spec: Spec) -> str:
-    """Where the server finds the checkpoint."""
+    """The place where the server finds the checkpoint."""
     return spec.model.serving.generation.gpu.checkpoint or f"/checkpoints/{spec.name}"
 
 
@@ -107,7 +107,8 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
 
 
 def _given(generation: Generation, names: Mapping[str, str]) -> dict[str, Any]:
-    """Settings that the spec gives, by the engine's names: its own defaults are made for GPUs, ours for CPUs."""
+    """The spec's settings by the engine's names. Settings that it leaves open stay the engine's, because our defaults
+    are made for CPUs."""
     given = generation.model_fields_set
     return {
         theirs: getattr(generation, ours)
@@ -143,7 +144,7 @@ def _vllm(generation: Generation, gpu: Engine) -> dict[str, Any]:
 
 
 def _tensorrt_llm(generation: Generation, gpu: Engine) -> dict[str, Any]:
-    """Arguments of tensorrt_llm.LLM, and what NVIDIA's model for it asks for (its model.yaml)."""
+    """Arguments of tensorrt_llm.LLM, and of NVIDIA's model for it (its model.yaml)."""
     names = {"context": "max_seq_len", "max_sequences": "max_batch_size", "max_batched_tokens": "max_num_tokens"}
     arguments = _given(generation, names) | {
         "backend": "pytorch",

@@ -1,4 +1,4 @@
-"""Fields that few models need: carried from the spec into the plan, and what Triton would refuse of them."""
+"""Fields that few models need: carried from the spec into the plan, and checked for values that Triton refuses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["IN_FLIGHT", "check_fields", "further", "in_flight_note", "in_flight_
 
 _SHARED = ("metric_tags", "model_metrics", "model_repository_agents", "config")
 IN_FLIGHT = "tritonkit.max_inflight_requests"
-"""The native guard reads it (python_backends/native/guard/models.c)."""
+"""The parameter that the native guard reads (python_backends/native/guard/models.c)."""
 _OF_MODELS = ("batch_input", "batch_output", "default_model_filename", "cc_model_filenames", "model_operations")
 _IMAGE_AXES = 3
-# The stand-ins and native backends say so when a model is loaded (backend_config.py, config.cpp).
+# The stand-ins and native backends report this when a model is loaded (backend_config.py, config.cpp).
 _OURS = ("onnxruntime", "openvino", "pytorch")
 
 
 def further(serving: Fields, section: str, spec: Spec) -> dict[str, Any]:
-    """Fields of `ModelPlan` that the spec gives and nothing derives."""
+    """Fields of `ModelPlan` that come straight from the spec."""
     names = _SHARED + (_OF_MODELS if isinstance(serving, Serving) else ())
     triton = to_release(spec.model.triton)
     fields = {name: getattr(serving, name) for name in names}
@@ -48,7 +48,7 @@ def in_flight_parameter(spec: Spec) -> dict[str, str]:
 
 
 def in_flight_note(spec: Spec) -> str:
-    """A note that names the servers that hold the bound where Triton has none."""
+    """A note that names the servers which enforce the bound where Triton has none."""
     if not in_flight_parameter(spec):
         return ""
     return (
@@ -88,7 +88,7 @@ def with_fields(
 
 
 def check_fields(plan: ModelPlan, target: Target) -> None:
-    """RenderError for what the server would refuse when it loads the model, in words of the spec."""
+    """RenderError, in words of the spec, for a field that makes the server refuse the model."""
     for tensor in (*plan.inputs, *plan.outputs):
         _check_tensor(tensor, plan)
     _check_batch_tensors(plan)
@@ -125,7 +125,7 @@ def _check_tensor(tensor: TensorPlan, plan: ModelPlan) -> None:
 
 
 def _check_batch_tensors(plan: ModelPlan) -> None:
-    """As `ValidateBatchIO` does (core, src/model_config_utils.cc)."""
+    """Check batch inputs and outputs as Triton's `ValidateBatchIO` does (core, src/model_config_utils.cc)."""
     inputs, outputs = [t.name for t in plan.inputs], [t.name for t in plan.outputs]
     named = [("batch_input", name, inputs) for one in plan.batch_input for name in one.source_input]
     for batch in plan.batch_output:

@@ -1,4 +1,4 @@
-"""How a language model generates, with what its network decides, and held against that network."""
+"""Settings of a language model's answers, completed from its network and checked against it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["cached_tokens", "generation_of", "token_bytes"]
 
 _CONFIG = "config.json"
 _CACHE_SETTINGS = {"cache_mib", "cache_precision", "context", "max_tokens"}
-"""Where `serving.parameters` has one of these, the server alone looks whether the cache is large enough."""
+"""Keys of `serving.parameters` that leave the check of the cache's size to the server."""
 _BLOCK = 32
 """Tokens of a page of the cache, in OpenVINO GenAI on a CPU."""
 
 
 def generation_of(spec: Spec, artifact: Artifact) -> Generation:
-    """What the spec says, with what it leaves open where the network is built.
+    """The spec's settings, completed from the built network.
 
     Raises:
-        RenderError: the network, or the cache, has not so many tokens.
+        RenderError: the network or the cache has fewer tokens than the spec requests.
     """
     generation = spec.model.serving.generation
     if _CONFIG not in artifact.files:
@@ -43,7 +43,7 @@ def generation_of(spec: Spec, artifact: Artifact) -> Generation:
 
 
 def cached_tokens(network: Mapping[str, Any], mib: int) -> int:
-    """Tokens whose keys and values have room in so many MiB, in whole pages; 0 for less than the engine's two.
+    """Tokens whose keys and values fit in this many MiB, in whole pages; 0 below the two pages that the engine needs.
 
     Args:
         network: the config.json of a built network.

@@ -1,7 +1,7 @@
-"""The layout of `config.pbtxt`: a message as protobuf's text format, with the fields in the order in which one reads.
+"""The layout of `config.pbtxt`: a message in protobuf's text format, with its fields in reading order.
 
-Protobuf prints the values. Its own layout has `backend` last, leaves out `max_batch_size: 0` and takes eight lines for
-one tensor, so the lines are put together here.
+Protobuf prints the values. Its own layout puts `backend` last, omits `max_batch_size: 0` and takes eight lines for one
+tensor, so this module puts the lines together.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _WIDTH = 100
 _FIRST = ("name", "backend", "platform", "max_batch_size", "input", "output", "batch_input", "batch_output")
 _LAST = ("parameters",)
 _SHOWN = ("max_batch_size", "max_queue_delay_microseconds")
-"""Fields that are written at 0 too, because their 0 is a decision."""
+"""Fields that are written even at 0, because a 0 there is a decision."""
 
 
 def write(message: Any) -> str:
-    """The text of a message. A part that fits has one line; other parts have a line for each of their fields."""
+    """The text of a message. A part that fits takes one line; other parts take a line for each of their fields."""
     return "".join(f"{line}\n" for line in _lines(message))
 
 

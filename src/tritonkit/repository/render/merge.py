@@ -1,4 +1,4 @@
-"""`serving.config`: text of the spec's own that is merged into a configuration last, and what contradicts it."""
+"""`serving.config`: the spec's own text, which is merged into a configuration last, and its contradictions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INSTEAD = {"max_inflight_requests": "say `ensemble: {max_inflight_requests: N}`
 """Keys of the spec that work where a release lacks the field."""
 
 _BY_NAME = ("input", "output")
-# Other parts of the build follow these, and of some of them no value is a value.
+# Other parts of the build depend on these, and in some of them an empty value is a value.
 _DECIDED = ("name", "backend", "platform", "max_batch_size", "version_policy", "model_transaction_policy")
 _SCHEDULING = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 
@@ -40,8 +40,8 @@ _SCHEDULING = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 def merge_config(plan: ModelPlan, message: Any) -> None:
     """Merge the plan's `config` into its message.
 
-    Values are added, lists are appended to, and inputs and outputs are found by name. RenderError with the line for
-    what the schema does not know, with the field for what the plan says otherwise.
+    Single values are added, lists are extended, and inputs and outputs are found by name. A RenderError names the line
+    of a field that the schema does not have, and a field that contradicts the plan.
     """
     if not plan.config.strip():
         return
@@ -99,7 +99,7 @@ def _merge_tensors(plan: ModelPlan, field: str, tensors: Any, more: Any) -> None
 
 
 def _conflicts(more: Any, message: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Values that both messages have and that differ; those of maps by key."""
+    """Values that both messages have and that differ; for maps, by key."""
     for field, value in more.ListFields():
         here = f"{path} {field.name}" if path and " " in path else f"{path}.{field.name}".strip(".")
         planned = getattr(message, field.name)

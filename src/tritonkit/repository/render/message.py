@@ -28,11 +28,11 @@ from tritonkit.repository.render.values import ModelPlan, TensorPlan
 __all__ = ["merged_message", "parse_text"]
 
 Fields = dict[str, Any]
-"""A message as protobuf's JSON mapping takes it: a field that is None is not set."""
+"""A message in protobuf's JSON mapping, where a field that is None is not set."""
 
 
 def parse_text(text: str, where: str) -> Any:
-    """The `ModelConfig` that a `config.pbtxt` says; RenderError for what the schema does not know."""
+    """The `ModelConfig` that a `config.pbtxt` holds; RenderError for fields that the schema does not have."""
     from google.protobuf import text_format
 
     try:
@@ -47,7 +47,7 @@ def parse_text(text: str, where: str) -> Any:
 
 
 def merged_message(plan: ModelPlan) -> Any:
-    """The `ModelConfig` that a plan asks for, with the spec's own text merged into it.
+    """The `ModelConfig` of a plan, with the spec's own text merged into it.
 
     RenderError for a contradiction, and for a field that the release which is to serve the model does not have.
     """
@@ -81,7 +81,7 @@ def _config(plan: ModelPlan) -> Fields:
                 }
                 for step in plan.steps
             ],
-            # Older schemas have no such field; so it is where a value is its own default.
+            # Older schemas lack this field, so it is set only where it has a value.
             **_if_set("max_inflight_requests", plan.max_inflight_requests),
         }
         if plan.steps
@@ -127,11 +127,11 @@ def _metrics(given: Sequence[ModelMetric]) -> Fields:
 
 
 def _tensor_fields(given: InputFields | OutputFields | None) -> Fields:
-    """Those that are set: inputs and outputs do not have the same, and older schemas not all."""
+    """The fields that are set. Inputs and outputs have different ones, and older schemas lack some."""
     if given is None:
         return {}
     fields = _fields(given)
-    # `allow_ragged_batch` is one of the tensor itself: the backend may pad.
+    # `allow_ragged_batch` belongs to the tensor itself: the backend may pad.
     fields.pop("allow_ragged_batch", None)
     if isinstance(given, InputFields):
         fields["format"] = "" if given.format == "none" else f"FORMAT_{given.format.upper()}"
@@ -183,7 +183,7 @@ def _dynamic_batching(asked: DynamicBatching) -> Fields:
 
 
 def _sequence_batching(asked: SequenceBatching) -> Fields:
-    # Triton takes sequences without a strategy as direct ones; the text says so.
+    # Triton treats sequences without a strategy as direct ones; the text says so.
     direct = None if asked.oldest else _fields(asked.direct or Direct())
     return _fields(asked) | {
         "direct": direct,

@@ -1,4 +1,4 @@
-"""Batches of Python that tritonkit did not write: which models are to be tried, and what follows from that."""
+"""Batches of Python that tritonkit did not write: the models to try, and the result's effect on their batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.repository.render.values import ModelPlan
 __all__ = ["Verdicts", "batch_size", "is_own_python", "own_python_note", "wants_proof"]
 
 Verdicts = Mapping[str, Independence]
-"""Triton model -> the verdict on its items."""
+"""Verdicts on items, by Triton model."""
 
 _FOUND = {
     "coupled": "an item's answer depends on what is worked on with it",
@@ -32,9 +32,10 @@ def is_own_python(backend: str | None, parameters: Container[str]) -> bool:
 
 
 def wants_proof(plan: ModelPlan) -> bool:
-    """Whether it is Python of a user's own that gets batches and of which nothing is known yet.
+    """Whether a model is a user's own Python that receives batches and has no verdict yet.
 
-    What needs more than a request to be tried is left out: models that it calls, sequences, several responses.
+    Models that need more than one request to be tried are left out: those that call others, keep sequences or give
+    several responses.
     """
     return (
         is_own_python(plan.backend, plan.parameters)
@@ -47,10 +48,10 @@ def wants_proof(plan: ModelPlan) -> bool:
 
 
 def batch_size(part: Part, size: int, verdict: Independence | None, where: str) -> int:
-    """The largest batch of a part: the given size, or 1 where its items were seen not to be independent.
+    """The largest batch of a part: the given size, or 1 where its items turned out to depend on each other.
 
     Raises:
-        BuildError: the spec demands batches of it.
+        BuildError: the spec requires batches of this part.
     """
     if verdict is None or verdict.state not in _FOUND:
         return size
@@ -66,7 +67,7 @@ def batch_size(part: Part, size: int, verdict: Independence | None, where: str) 
 
 
 def own_python_note(part: Part, plan: ModelPlan, verdict: Independence | None) -> str:
-    """A note about its batches; empty where there is nothing to know."""
+    """A note about the part's batches; empty if there is nothing to report."""
     if verdict is not None and verdict.state in _FOUND:
         return f"max_batch_size is 1: {_FOUND[verdict.state]}: {verdict.seen}. To batch: {_ADVICE}"
     shared = plan.dynamic_batching is not None or plan.sequence_batching is not None

@@ -1,4 +1,4 @@
-"""A spec's pipeline as a row of parts, each with what makes it one Triton model."""
+"""A spec's pipeline as a row of parts, each with the files and parameters of one Triton model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BACKENDS = {
     "model.py": "python",
     "openvino_model.xml": "llm",
 }
-# What a variant's name asks of its backend (README of triton-inference-server/openvino_backend).
+# Parameters of the backend that a variant needs (README of triton-inference-server/openvino_backend).
 _PARAMETERS = {"openvino-bf16": {"HINT_BF16": "YES"}, "llm-bf16": {"inference_precision": "bf16"}}
 _INSTEAD = {"HINT_BF16": "INFERENCE_PRECISION_HINT"}
 """Pairs of parameters: the first is not rendered if the spec has the second."""
@@ -46,7 +46,7 @@ _PUBLISHED = ("config.pbtxt", "configs", "initial_state", "manifest.json", "warm
 
 STEP = "tritonkit.step"
 CALLS = "tritonkit.calls"
-"""Parameters of the configuration: which of tritonkit's own steps a model is; whom its Python calls."""
+"""Names of parameters: the shipped step that a model is, and the models that its Python calls."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Port:
 
 @dataclass(frozen=True)
 class Part:
-    """A step or the network: one Triton model before the defaults are resolved.
+    """A step or the network: one Triton model before its defaults are resolved.
 
-    `section` is the part of model.yaml that says how it is served; `inputs` and `outputs` are those
-    a request carries, so without the tensors the sequence batcher adds.
+    `section` is the part of model.yaml with its serving settings. `inputs` and `outputs` are those that a request
+    carries, without the tensors that the sequence batcher adds.
     """
 
     model: str
@@ -77,7 +77,7 @@ class Part:
     model_files: Mapping[str, Path] = field(default_factory=dict)
     version_texts: Mapping[str, bytes] = field(default_factory=dict)
     engine: EngineName | None = None
-    """That serves a language model on GPUs; None for all other parts."""
+    """The engine that serves a language model on GPUs; None for all other parts."""
 
 
 def read_parts(spec: Spec, artifact: Artifact) -> tuple[Part, ...]:
@@ -123,7 +123,7 @@ def _network(spec: Spec, artifact: Artifact) -> Part:
 
 
 def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
-    """A language model on GPUs: the files say how, the weights are elsewhere."""
+    """A language model on GPUs, whose published files hold settings and whose weights stay elsewhere."""
     inputs, outputs = engine_tensors(engine)
     serving = spec.model.serving
     given = engine_parameters(engine)
@@ -142,7 +142,7 @@ def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
 
 
 def _network_parameters(spec: Spec, artifact: Artifact) -> Mapping[str, str]:
-    """What the backend of a network takes beside the spec's own parameters."""
+    """Parameters of the network's backend in addition to the spec's own."""
     if spec.model.network.python:
         return _calls(spec.model.network.calls)
     if spec.model.network.llm:
@@ -164,7 +164,7 @@ def _backend(spec: Spec, artifact: Artifact) -> str:
 
 
 def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching) -> None:
-    """A network that lists a control or state tensor lists it with the dtype the spec gives it."""
+    """Check that a control or state tensor which the network lists has the dtype that the spec gives it."""
     inputs = {info.name: info.dtype for info in artifact.signature.inputs}
     outputs = {info.name: info.dtype for info in artifact.signature.outputs}
     wanted: list[tuple[str, DataType, dict[str, DataType]]] = [
@@ -172,7 +172,7 @@ def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching)
         *((state.input, state.dtype, inputs) for state in sequences.state),
         *((state.output, state.dtype, outputs) for state in sequences.state),
     ]
-    # A model.py asks for these tensors by name alone, so its spec need not list them.
+    # A model.py reads these tensors by name, so its spec need not list them.
     must_exist = "model.py" not in artifact.files
     for name, dtype, known in wanted:
         if known.get(name, None if must_exist else dtype) != dtype:
@@ -240,13 +240,13 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
 
 
 def _native(step: ResolvedStep) -> dict[str, str]:
-    """Which step of tritonkit's own it is: the embedded server may have it in C++ too."""
+    """The parameter that names a shipped step, which the embedded server may also have in C++."""
     known = step.folder == shipped(STEPS) / step.folder.name
     return {STEP: step.folder.name} if known else {}
 
 
 def _calls(names: Sequence[str] | None) -> dict[str, str]:
-    """The models that a part's Python calls, for `serve` to load before it; without `calls` its file is read."""
+    """The models that a part's Python calls, so that `serve` loads them first; without `calls` its file is read."""
     return {} if names is None else {CALLS: " ".join(names)}
 
 
@@ -260,7 +260,7 @@ def _ports(
 
 
 def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
-    """The step's Python and what all steps share, beside each other: a published step needs no other."""
+    """The step's Python next to the modules that all steps share, so that a published step needs nothing else."""
     files = [*sorted(step.folder.parent.glob("*.py")), *sorted(step.folder.glob("*.py"))]
     own = step.folder.is_relative_to(spec.folder)
     base = (spec.folder if own else step.folder.parent).resolve()

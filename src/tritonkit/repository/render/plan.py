@@ -1,4 +1,4 @@
-"""From a `Spec` and its `Artifact` to one plan per Triton model, with every default resolved."""
+"""Plan each Triton model of a `Spec` and its `Artifact`, with every default resolved."""
 
 from __future__ import annotations
 
@@ -50,9 +50,15 @@ def plan_models(
 ) -> tuple[ModelPlan, ...]:
     """One plan per Triton model: the pipeline's parts in order, then the ensemble.
 
-    A spec without steps gives one model of the spec's own name. `verdicts` are on a user's own Python in batches.
-    Reads the spec's example and warm-up files, and nothing else. Raises RenderError for what Triton would refuse or
-    quietly do differently, SpecError for a file that is not there.
+    A spec without steps gives one model of the spec's own name. The function reads only the spec's example and warm-up
+    files.
+
+    Args:
+        verdicts: results of trying a user's own Python in batches.
+
+    Raises:
+        RenderError: Triton would refuse the model, or silently do something else.
+        SpecError: a file does not exist.
     """
     if engine_of(artifact) and target == "cpu":
         raise RenderError(
@@ -150,29 +156,29 @@ def _serving_parameters(
 
 
 def _on_fewer_cores(plan: ModelPlan, part: Part, host: Host, others: dict[str, str]) -> dict[int, ModelPlan]:
-    """Number of cores -> the model as a server with that many of the host's cores has it, where that differs: what the
-    spec gives stays, what it leaves open is chosen for them."""
-    found = {}
+    """The model's plans on fewer cores, by the number of cores, where they differ. Values of the spec stay; defaults
+    are chosen for those cores."""
+    plans = {}
     for cores in parts_of(host.cores):
         own = replace(host, cores=cores, part=True)
         groups = plan_instances(part.serving, own)
         parameters = others | plan_threads(part.serving, groups, own)
         there = replace(plan, instances=groups, parameters=_parameters(part, parameters, host.field))
         if there != plan:
-            found[cores] = there
-    return found
+            plans[cores] = there
+    return plans
 
 
 def _warmup_parameter(part: Part) -> dict[str, str]:
-    """Parameter that `serve` reads too: `off` also turns off the first request that it sends."""
+    """The parameter by which `off` also turns off the first request that `serve` sends."""
     return {_WARMUP: "off"} if part.serving.model_warmup == "off" else {}
 
 
 def _tensors(
     ports: Sequence[Port], max_batch_size: int, ragged: Collection[str] = (), *, single: bool = False
 ) -> tuple[TensorPlan, ...]:
-    """The tensors as Triton takes them. A scalar, without even a batch axis, is served as [1]: Triton has no
-    rank 0, and without batches allows no `reshape` to it, so the backends take [1] for it."""
+    """The tensors as Triton takes them. A scalar without a batch axis is served as [1], because Triton has no rank 0
+    and without batches allows no `reshape` to it."""
     return tuple(
         TensorPlan(
             port.info.name,
@@ -191,7 +197,7 @@ def _idempotence(idempotent: bool) -> dict[str, str]:
 
 
 def _independence(models: Sequence[ModelPlan]) -> dict[str, str]:
-    """Independence of an ensemble's items: they are independent where those of all parts are."""
+    """Independence of an ensemble's items, which holds if it holds for all parts."""
     states = {model.parameters.get(INDEPENDENT_ITEMS) for model in models}
     if None in states:
         return {}
@@ -212,7 +218,7 @@ def _parameters(part: Part, serving: dict[str, str], where: str) -> dict[str, st
 def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
     """The content of each example by input name; an example that fits no input is refused."""
     texts = [tensor.name for tensor in inputs if tensor.dtype == "BYTES"]
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name in spec.model.example:
         if name not in texts:
             raise RenderError(
@@ -220,8 +226,8 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
                 found="no BYTES input of that name is sent by a client",
                 wanted=f"one of {', '.join(texts)}" if texts else "no example",
             )
-        found[name] = read_example(spec, name)
-    return found
+        contents[name] = read_example(spec, name)
+    return contents
 
 
 def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
@@ -241,7 +247,7 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
     own = {own: examples[name] for own, name in common.wiring.client_inputs[part.model].items() if name in examples}
     inputs = list(common.wiring.part_inputs[part.model].values())
     if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
-        return Warmup(note="no warm-up: Python of your own is sent nothing made up, unless it says model_warmup: auto")
+        return Warmup(note="no warm-up: Python of your own gets no made-up requests, unless it has model_warmup: auto")
     start = None if part.is_step else common.artifact.start
     if start is not None and start.given:
         return given(inputs, batch_sizes, start.given, controls)
@@ -254,14 +260,14 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
 
 
 def _is_unasked(part: Part) -> bool:
-    """Whether a part is Python that tritonkit did not write, and whose spec says nothing of warm-up: nobody knows
-    which requests it takes other than those that callers send."""
+    """Whether a part is a user's own Python without warm-up settings in the spec, so that nobody knows which made-up
+    requests it accepts."""
     own = is_own_python(part.backend, part.parameters)
     return own and "model_warmup" not in part.serving.model_fields_set
 
 
 def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelPlan:
-    """The model that clients call; its batches are those that every part can take."""
+    """The model that clients call, with batches that every part can take."""
     sizes = {model.name: model.max_batch_size for model in models}
     if 0 in sizes.values() and any(sizes.values()):
         raise RenderError(

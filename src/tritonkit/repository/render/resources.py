@@ -1,4 +1,4 @@
-"""How many instances, how many threads each, and which accelerators: the machine's share of a plan."""
+"""Instances, threads and accelerators of a plan: its share of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTS = {
 # The openvino backend's instances share these (README of triton-inference-server/openvino_backend).
 _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
-# Threads of a run while no other goes on; a parameter of tritonkit's own backends.
+# Threads of a run while no other run is active; a parameter of tritonkit's own backends.
 _ALONE = "tritonkit.threads_alone"
 # Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
 # (README of triton-inference-server/onnxruntime_backend).
@@ -31,9 +31,10 @@ _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 @dataclass(frozen=True)
 class Host:
-    """Where a model will run, and `field`: the part of model.yaml that says how (for errors).
+    """The machine for a model, and `field`: the section of model.yaml with its settings, for errors.
 
-    `part`: whether these cores are a part of those that the spec was written for, which its own counts may exceed.
+    `part`: whether these cores are a part of those for which the spec was written, so that its own counts may exceed
+    them.
     """
 
     field: str
@@ -46,8 +47,8 @@ class Host:
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "model"]:
-        """The kind of an instance group that names none: steps are numpy and stay on the CPU, and so
-        does OpenVINO, whose GPUs are not NVIDIA's."""
+        """The kind of an instance group that names none. Steps are numpy and stay on the CPU, as does OpenVINO, whose
+        GPUs are not NVIDIA's."""
         if self.engine is not None:
             return KINDS[self.engine]
         if self.backend == "tensorrt":
@@ -64,8 +65,7 @@ class Host:
 
 
 def plan_instances(serving: Serving, host: Host) -> tuple[Instances, ...]:
-    """The instance groups with kind and count resolved; RenderError where they need more cores
-    than there are."""
+    """The instance groups with kind and count resolved; RenderError if they need more cores than there are."""
     asked = tuple(
         group.model_copy(update={"profile": group.profile or _profiles(serving, host)})
         for group in serving.instance_group or (Instances(),)
@@ -86,10 +86,10 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     threads = _given_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
-        # With streams of the user's own nothing is known of an instance's share.
+        # With streams of the user's own, the share of an instance is unknown.
         alone = {} if _STREAMS in serving.parameters else _alone(count, threads, host)
         return shared | alone | serving.parameters
-    # One graph thread: with the default sequential execution_mode more would only wait.
+    # One graph thread: with the default sequential execution_mode others would only wait.
     if host.backend == "llm":
         return {"threads": str(threads)} | serving.parameters
     intra, inter = _COUNTS[host.backend]
@@ -98,7 +98,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
 
 
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
-    """All cores for a run that is alone, where several instances of tritonkit's own backends have them together."""
+    """The parameter that gives a lone run all cores, where several instances of tritonkit's own backends share them."""
     ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
     shares_all = ours and threads < host.cores <= threads * count
     return {_ALONE: str(host.cores)} if shares_all else {}
@@ -108,7 +108,7 @@ def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Hos
     """`optimization` without the settings of a device that no instance of the model uses."""
     asked = serving.optimization
     if host.backend == "openvino":
-        # It has neither accelerators nor graph levels: these are for the spec's other variants.
+        # It has neither accelerators nor graph levels; these settings are for the spec's other variants.
         nothing = {"graph_level": None, "cuda": None}
         return asked.model_copy(update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()})
     kinds = {group.kind for group in groups}
@@ -128,7 +128,7 @@ def _with_defaults(accelerator: Accelerator) -> Accelerator:
 
 
 def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
-    """The optimization profiles of a plan with several: Triton would use the first alone."""
+    """All optimization profiles of a plan that has several; otherwise Triton would use only the first."""
     count = len(opt_batches(serving)) if host.backend == "tensorrt" else 0
     return tuple(map(str, range(count))) if count > 1 else ()
 

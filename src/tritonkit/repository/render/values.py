@@ -1,4 +1,4 @@
-"""What a plan consists of: one frozen value per Triton model, every default resolved."""
+"""The parts of a plan: one frozen value per Triton model, every default resolved."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Target = Literal["cpu", "gpu"]
 class TensorPlan:
     """One input or output of a Triton model: `dims` without the batch axis, -1 where it is free.
 
-    Empty dims are a tensor of one value per item. Triton knows no rank 0, so a client sees [1]
-    and the network its own shape (`reshape` in the configuration).
+    Empty dims stand for a tensor of one value per item. Triton has no rank 0, so a client sends [1] and the network
+    gets its own shape (`reshape` in the configuration).
     """
 
     name: str
@@ -69,7 +69,7 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class EnsembleStep:
-    """One model of an ensemble: the model's tensor names -> the ensemble's."""
+    """One model of an ensemble; the maps lead from the model's tensor names to the ensemble's."""
 
     model: str
     input_map: Mapping[str, str]
@@ -78,7 +78,7 @@ class EnsembleStep:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """One Triton model: all that its `config.pbtxt` says, and the files it needs beside it.
+    """One Triton model: the content of its `config.pbtxt`, and the files it needs next to it.
 
     `backend` is None for an ensemble. File names are relative: `version_files` and `version_texts` to the version
     folder, `model_files` to the model's folder, `warmup_files` to its `warmup/`.
@@ -90,7 +90,7 @@ class ModelPlan:
     inputs: tuple[TensorPlan, ...]
     outputs: tuple[TensorPlan, ...]
     instances: tuple[Instances, ...] = ()
-    """Each with its kind and count."""
+    """Instance groups, each with its kind and count."""
     version_policy: VersionPolicy = field(default_factory=lambda: VersionPolicy(latest=1))
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None
@@ -98,7 +98,7 @@ class ModelPlan:
     decoupled: bool = False
     response_cache: bool = False
     warmup: tuple[WarmupSample, ...] = ()
-    """Files of its inputs are names in `<model>/warmup/`."""
+    """Warm-up samples, whose files are names in `<model>/warmup/`."""
     batch_input: tuple[BatchInput, ...] = ()
     batch_output: tuple[BatchOutput, ...] = ()
     default_model_filename: str = ""
@@ -121,6 +121,6 @@ class ModelPlan:
     model_files: Mapping[str, Path] = field(default_factory=dict)
     warmup_files: Mapping[str, bytes] = field(default_factory=dict)
     fewer_cores: Mapping[int, ModelPlan] = field(default_factory=dict)
-    """The same on that many of the cores, where it is served otherwise there."""
+    """The same model on that many of the cores, where it is served in another way there."""
     notes: tuple[str, ...] = ()
-    """What a person may want to know of the choices made, such as why there is no warm-up."""
+    """Reasons of choices that a person may want to know, such as why there is no warm-up."""

@@ -1,4 +1,4 @@
-"""The requests Triton runs before it calls a model ready: made up, or as the spec lists them."""
+"""The requests that Triton runs before it calls a model ready: made up, or listed by the spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Warmup", "automatic", "given", "listed", "prompted", "serialize"]
 
 @dataclass(frozen=True)
 class Warmup:
-    """Samples, the files they read from `<model>/warmup/`, and why there are none where there could be."""
+    """Samples, the files they read from `<model>/warmup/`, and the reason if there are none."""
 
     samples: tuple[WarmupSample, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -43,12 +43,12 @@ def automatic(
     examples: Mapping[str, bytes],
     controls: Mapping[str, ControlInput],
 ) -> Warmup:
-    """One sample per batch size and warm size of the free axes, on zeros and the spec's examples.
+    """One sample per batch size and warm size of the free axes, with zeros and the spec's examples.
 
-    Zeros, not Triton's random data: random bytes hold NaN and, for ids, values out of range, and a
-    failed warm-up keeps a model from loading. Several free axes move together, so that the number
-    of samples grows with the sizes and not with their product. An optional input is left out unless there is an example
-    of it. Control inputs say that a sequence of one request begins and ends.
+    Zeros replace Triton's random data, which holds NaN and, for ids, values out of range: a failed warm-up keeps a
+    model from loading. Several free axes move together, so that the number of samples grows with the sizes and not with
+    their product. An optional input is left out unless it has an example. Control inputs say that a sequence of one
+    request begins and ends.
     """
     needed = [t for t in inputs if not t.optional or t.name in examples]
     if missing := [t.name for t in needed if t.dtype == "BYTES" and t.name not in examples]:
@@ -78,8 +78,8 @@ def given(
     item: Mapping[str, GivenInput],
     controls: Mapping[str, ControlInput],
 ) -> Warmup:
-    """One sample per batch size on an item of the build's own samples, for a network that takes no zeros or whose sizes
-    are not known."""
+    """One sample per batch size from the build's own samples, for a network that refuses zeros or whose sizes are not
+    known."""
     files: dict[str, bytes] = {}
     tensors = {
         t.name: WarmupInput(
@@ -94,7 +94,7 @@ def given(
 
 
 def prompted(text: bytes) -> Warmup:
-    """One token of a language model's answer: of a stream, Triton's warm-up takes one response."""
+    """One token of a language model's answer, because Triton's warm-up accepts only one response of a stream."""
     files: dict[str, bytes] = {}
     content: dict[str, tuple[DataType, bytes]] = {
         "text": ("BYTES", serialize(text)),
@@ -108,7 +108,8 @@ def prompted(text: bytes) -> Warmup:
 
 
 def _is_unknown(info: TensorInfo, position: int, free_axes: Mapping[str, FreeAxis]) -> bool:
-    """Whether a free size of a numeric input has no bounds; a free number of BYTES is warmed up with one."""
+    """Whether a numeric input has a free size without bounds. For BYTES, any free number is warmed up with one
+    element."""
     if info.shape[position] != -1 or info.dtype == "BYTES":
         return False
     return not info.axes or info.axes[position] not in free_axes
@@ -131,7 +132,7 @@ def _zeros(dtype: DataType, shape: tuple[int, ...]) -> WarmupInput:
 
 
 def _control(name: str, control: ControlInput, files: dict[str, bytes]) -> WarmupInput:
-    """A control input of a request that is a whole sequence: it starts, ends and is ready."""
+    """A control input for a request that is a whole sequence: it starts, ends and is ready."""
     value = 1.0 if control.kind == "corrid" else control.false_true[1]
     if control.dtype == "BYTES":
         content = serialize(b"1")
@@ -150,7 +151,7 @@ def listed(
 ) -> Warmup:
     """The samples that `section` of the spec lists, checked against the model's inputs.
 
-    RenderError names the first that Triton would refuse.
+    A RenderError names the first sample that Triton would refuse.
     """
     files: dict[str, bytes] = {}
     known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
@@ -202,7 +203,7 @@ def _listed_data(
 
 
 def _store(files: dict[str, bytes], name: str, content: bytes) -> str:
-    """A new file name for new content, and the same one for the same content."""
+    """A file name for this content: new content gets a new name, the same content keeps its own."""
     clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     number, candidate = 1, clean
     while files.get(candidate, content) != content:

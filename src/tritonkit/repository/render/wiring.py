@@ -1,4 +1,4 @@
-"""Which tensor of a pipeline goes where: names joined, dtypes and shapes checked."""
+"""The tensors between a pipeline's parts: names are joined, dtypes and shapes are checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ __all__ = ["Wiring", "connect"]
 class Wiring:
     """The ensemble's steps, inputs and outputs, and the inputs of each part.
 
-    `part_inputs[model][name]` has the part's shape with each free axis replaced by the size or the
-    axis name that the other end of the wire gives; `client_inputs[model][name]` is the ensemble's
-    input that it comes from, for those that a client sends.
+    `part_inputs[model][name]` has the part's shape, with each free axis replaced by the size or axis name from the
+    other end of the wire. `client_inputs[model][name]` names the ensemble's input, for those that a client sends.
     """
 
     steps: tuple[EnsembleStep, ...]
@@ -54,8 +53,8 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
     """
     edges, inputs, outputs = _edges(parts, where)
     _check_connected(parts, edges, where)
-    # A language model is alone, takes text and gives text: Triton tells a model's inputs from its outputs, and only
-    # an ensemble has one name for each tensor.
+    # A language model stands alone and has text as input and as output. Triton tells a model's inputs from its
+    # outputs; only an ensemble needs one name for each tensor.
     if parts[0].backend == "llm":
         for edge in edges:
             edge.name = edge.tensor
@@ -85,7 +84,7 @@ def connect(parts: tuple[Part, ...], where: str) -> Wiring:
 
 
 _Ends = dict[str, dict[str, _Edge]]
-"""Model -> its own name of a tensor -> the edge."""
+"""Edges by model and by the model's own name for the tensor."""
 
 
 def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _Ends]:
@@ -111,7 +110,7 @@ def _edges(parts: tuple[Part, ...], where: str) -> tuple[list[_Edge], _Ends, _En
 
 
 def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
-    """What both ends of a wire say together; -1 is compatible with any size."""
+    """The type and shape that both ends of a wire agree on; -1 is compatible with any size."""
     one, other = edge.info, _outside(port.info)
     fits = len(one.shape) == len(other.shape) and all(
         a == b or -1 in (a, b) for a, b in zip(one.shape, other.shape, strict=True)
@@ -130,8 +129,8 @@ def _meet(edge: _Edge, part: Part, port: Port, where: str) -> TensorInfo:
 
 
 def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) -> None:
-    """Every part but the last feeds a later one: a typing error in a name would else cut the
-    pipeline in two, and Triton would serve both halves."""
+    """Check that every part but the last feeds a later one. A misspelled name would otherwise cut the pipeline in two,
+    and Triton would serve both halves."""
     for part in parts[:-1]:
         given = [e for e in edges if e.producer == part.model]
         if any(e.consumers for e in given):
@@ -146,8 +145,8 @@ def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) ->
 
 
 def _name(edges: list[_Edge], where: str) -> None:
-    """The ensemble's own tensor names: clients' inputs and outputs keep theirs, and a tensor made
-    again on the way, such as text cleaned by a step, gets a number."""
+    """Give each tensor its name in the ensemble. Clients' inputs and outputs keep theirs; an inner tensor of a name
+    that is taken gets a number."""
     taken: dict[str, _Edge] = {}
     inner = [e for e in edges if e.producer is not None and e.consumers]
     for e in (e for e in edges if e not in inner):
@@ -169,7 +168,7 @@ def _name(edges: list[_Edge], where: str) -> None:
 
 
 def _outside(info: TensorInfo) -> TensorInfo:
-    """The tensor as Triton carries it: one value per item has the shape [1]."""
+    """The tensor as Triton carries it, where one value per item has the shape [1]."""
     return info if info.shape else replace(info, shape=(1,), axes=("",))
 
 

@@ -1,13 +1,11 @@
-"""A report of what a build made: every variant's figures on one page that stands alone.
+"""A report of a build: every variant's figures on one page without other files.
 
     from tritonkit.repository.report import collect, render, this_machine
 
-    machine = this_machine(cores=2)
-    reports = collect(root, ("digits",), threads=machine.cores)
-    Path("report.html").write_text(render(reports, machine, "today"), encoding="utf-8")
+    machine = this_machine(cores=2)     reports = collect(root, ("digits",), threads=machine.cores)
+Path("report.html").write_text(render(reports, machine, "today"), encoding="utf-8")
 
-`collect` reads the cache and builds nothing; `render` writes HTML without a script, a font or an
-address to fetch from.
+`collect` reads the cache and builds nothing; `render` writes HTML without a script, a font or an address to fetch from.
 """
 
 from tritonkit.repository.report.collect import ModelReport, collect

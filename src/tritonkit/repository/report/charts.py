@@ -1,4 +1,4 @@
-"""Lines over time and columns of a distribution: values in, places of a plot out."""
+"""Lines over time and columns of a distribution: values in, positions in a plot out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 14.0, 14.0, 42.0
 _CHARACTER, _LINE = 7.0, 14.0
 _MOST_TICKS = 8
 _LEAST = 1e-9
-"""A shorter axis has no round numbers."""
+"""Least length of an axis that gets round numbers."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its name, and points (x, y) in the order of x; y is None where there is a gap."""
+    """One line: its name, and points (x, y) in the order of x; y is None in a gap."""
 
     name: str
     points: Sequence[tuple[float, float | None]]
@@ -27,8 +27,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A line where it is drawn: each part as the attribute `points` of a polyline; its name at the end of the
-    axis, or beside it where it is a single point."""
+    """A line with its positions: each part as the attribute `points` of a polyline, and its name at the end of the
+    axis, or next to a single point."""
 
     name: str
     number: int
@@ -69,10 +69,10 @@ def lines(
     logarithmic: bool = False,
     limits: Sequence[tuple[float, str]] = (),
 ) -> Lines | None:
-    """Lay out the plot; None where there is no point to draw.
+    """Lay out the plot; None without points.
 
     Args:
-        logarithmic: whether y is; from 0 otherwise.
+        logarithmic: whether y is logarithmic; otherwise it starts at 0.
         limits: values of y with their names.
     """
     xs = [x for line in given for x, y in line.points if y is not None]
@@ -95,7 +95,7 @@ def lines(
 
 
 def _from_zero(low: float, high: float, start: float, end: float) -> Axis:
-    """From exactly `low` to exactly `high`, with round numbers between."""
+    """A scale from exactly `low` to exactly `high`, with round numbers between."""
     high = high if high - low > _LEAST else low + 1.0
     rough = (high - low) / _MOST_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
@@ -121,7 +121,7 @@ def _drawn(number: int, line: Line, x: Axis, y: Axis, logarithmic: bool) -> Draw
 
 
 def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> tuple[Drawn, ...]:
-    """The names beside the plot, moved apart where lines end close to each other; of single points beside them."""
+    """The names next to the plot, moved apart where lines end close together; names of single points next to them."""
     ordered = sorted((each for each in drawn if not _is_point(each)), key=lambda each: each.label[1])
     places = [max(each.label[1], top) for each in ordered]
     for k in range(1, len(places)):
@@ -145,9 +145,9 @@ class Columns(Plot):
     """Columns over a logarithmic axis, each from left to right edge and up to its height, in pixels."""
 
     bars: tuple[tuple[float, float, float, str], ...]
-    """Left edge, width, upper end, and what it says."""
+    """Left edge, width, upper end, and text of each column."""
     limits: tuple[tuple[float, str], ...]
-    """Place on the axis, and name."""
+    """Position on the axis, and name."""
 
 
 def columns(
@@ -158,11 +158,11 @@ def columns(
     height: float = 220.0,
     limits: Sequence[tuple[float, str]] = (),
 ) -> Columns | None:
-    """Lay out a distribution; None where nothing was counted.
+    """Lay out a distribution; None if all counts are 0.
 
     Args:
-        counts: lower and upper edge, both above 0, and how many lie between.
-        unit: of the edges.
+        counts: lower and upper edge, both above 0, and the number of values between them.
+        unit: unit of the edges.
         limits: values on the axis with their names.
     """
     total = sum(count for _, _, count in counts)

@@ -1,4 +1,4 @@
-"""What the cache holds of each model: variants with their figures, and where the slowest one's time goes."""
+"""Results in the cache for each model: variants with their figures, and the time profile of the slowest one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _PLACE = re.compile(r"(.+)-[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class ModelReport:
-    """One model: what was built of it, and what was not and why."""
+    """One model: the variants that were built, and the others with the reasons."""
 
     model: str
     description: str
     file: str
     results: tuple[Result, ...]
     served: str | None
-    """The variant that is published; None where `auto` finds none that passes."""
+    """The variant that is published; None if `auto` finds none that passes."""
     missing: dict[str, str] = field(default_factory=dict)
     operators: Operators | None = None
     max_drop: float = 0.01
@@ -42,11 +42,11 @@ class ModelReport:
 
     @property
     def front(self) -> tuple[str, ...]:
-        """The variants that pass and that no other passing one beats in both quality and latency."""
+        """The passing variants that no other passing one beats in both quality and latency."""
         return pareto(self.results)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The facts for `--json`."""
         return {
             "model": self.model,
             "served": self.served,
@@ -60,13 +60,14 @@ class ModelReport:
 def collect(
     root: Path, names: Sequence[str] = (), *, threads: int, say: Callable[[str], None] = lambda _: None
 ) -> tuple[ModelReport, ...]:
-    """Read what was built for the specs as they are now; nothing is built, and nothing is measured but
-    the profile of each model's slowest variant.
+    """Read the results for the specs as they are now.
+
+    Nothing is built, and nothing is measured except the profile of each model's slowest variant.
 
     Args:
-        names: folders of `models/`; by default all of which something is built.
-        threads: those of the timings, which count only for as many.
-        say: called with short phrases about what takes a while.
+        names: folders of `models/`; by default all with a built variant.
+        threads: number of threads of the timings; timings with another number do not count.
+        say: called with short phrases about steps that take a while.
 
     Raises:
         UsageError: nothing is built, of all models or of a named one.
@@ -95,7 +96,7 @@ def _readable(root: Path, say: Callable[[str], None]) -> list[Spec]:
 
 
 def pareto(results: Iterable[Result]) -> tuple[str, ...]:
-    """Names of the passing variants beaten by none in both quality and latency, fastest first."""
+    """Names of the passing variants that none beats in both quality and latency, fastest first."""
     able = [r for r in results if r.passed and r.timing and r.artifact and r.artifact.quality]
 
     def figures(result: Result) -> tuple[float, float]:
@@ -143,7 +144,7 @@ def _read(spec: Spec, cache: BuildCache, threads: int, say: Callable[[str], None
 
 
 def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
-    """Every variant there is, those the spec names, and compositions that lie in the cache."""
+    """Every variant, those that the spec names, and compositions in the cache."""
     if spec.model.network.python or spec.model.network.llm:
         return wanted_variants(spec, ["all", "spec"])
     serving = spec.model.serving.variant
@@ -151,19 +152,19 @@ def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
     names += [] if serving == AUTO else [serving]
     variants = [parse(name, f"{spec.file} variant") for name in names]
     for name in sorted(cached):
-        with contextlib.suppress(SpecError):  # of a variant that was removed since
+        with contextlib.suppress(SpecError):  # a cached variant that was removed since
             variants.append(parse(name, ""))
     return tuple({variant.name: variant for variant in variants}.values())
 
 
 def _cached_variants(cache: BuildCache, model: str) -> set[str]:
-    """Variants of which some state lies in the cache."""
+    """Variants with some state in the cache."""
     found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
     return {match[1] for match in found if match}
 
 
 def _served(spec: Spec, results: Sequence[Result]) -> str | None:
-    """The variant that a build publishes of these."""
+    """The one of these variants that a build publishes."""
     if spec.model.network.python:
         return PYTHON
     if spec.model.serving.variant != AUTO:

@@ -1,4 +1,4 @@
-"""How far a variant's outputs lie from the reference's: shares of output elements by powers of ten."""
+"""Distances of a variant's outputs from the reference's: shares of output elements by powers of ten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGITS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name on the axis, what it counts in words, its share of all elements, 0 to 1."""
+    """One column: its name on the axis, its meaning in words, its share of all elements, 0 to 1."""
 
     tick: str
     text: str
@@ -21,9 +21,9 @@ class Column:
 
 
 def used_edges(all_counts: Iterable[Mapping[str, int]]) -> tuple[str, ...]:
-    """The edges from the first to the last that any variant uses, so that all get one axis."""
+    """The edges from the first to the last that any variant uses, so that all share one axis."""
     given = list(all_counts)
-    # Sorted here: a record in JSON keeps names in the order of the alphabet.
+    # Sorted here, because a record in JSON keeps names in alphabetical order.
     edges = sorted({edge for counts in given for edge in counts}, key=_position)
     used = [place for place, edge in enumerate(edges) if any(c.get(edge, 0) for c in given)]
     return tuple(edges[min(used) : max(used) + 1]) if used else ()

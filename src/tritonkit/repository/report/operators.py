@@ -1,4 +1,4 @@
-"""Where a run goes in one variant, by the profiler of the runtime that serves it."""
+"""Time of one variant's run by operator, from the profiler of the runtime that serves it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_REPEATS, _MOST_REPEATS = 5, 500
 
 @dataclass(frozen=True)
 class Operators:
-    """Where a run of one item goes in one variant, slowest operator first.
+    """Time of a run of one item by operator, slowest operator first.
 
     Without times there is a `problem`.
     """
@@ -33,13 +33,13 @@ class Operators:
     runtime: str
     threads: int
     plain_ms: float
-    """A run as the build timed it, without the profiler."""
+    """Milliseconds of a run as the build timed it, without the profiler."""
     times: tuple[OperatorTime, ...] = ()
     problem: str = ""
 
 
 def slowest(results: Iterable[Result]) -> Result | None:
-    """The variant that takes longest for one item, of those that were timed."""
+    """The timed variant that takes longest for one item."""
     timed = [result for result in results if result.timing and result.artifact]
     return max(timed, key=lambda r: r.timing.batch1_ms if r.timing else 0.0, default=None)
 
@@ -52,7 +52,7 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
     runtime = result.runtime or ""
     repeats = int(_PROFILE_MS / max(plain_ms, 1e-3))
     try:
-        # What a person's hooks print is no part of a command's own output, such as --json.
+        # Output of a person's hooks must not mix with a command's own, such as --json.
         with contextlib.redirect_stdout(sys.stderr):
             job = job_of(spec, cache, threads=threads)
             batch = batch_of(job.samples, 1) if job.batched else job.samples[0]
@@ -60,7 +60,7 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
             runner = RUNTIMES[runtime](result.artifact.folder, threads, where)
             runner.run(batch)
             times = runner.profile(batch, min(max(repeats, _LEAST_REPEATS), _MOST_REPEATS))
-    except Exception as error:  # an engine's own, too: a profile is not worth the rest of the report
+    except Exception as error:  # An engine's error too: a profile is not worth the rest of the report.
         own = isinstance(error, TritonkitError)
         said = str(error) if own else f"{type(error).__name__}: {first_line(error)}"
         return Operators(result.variant, runtime, threads, plain_ms, problem=said)

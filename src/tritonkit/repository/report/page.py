@@ -1,4 +1,4 @@
-"""Reports as one HTML page: values in, text out. Whatever came from elsewhere is escaped."""
+"""Reports as one HTML page: values in, text out. All text from elsewhere is escaped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Machine", "environment", "render", "this_machine"]
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor's name, the cores that may be used, the system."""
+    """Name of the processor, number of usable cores, and the system."""
 
     processor: str
     cores: int
@@ -32,7 +32,7 @@ class Machine:
 
 
 def this_machine(cores: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
-    """What Linux says of the processor; the architecture where it says nothing."""
+    """The processor's name from Linux, or the architecture without one."""
     name = platform.machine()
     with contextlib.suppress(OSError):
         for line in cpuinfo.read_text(errors="replace").splitlines():
@@ -44,11 +44,11 @@ def this_machine(cores: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> Machine:
 
 
 def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> str:
-    """The page: text that needs no other file and no address to be shown.
+    """The page, which needs no other file and no address to be shown.
 
     Args:
         machine: the one that measured.
-        written: when, for people.
+        written: the time, for people.
     """
     return (
         environment()
@@ -64,7 +64,7 @@ def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> st
 
 
 def _tools(reports: Sequence[ModelReport]) -> dict[str, str]:
-    """Versions of what made the variants, several where they differ."""
+    """Versions of the libraries that made the variants, several where they differ."""
     versions: dict[str, list[str]] = {}
     for report in reports:
         for result in report.results:
@@ -76,7 +76,7 @@ def _tools(reports: Sequence[ModelReport]) -> dict[str, str]:
 
 @cache
 def environment(folder: Path | None = None) -> Environment:
-    """What pages are written with: the templates of this room, and those of a folder beside them."""
+    """The environment that renders pages: templates of this room, and those of another folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     own = Path(__file__).parent / "templates"
@@ -92,7 +92,7 @@ def environment(folder: Path | None = None) -> Environment:
 
 
 def _breakable(variant: str) -> Markup:
-    """A variant's name that may go on in the next line after its plus, escaped."""
+    """A variant's name, escaped, that may break the line after its plus."""
     from markupsafe import Markup, escape
 
     return Markup("+<wbr>").join(map(escape, variant.split("+")))

@@ -41,7 +41,7 @@ def _row(result: Result, base: Result | None) -> Row:
         "size": format_bytes(artifact.size_bytes),
         "size_ratio": f"{artifact.size_bytes / plain.size_bytes:.2f}" if plain else _NONE,
         "quality": f"{quality.value:.4f}" if quality else _NONE,
-        # The spec's further metrics: value, and the reference's.
+        # The spec's further metrics: the value, and the reference's.
         "also": [(f"{v:.4f}", f"of {r:.4f}") for v, r in quality.also.values()] if quality else [],
         "drop": _signed(quality.drop) if quality else _NONE,
         "interval": _interval(quality),
@@ -51,19 +51,19 @@ def _row(result: Result, base: Result | None) -> Row:
         "per_s": f"{timing.per_s:,.0f}" if timing else _NONE,
         "speedup": f"{timing.per_s / before.per_s:.2f}" if timing and before else _NONE,
         "outcome": _outcome(result),
-        # The limits it misses, by their names in model.yaml.
+        # Limits that it misses, by their names in model.yaml.
         "missed": dict.fromkeys(miss.field.rpartition(".")[2] for miss in misses),
         "reasons": [f"{m.found}; wanted {m.wanted}; {m.todo}" for m in misses],
     }
 
 
 def figure(value: float) -> str:
-    """A measured figure for people: three digits that count."""
+    """A measured figure for people, with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def _signed(value: float) -> str:
-    """Four decimals, and no zero with a sign."""
+    """A figure with four decimals, and no sign for zero."""
     return f"{value:.4f}".replace("-0.0000", "0.0000").replace("-", "−")
 
 

@@ -1,4 +1,4 @@
-"""Axes: which numbers stand where, and how they are written."""
+"""Axes: the numbers on them, their positions and their texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 __all__ = ["Axis", "linear_axis", "log_axis"]
 
 _MOST_TICKS = 8
-_EQUAL = 1e-9  # closer numbers have one place
+_EQUAL = 1e-9  # numbers closer than this share one position
 _MANTISSAS: tuple[tuple[float, ...], ...] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
 
 
@@ -22,7 +22,7 @@ class Axis:
     end: float
     logarithmic: bool
     ticks: tuple[tuple[float, str], ...] = ()
-    """Pixel and text of each."""
+    """Pixel and text of each number."""
 
     def at(self, value: float) -> float:
         """The pixel of a number."""
@@ -31,7 +31,7 @@ class Axis:
 
 
 def log_axis(low: float, high: float, start: float, end: float) -> Axis:
-    """From a little below `low` to a little above `high`, both above 0."""
+    """A scale from slightly below `low` to slightly above `high`, both above 0."""
     room = max(math.log(high / low) * 0.07, math.log(1.15))
     axis = Axis(low / math.exp(room), high * math.exp(room), start, end, True)
     inside: list[float] = []
@@ -47,7 +47,7 @@ def log_axis(low: float, high: float, start: float, end: float) -> Axis:
 
 
 def linear_axis(low: float, high: float, start: float, end: float) -> Axis:
-    """From a little below `low` to some way above `high`, where names need room."""
+    """A scale from slightly below `low` to well above `high`, where names need room."""
     equal = high - low <= max(abs(high), 1.0) * _EQUAL
     room = (abs(high) * 0.003 or 1.0) if equal else (high - low) * 0.08
     axis = Axis(low - room, high + 2 * room, start, end, False)
@@ -66,7 +66,7 @@ def _mantissa_ticks(axis: Axis, mantissas: tuple[float, ...]) -> list[float]:
 
 
 def _linear_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Round numbers, three to seven, all with as many digits."""
+    """Round numbers, three to seven, all with the same number of digits."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)

@@ -1,7 +1,7 @@
-"""Quality against latency: where every variant lies, the front of those that pass, and the gate's lower limits.
+"""Quality against latency: every variant, the front of those that pass, and the gate's lower limits.
 
-Points are numbered from the fastest on, and the page names them in a list beside the plot: a number finds
-room where a name of 25 characters does not.
+Points are numbered from the fastest on, and the page names them in a list next to the plot: a number finds room where a
+name of 25 characters does not.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Kind: TypeAlias = Literal["front", "passed", "refused"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 14.0, 14.0, 46.0
 _OUTLIER = 4.0
-"""Refused points farther below than so many times the height of all others are drawn at the edge."""
-_RADIUS, _RING = 6.0, 10.0  # the room that a mark takes, and one with a ring around it
+"""Refused points that lie lower than this many times the height of all others are drawn at the edge."""
+_RADIUS, _RING = 6.0, 10.0  # room that a mark takes, and one with a ring around it
 _CHARACTER, _LINE = 7.2, 13.0  # width of a character and height of a text of 12 px, generous
 
 
@@ -37,7 +37,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class GateLine:
-    """The least quality that the gate takes, and what it is called."""
+    """The lowest quality that the gate accepts, and its name."""
 
     quality: float
     text: str
@@ -45,7 +45,7 @@ class GateLine:
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle, y downwards, and the text for which it has room."""
+    """A rectangle, with y downwards, and the text for which it has room."""
 
     left: float
     top: float
@@ -59,14 +59,14 @@ class Box:
         return across and self.top < other.bottom and other.top < self.bottom
 
     def contains(self, other: Box) -> bool:
-        """Whether all of the other lies in this one."""
+        """Whether the other one lies completely inside this one."""
         across = self.left <= other.left and other.right <= self.right
         return across and self.top <= other.top and other.bottom <= self.bottom
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point where it is drawn; `below`: it lies under the plot, and stands at its lower edge."""
+    """A point with its position; `below`: it lies under the plot and is drawn at its lower edge."""
 
     point: Dot
     x: float
@@ -85,7 +85,7 @@ class Scatter:
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
-    """From the fastest on, numbered in that order."""
+    """Marks from the fastest on, numbered in that order."""
     front: str
     """Corners of the front's steps, as the attribute `points` of a polyline."""
     limits: tuple[tuple[float, Box], ...]
@@ -124,7 +124,7 @@ def scatter(points: Sequence[Dot], limits: Sequence[GateLine], width: float) -> 
 
 
 def _floor(points: Sequence[Dot]) -> float:
-    """The least quality that is drawn to scale: a variant that lost everything must not flatten the rest."""
+    """The lowest quality that is drawn to scale, so that a variant which lost everything does not flatten the rest."""
     passing = [p.quality for p in points if p.kind != "refused"] or [p.quality for p in points]
     low, high = min(passing), max(passing)
     least = low - _OUTLIER * max(high - low, abs(high) * 0.005)
@@ -138,13 +138,13 @@ def _is_near(limit: GateLine, points: Sequence[Dot], floor: float) -> bool:
 
 
 def _free(places: Iterator[Box], area: Box, taken: Sequence[Box]) -> Box:
-    """The first place that is inside and free; the first inside, where none is free."""
+    """The first position that is inside and free, or else the first inside."""
     inside = [box for box in places if area.contains(box)]
     return next((b for b in inside if not any(b.overlaps(other) for other in taken)), inside[0])
 
 
 def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
-    """Places for a text around a point, from near to far: beside it first, then above and below."""
+    """Positions for a text around a point, from near to far: next to it first, then above and below."""
     width, height = len(text) * _CHARACTER, _LINE
     for ring in range(4):
         for column, row in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (1, 1), (-1, -1), (-1, 1)):
@@ -154,7 +154,7 @@ def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
 
 
 def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
-    """Below or above the right or left end of a line across the plot."""
+    """Positions below or above the right or left end of a line across the plot."""
     width = len(text) * _CHARACTER
     for top in (y + 2, y - 2 - _LINE):
         for left in (area.right - width, area.left):
@@ -162,7 +162,7 @@ def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
 
 
 def _front(marks: Sequence[Mark]) -> str:
-    """From the fastest to the best: along at one quality, then up to the next."""
+    """The steps from the fastest to the best: along at one quality, then up to the next."""
     ordered = [mark for mark in marks if mark.point.kind == "front"]
     corners = [(m.x, m.y) for m in ordered[:1]]
     for before, after in pairwise(ordered):

@@ -1,4 +1,4 @@
-"""A model's report arranged for the page: sentences, plots and columns, all still plain values."""
+"""A model's report arranged for the page: sentences, plots and columns, all as plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonkit.repository.report.scatter import Dot, GateLine, Kind, scatter
 __all__ = ["section"]
 
 _WIDTHS = (820.0, 360.0)
-"""Of the plot on a desk and on a phone: its text must be as large on both."""
+"""Widths of the plot on a desk and on a phone, so that its text is as large on both."""
 _SHOWN = 15
 
 
@@ -42,7 +42,7 @@ def section(report: ModelReport) -> dict[str, Any]:
         "kinds": _kinds(report),
         "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
         "histograms": histograms,
-        # The largest share of any column, to which all are drawn.
+        # The largest share of any column, to which all are scaled.
         "most": max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
         "notes": [
             (r.variant, notes)
@@ -57,7 +57,7 @@ def section(report: ModelReport) -> dict[str, Any]:
 
 
 def _independence(artifact: Artifact) -> tuple[str, ...]:
-    """Whether the items of a batch are independent, as a note."""
+    """A note on whether the items of a batch are independent."""
     found = artifact.independence
     return (f"items of a batch: {found.state}: {found.seen}",) if found else ()
 
@@ -71,7 +71,7 @@ def _measured(report: ModelReport) -> list[tuple[str, MeasuredQuality]]:
 
 
 def _summary(report: ModelReport, table: Sequence[Row]) -> tuple[str, ...]:
-    """How many there are, and what the published one is worth."""
+    """A sentence on the number of variants, and on the value of the published one."""
     counts = [
         f"{count} {words}"
         for kind, words in (("passed", "passed the gate"), ("refused", "refused"))
@@ -103,7 +103,7 @@ def _points(report: ModelReport) -> tuple[Dot, ...]:
 
 
 def _limits(report: ModelReport) -> tuple[GateLine, ...]:
-    """The least quality the gate takes: another one for those that are compared with a teacher."""
+    """The lowest quality that the gate accepts, which differs for variants that are compared with a teacher."""
     least: dict[float, str] = {}
     for _, quality in _measured(report):
         limit = max(quality.reference - report.max_drop, report.at_least or float("-inf"))

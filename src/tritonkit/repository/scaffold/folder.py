@@ -16,7 +16,7 @@ from tritonkit.repository.export.plain_files import copy_file
 __all__ = ["refuse_taken", "write_folder"]
 
 _SCHEMA = "docs/model.schema.json"
-"""For editors: in a clone, or where `tritonkit schema` wrote it."""
+"""The schema for editors, in a clone or written by `tritonkit schema`."""
 
 
 def refuse_taken(root: Path, name: str) -> None:
@@ -39,7 +39,7 @@ def write_folder(
     code: Mapping[str, bytes] | None = None,
     comments: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> Path:
-    """The folder, complete or not at all; `comments` are lines below `network` and at the end of model.yaml."""
+    """Write the folder, complete or not at all; `comments` are lines below `network` and at the end of model.yaml."""
     text = _yaml_text({"name": name, **settings}, *comments)
     if (root / _SCHEMA).is_file():
         text = f"# yaml-language-server: $schema=../../{_SCHEMA}\n{text}"
@@ -70,7 +70,7 @@ def _yaml_text(settings: Mapping[str, Any], below_network: Sequence[str], at_end
     lines: list[str] = []
     for key, value in settings.items():
         in_network = key == "network" and bool(below_network)
-        # Short dictionaries in braces, but for one that comments are to stand below.
+        # Short dictionaries in braces, except one that gets comments below it.
         style = None if isinstance(value, dict) and not in_network else False
         text = yaml.safe_dump({key: value}, sort_keys=False, default_flow_style=style, width=100)
         lines += [*text.splitlines(), *(f"  {line}" for line in below_network if in_network)]

@@ -15,7 +15,7 @@ __all__ = ["new_from_checkpoint"]
 
 _CHECKPOINT = "checkpoint"
 _CONTEXT = 4096
-"""Tokens of prompt and answer that a new language model serves, even where its network was made for more."""
+"""Tokens of prompt and answer that a new language model serves, even if its network was made for more."""
 _SEQUENCES = 8
 """Sequences of that length for which the cache has room."""
 _MIB = 1 << 20

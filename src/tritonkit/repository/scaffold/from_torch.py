@@ -90,7 +90,8 @@ def _network_settings(given: _Given, tensors: Mapping[str, Tensor]) -> dict[str,
 
 
 def _learn(given: _Given, where: str) -> _Learned:
-    """Run the network in a scratch folder; an error names the option, as that folder is gone when it is read."""
+    """Run the network in a scratch folder. An error names the option instead, because that folder is gone when it is
+    read."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with as_usage_error(where):
@@ -104,7 +105,7 @@ def _learn(given: _Given, where: str) -> _Learned:
 
 
 def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
-    """The hook for model.yaml, and the Python behind it: the file, and what it imports from its folder."""
+    """The hook for model.yaml, and the Python behind it: the file, and modules of its folder that it imports."""
     module, separator, function = factory.partition(":")
     if not separator or not function.isidentifier():
         raise UsageError(
@@ -192,7 +193,7 @@ def _module(folder: Path, given: _Given) -> tuple[Spec, Any]:
 
 
 def _output(small: Any, large: Any, sizes: Mapping[int, set[str]], lead: int = 1) -> dict[str, Any]:
-    """An output as a spec writes it; an axis that grew has the name of the one input axis of its size."""
+    """An output as a spec writes it; an axis that grew gets the name of the only input axis of its size."""
     dtype = str(large.dtype).removeprefix("torch.")
     if dtype not in DTYPE_NAMES:
         raise BuildError("", found=f"an output of {dtype}", wanted=f"one of {', '.join(DTYPE_NAMES)}")

@@ -47,8 +47,8 @@ def parse_inputs(texts: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Fre
 
 
 def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
-    """`pixels=FP32:3,224,224`, `ids=INT64:length(2-256)` or `pixels=FP32:3,H(32-640/32),8`: name, tensor without the
-    batch axis, and the free axes it names."""
+    """Name, tensor without the batch axis, and free axes of an input: `pixels=FP32:3,224,224`,
+    `ids=INT64:length(2-256)` or `pixels=FP32:3,H(32-640/32),8`."""
     match = _INPUT.fullmatch(text)
     if match is None or match["dtype"] not in DTYPE_NAMES.values():
         raise UsageError(
@@ -79,10 +79,10 @@ def parse_input(text: str) -> tuple[str, Tensor, dict[str, FreeAxis]]:
 
 @contextmanager
 def as_usage_error(where: str) -> Iterator[None]:
-    """What the spec's rules refuse is a mistake on the command line here."""
+    """Turn a refusal by the spec's rules into a mistake on the command line."""
     try:
         yield
     except ValueError as error:  # pydantic's ValidationError is one
         problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
         found, _, wanted = str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
-        raise UsageError(where, found=found, wanted=wanted or "what model.yaml may hold") from None
+        raise UsageError(where, found=found, wanted=wanted or "a value that model.yaml allows") from None
