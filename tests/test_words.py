@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-PLAIN = ["src/tritonkit/moved.py"]
+PLAIN = [
+    "src/tritonkit/moved.py",
+    "src/tritonkit/repository/inspection.py",
+    "src/tritonkit/repository/modelspec",
+    "src/tritonkit/repository/publish",
+    "src/tritonkit/repository/render",
+    "src/tritonkit/repository/report",
+    "src/tritonkit/repository/scaffold",
+]
 """Folders and files, below the project's, that were rewritten. All others are still to be."""
 
 INSTEAD = {
