@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import LINEAR, TORCH
+from tests.repository.optimize.small_specs import LINEAR, TORCH
 from tests.rooms import no_room
 from tritonkit.disk import is_of_writing, refused_by_system, try_writing, unwritable, write_whole
 from tritonkit.errors import BuildError

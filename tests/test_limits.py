@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import failed
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.limits import is_of_limits
 
 

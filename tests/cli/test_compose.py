@@ -15,7 +15,7 @@ import yaml
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.serve.compose import CONTEXT
 
 COMPOSE = [shutil.which("docker-compose")] if shutil.which("docker-compose") else ["docker", "compose"]

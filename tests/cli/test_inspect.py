@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 
 STEP = "description: none\ninputs: {y: {dtype: FP32, shape: [4]}}\noutputs: {z: {dtype: FP32, shape: [4]}}\n"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.optimize import evaluate
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.cli.running import Done, failed, tritonkit
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tests.waiting import eventually
 from tritonkit.cli.native_text import NativeText
 from tritonkit.cli.watch import is_watched

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.conftest import Environment, make_environment, without_compilers
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.repository.export.graphs import FLOAT, INT64, STRING, node, onnx_bytes
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.errors import BuildError, SpecError, UsageError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.onnx_file import open_session, run_session

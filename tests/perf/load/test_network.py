@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.client import Client
 from tritonkit.errors import UsageError
 from tritonkit.perf.load.network import example_inputs, profile_network

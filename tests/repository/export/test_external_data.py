@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import LINEAR, TORCH, built, cache, refused
+from tests.repository.optimize.small_specs import LINEAR, TORCH, built, refused
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache, external_data, torch_onnx
 from tritonkit.repository.export.external_data import flat_names, save_apart
@@ -27,8 +27,6 @@ from tritonkit.repository.optimize import plan
 from tritonkit.repository.optimize.variants import onnx_graph
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.repository.publish.integrity import verify
-
-__all__ = ["cache"]
 
 FILE = "name: net\nnetwork: {onnx: m.onnx}\n"
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -11,11 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import built, cache
+from tests.repository.optimize.small_specs import built
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.onnx_file import open_session
-
-__all__ = ["cache"]
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 WHOLE = "serving: {max_batch_size: 0}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.errors import BuildError, GateError, SpecError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.modelspec import Spec

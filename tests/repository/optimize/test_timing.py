@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import BuildCache
 from tritonkit.repository.export.samples import Batch

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import LINEAR, RELU, TORCH, onnx_file
+from tests.repository.optimize.small_specs import LINEAR, RELU, TORCH, onnx_file
 from tests.repository.publish.damaging import flip
 from tests.repository.publish.test_publish import rendered
 from tritonkit.errors import BuildError, PublishError

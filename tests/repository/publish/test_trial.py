@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tests.repository.optimize.test_outputs import CASES
 from tritonkit.errors import BuildError
 from tritonkit.repository.export.samples import Batch

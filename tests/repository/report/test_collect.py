@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tests.repository.report.figures import result
 from tritonkit.errors import UsageError
 from tritonkit.repository.export import BuildCache

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 from tests.cli.running import tritonkit, tritonkit_here
 from tests.repository.export.test_external_data import external
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tests.repository.optimize.test_outputs import CASES
 from tritonkit.client import Client
 from tritonkit.serve import serve

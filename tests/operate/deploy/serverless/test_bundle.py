@@ -10,7 +10,7 @@ import pytest
 from bench.runtime_api import function
 from tests.cli.running import failed, tritonkit_here
 from tests.conftest import PROJECT, WriteModel
-from tests.repository.optimize.test_make import RELU, onnx_file
+from tests.repository.optimize.small_specs import RELU, onnx_file
 from tritonkit.errors import GateError, RenderError, SpecError, UsageError
 from tritonkit.operate.deploy.serverless import bundle, chosen_variant, write_bundle
 from tritonkit.operate.deploy.serverless.packages import parse_requirement, pins
