@@ -1,8 +1,7 @@
-"""Which other models of the repository a Python model calls while it answers (Triton's BLS).
+"""The other models of a repository that a Python model calls while it answers (Triton's BLS).
 
-Triton does not know: it loads no model for the sake of another's Python. The spec says it (`network.calls`, in the
-configuration the parameter `tritonkit.calls`); of a model that does not, its file is read for names written out there.
-Nothing of it is run.
+Triton does not know them: it loads no model because another's Python needs it. The spec names them (`network.calls`, in
+the configuration the parameter `tritonkit.calls`). Without it, the model's file is read for literal names; it is not run.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def prepare_backends(
 
     NVIDIA's own is used as it is. For the embedded server a new one is filled with its Python
     backend, the stub of the right Python, the native backends, and for the others a copy of
-    `<stand_ins>/NAME/`, with what those share beside each model.py: a stub looks for modules in its own
-    folder. Real files, because Triton refuses a link out of its backend directory.
+    `<stand_ins>/NAME/`. Their shared modules are copied next to each model.py: a stub looks for modules in its own
+    folder. All are real files, because Triton refuses a link out of its backend directory.
     """
     if installation.native:
         return installation.backends

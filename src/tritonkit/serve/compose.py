@@ -31,7 +31,7 @@ _OWN = (
     "deploy/alertmanager/alertmanager.yml",
     "deploy/collector/collector.yml",
 )
-"""What a person changes."""
+"""The lines that a person edits."""
 _PRIVATE = (("deploy/docker/keys", "*\n!.gitignore\n"), ("deploy/gateway", "*\n!.gitignore\n!gateway.yaml\n"))
 """Folders of keys, and what says that they are not for a version control."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_data", "admin-key", "*.whl", "resources.yml")

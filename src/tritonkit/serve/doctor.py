@@ -1,4 +1,4 @@
-"""What this machine has and lacks for serving; each finding says what to do about it."""
+"""Checks of this machine for serving; each result says what to do about it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHM_ENOUGH = 64 * MIB
 _DISK_ENOUGH = 5 << 30
 _OLDEST_PYTHON = (3, 11)
 _EMBEDDED = (2, 51)
-_MENDED = (2, 59)
+_FIXED = (2, 59)
 """Triton of 25.07, the first with the fixes of CVE-2025-23310 to -23334."""
 
 
@@ -51,7 +51,7 @@ class Check:
 
 
 class _Finding(NamedTuple):
-    """What a check found; one with something to do is a warning, or fails."""
+    """Result of a check; one with a `todo` is a warning, or a failure."""
 
     found: str
     todo: str = ""
@@ -141,16 +141,16 @@ def _server(server: ServerInstallation) -> _Finding:
 
 
 def _holes(server: ServerInstallation) -> _Finding:
-    """What is known of that version; the fixes are named in NVIDIA's bulletins of August 2025 and later."""
+    """Known vulnerabilities of a Triton version, from NVIDIA's bulletins of August 2025 and later."""
     release = re.search(r"\d+\.\d+", server.version) if server.native else None
     number = tuple(map(int, release[0].split("."))) if release else _EMBEDDED
-    if number >= _MENDED:
+    if number >= _FIXED:
         return _Finding(f"none known of {server.version}")
-    ours, mended = (".".join(map(str, each)) for each in (number, _MENDED))
+    ours, fixed = (".".join(map(str, each)) for each in (number, _FIXED))
     todo = "no newer one is on PyPI; docs/security.md says what stands before them"
     if server.native:
         todo = "take a newer image of NVIDIA's (docs/security.md)"
-    return _Finding(f"Triton {ours} has holes that {mended} closed", todo)
+    return _Finding(f"Triton {ours} has vulnerabilities that {fixed} fixed", todo)
 
 
 def _guard(server: ServerInstallation) -> _Finding:
@@ -226,7 +226,7 @@ def _gpu() -> _Finding:
 
 
 def _said_by(command: list[str]) -> str:
-    """What a program prints; nothing where it fails."""
+    """Output of a program; empty if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return "" if done.returncode else done.stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Where a tritonserver is on this machine, and what it needs to run."""
+"""The tritonserver of this machine, and the environment that it needs to run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ServerInstallation:
         return any((place / _SOURCES_ALONE).is_file() for place in places)
 
     def native_backends(self) -> dict[str, NativeBackend]:
-        """Those that were compiled for the embedded server, by name, each tried with its engine."""
+        """The native backends compiled for the embedded server, by name, each tried with its engine."""
         if self.native or self.python_bin is None:
             return {}
         return find_native_backends(self.python_bin.parent, self.libraries[0])

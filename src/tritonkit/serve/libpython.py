@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["GLIBC", "check_glibc", "find_libpython", "need_libpython"]
 
 GLIBC = (2, 35)
-"""What the server's binaries were linked against (nvidia-pytriton 0.7.0, manylinux_2_35)."""
+"""The glibc that the server's binaries were linked against (nvidia-pytriton 0.7.0, manylinux_2_35)."""
 
 _STANDARD = tuple(
     Path(folder)
@@ -83,7 +83,7 @@ def check_glibc(version: str | None = None) -> str:
 
 
 def _loader_cache() -> str:
-    """What the dynamic loader knows; empty on systems without ldconfig, such as Alpine."""
+    """Libraries known to the dynamic loader; empty on systems without ldconfig, such as Alpine."""
     ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if ldconfig is None:
         return ""

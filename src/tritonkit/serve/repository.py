@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def step(self) -> str:
-        """Which of tritonkit's own pipeline steps it is; empty for any other model."""
+        """The name of the pipeline step of tritonkit's that the model is; empty for any other model."""
         known = _STEP in self.config.parameters
         return str(self.config.parameters[_STEP].string_value) if known else ""
 
@@ -165,7 +165,7 @@ def _tolerated() -> contextlib.suppress:
 
 
 def config_file(folder: Path, name: str) -> Path:
-    """What Triton reads of a model's folder where configurations of this name are to be served."""
+    """The file that Triton reads in a model's folder when it serves configurations of this name."""
     named = folder / named_config(name)
     return named if name and named.is_file() else folder / CONFIG
 

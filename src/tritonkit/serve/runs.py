@@ -101,7 +101,7 @@ def write_owner(folder: Path, pid: int) -> None:
 
 
 def write_run(folder: Path, endpoint: Endpoint) -> None:
-    """Say where the server of this run answers; its key goes into a file beside."""
+    """Write the addresses of this run's server, and its key into a second file."""
     facts = {
         "grpc": endpoint.grpc,
         "http": endpoint.http,
@@ -148,7 +148,7 @@ def find_own_key_file(address: str) -> Path | None:
 
 
 def find_runs(root: Path) -> list[dict[str, Any]]:
-    """Where the running servers of this project answer, the latest first: `grpc`, `http`, `metrics`, `models`."""
+    """Addresses and models of this project's running servers, the latest first: `grpc`, `http`, `metrics`, `models`."""
     return [facts for _, facts in _running(root)]
 
 

@@ -1,4 +1,4 @@
-"""Which models of a repository a server can do without: one that cannot be served keeps no other from being served."""
+"""The models that a server runs without: a model that cannot be served does not keep others from being served."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Server:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it answers; after a restart with another `pid`, and the `models` that were served then.
+        """The server's addresses; a restart changes `pid`, and `models` to those served since.
 
         Raises:
             UsageError: it was not started.
@@ -300,7 +300,7 @@ class Server:
                 self._proxies.poll()
 
     def _stub_watch(self, run: Run) -> StubWatch:
-        """Of the process that runs now."""
+        """The stub watch of the process that runs now."""
         triton = self._triton
         assert triton is not None  # noqa: S101 - it was just started
         planned = {need.model: need.bytes_each for need in run.shm.models}
@@ -362,7 +362,7 @@ class Server:
 
 
 def _reason(error: Exception) -> str:
-    """Why a start failed, in a line."""
+    """The reason why a start failed, in a line."""
     if isinstance(error, TritonkitError):
         return f"{error.where}: {error.found}"
     return f"{type(error).__name__}: {error}"

@@ -1,10 +1,9 @@
-"""How much shared memory the Python stubs of a repository need, and the largest request it takes: known before
-one of them starts.
+"""The shared memory that a repository's Python stubs need, and its largest request, computed before a start.
 
 Each instance of a model that Python runs has one region. It starts at `shm-default-byte-size`, grows
 by 1 MiB or more whenever a batch does not fit, and never shrinks (python_backend, shm_manager.cc).
-Each growth is allocated at once, so a file system that is too small ends a stub in mid-service; the
-place to notice is here. `docker run` gives a container 64 MiB unless `--shm-size` says otherwise.
+Each growth is allocated immediately, so a file system that is too small ends a stub during service; this
+module finds that beforehand. `docker run` gives a container 64 MiB unless `--shm-size` says otherwise.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ MESSAGE_MOST = 1024 * MIB
 """Triton holds a message about three times while it takes it apart (1.9 GB took 6.2 GB, 2.51)."""
 
 _OPEN = 4
-"""How much larger than the samples of the warm-up an open axis or a BYTES value may be."""
+"""Factor by which an open axis or a BYTES value may exceed the samples of the warm-up."""
 
 _ELEMENT = MIB
 """A BYTES value may have this much in any case."""
@@ -80,7 +79,7 @@ class StubMemory:
 
 @dataclass(frozen=True)
 class ShmPlan:
-    """What a repository needs of /dev/shm.
+    """The space that a repository needs in /dev/shm.
 
     Args:
         models: one entry per model that Python runs.

@@ -49,7 +49,7 @@ UNGUARDED = (
     " tritonserver, requests may have up to 2 GiB, other users of this machine can read shared memory, and"
     " max_inflight_requests of ensembles bounds nothing"
 )
-"""What an environment without the guard leaves open."""
+"""Message about the gaps of an environment without the guard."""
 
 STAND_INS = (
     "Python stand-ins serve instead of native backends ({}): small networks are answered more slowly;"
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """What the server and its models print."""
+        """The file with the output of the server and its models."""
         return self.folder / "server.log"
 
 
@@ -160,7 +160,7 @@ def _prepare_backends(
 def read_again(run: Run) -> Run:
     """The same run with the models that its repository holds now: others may have been published since.
 
-    The room in shared memory is not checked: servers beside this one, which had grown since, must not keep it down.
+    Free space in shared memory is not checked: other servers, which may have grown, must not prevent a restart.
 
     Raises:
         UsageError, ServerStartError: a model is not there any more, or cannot be served.
@@ -326,9 +326,9 @@ def launch(run: Run, grpc_port: int) -> SupervisedProcess:
 
 
 def chosen(run: Run, pid: int) -> str:
-    """How the process `pid` runs, in words: cores, scheduling, the proxy's threads, flags of the user's."""
+    """A description of how the process `pid` runs: cores, scheduling, the proxy's threads, the user's flags."""
     parts = []
-    # It may have ended at once; whoever waits for it will say why.
+    # It may have ended already; the code that waits for it reports why.
     with contextlib.suppress(ProcessLookupError):
         policy = _POLICIES.get(os.sched_getscheduler(pid), "kept")
         parts = [f"cores {len(os.sched_getaffinity(pid))}", f"scheduling {policy}"]

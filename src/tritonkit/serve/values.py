@@ -1,4 +1,4 @@
-"""What the room takes and gives: settings, addresses, events."""
+"""Arguments and results of the room: settings, addresses, events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ServeEvent:
 
 @dataclass(frozen=True)
 class Ports:
-    """The three ports of a server; 0 stands for any free one. HTTP's is used where HTTP is asked for."""
+    """The three ports of a server; 0 stands for any free one. HTTP's is used only if HTTP is on."""
 
     grpc: int = 8001
     http: int = 8000
@@ -60,11 +60,11 @@ class Ports:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that is ready: where it answers and what it serves.
+    """A server that is ready: its addresses and its models.
 
     Args:
         grpc, metrics: `host:port`, reachable from this machine.
-        http: the same of the REST proxy; empty where HTTP was not asked for.
+        http: the same of the REST proxy; empty if HTTP is off.
         pid: of the tritonserver process; another one after a restart.
         log: the file with everything it and its models print; it stays after the end.
         models: the names it serves, those that an ensemble needs included.
@@ -89,7 +89,7 @@ class Endpoint:
 
 @dataclass(eq=False)
 class Settings:
-    """How to serve a model repository.
+    """Settings of a server over a model repository.
 
     Args:
         repository: the model repository.
@@ -111,13 +111,13 @@ class Settings:
         shared_memory: the file system of the stubs' regions, checked for room before the start.
         http: also open the REST proxy: an Envoy before Triton's HTTP, which by itself ends with a
             segmentation fault on some requests.
-        http_hosts: names under which callers know this machine, beside loopback's and `host`.
+        http_hosts: names under which callers know this machine, in addition to loopback's and `host`.
         http_origins: of web pages that may call, as browsers write them.
         shared_memory_api: let clients that have the run's key register shared memory.
         max_request_mib: the largest request; by default what the models' configurations allow, at
             least 64.
-        restarts: a server that dies is started again, with growing waits, until so many starts in
-            a row have not brought it back; 0: never.
+        restarts: a server that dies is started again, with growing delays, until this many starts in
+        a row have failed; 0: never.
         verify: hash the served files while the models load, and refuse to be ready where one is not as
             it was published (about a second for each GB).
         triton_flags: more of tritonserver's flags, by name without dashes; those that tritonkit sets

@@ -1,4 +1,4 @@
-"""What `tritonkit serve` and the container's `entry.py` do alike: how a server is locked, limited and run.
+"""Code shared by `tritonkit serve` and the container's `entry.py`: locking, limiting and running a server.
 
 Standard library only, and only relative imports: the server's image holds a copy of this folder and
 nothing else of tritonkit. `tests/test_structure.py` holds that.

@@ -15,8 +15,8 @@ _LONGEST_S = 10.0
 class Backoff:
     """Waits that double with each death within a minute.
 
-    A server that had been ready is always started again: who found a request that kills it must not find
-    a way to keep it down. One that does not become ready so often in a row will not by itself.
+    A server that was ready before is always started again: a caller whose request kills it must not be able to
+    keep it down. One that fails to become ready `most` times in a row is given up.
 
     Args:
         most: starts in a row that did not become ready; 0: the first death is the last.

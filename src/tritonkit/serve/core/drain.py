@@ -44,7 +44,7 @@ def finish_ensembles(admin: Admin, ensembles: Iterable[str], within_s: float) ->
     Args:
         admin: the server's own API.
         ensembles: their names, each before those it calls: those stay until it is done.
-        within_s: after so many seconds it gives up on what is left.
+        within_s: seconds after which the remaining requests are given up.
     """
     deadline = time.monotonic() + within_s
     # A server that is gone has nothing in flight.

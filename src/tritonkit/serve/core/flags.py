@@ -13,7 +13,7 @@ CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
 
 GRPC_FLAGS: dict[str, object] = {
-    # After so many ms gRPC asks a caller for a sign of life. One that does not read its connection gives none
+    # After this many ms gRPC asks a caller for a sign of life. One that does not read its connection gives none
     # (--grpc-keepalive-timeout, 20 s), and its calls are cancelled. Triton's default is two hours.
     "grpc-keepalive-time": 300_000,
     # A gateway pings each second, also while a call is worked on for long and no other goes by. By Triton's defaults
@@ -32,7 +32,7 @@ _ADMIN = ("model-repository", "logging", "trace")
 _SHARED_MEMORY = "shared-memory"
 
 NO_KEY = f"off-{PLACEHOLDER}"
-"""What would open an API that is off. It holds the admin key, so that no other process can guess it."""
+"""The header value that would open a disabled API. It holds the admin key, so that no other process can guess it."""
 
 
 def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""What Triton's metrics lack, in Prometheus' text format: stubs, batch limits, shared memory and disk."""
+"""Metrics that Triton lacks, in Prometheus' text format: stubs, batch limits, shared memory and disk."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _MODEL = re.compile(r'^nv_inference_request_success\{model="((?:[^"\\]|\\.)*)"',
 _CONFIG_S = 2.0
 """For Triton to answer with a configuration; a scrape waits for it."""
 _KNOWN_S = 30.0
-"""A batch limit is asked for again after so long: a model may have been loaded anew."""
+"""A batch limit is read again after this time: its model may have been reloaded."""
 
 
 class Gauges:
-    """Of one server; it is asked at each scrape.
+    """The gauges of one server, computed at each scrape.
 
     Args:
         folder: the server's working directory, with HTTP_SOCKET.
-        disk: a folder on the file system whose space is told, the repository's.
+        disk: a folder on the file system whose space is reported, the repository's.
         memory: where shared memory is.
     """
 
@@ -69,7 +69,7 @@ class Gauges:
         if wanted - self._asked or now - self._asked_at >= _KNOWN_S:
             self._asked, self._asked_at = wanted, now
             self._limits = {}
-            # One that does not answer in time is not asked for the other models.
+            # A server that does not answer in time is not queried for the other models.
             with contextlib.suppress(OSError, http.client.HTTPException):
                 for model in sorted(wanted):
                     self._ask(model)
@@ -93,7 +93,7 @@ class Gauges:
 
 
 def _space(name: str, what: str, place: Path) -> Iterable[str]:
-    """What is free for this user, and all of it."""
+    """Free space for this user, and total space."""
     with contextlib.suppress(OSError):
         found = os.statvfs(place)
         yield _head(f"{name}_free_bytes", "gauge", f"Free bytes of {what}")

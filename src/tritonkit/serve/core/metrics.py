@@ -20,7 +20,7 @@ from .unix_http import UnixConnection
 __all__ = ["MetricsProxy"]
 
 _CONNECTIONS = 16
-"""At a time; one more is closed at once."""
+"""Concurrent connections; one more is closed immediately."""
 
 _HEAD_BYTES = 16 << 10
 _HEAD_S = 5.0

@@ -27,7 +27,7 @@ ENGINES = {
     "openvino": "openvino/libs/libopenvino_c.so.*",
     STEPS: "pytriton/tritonserver/backends/python/libtriton_python.so",
 }
-"""By backend, where its engine's library lies among an environment's packages."""
+"""Backend -> the path of its engine's library among an environment's packages."""
 
 _TRY_S = 60.0
 # In a process of its own: an engine of another ABI may end it.
@@ -53,9 +53,9 @@ class NativeBackend:
 
 
 def find_native_backends(environment: Path, server_libraries: Path) -> dict[str, NativeBackend]:
-    """By name, those that were compiled into an environment.
+    """The native backends compiled into an environment, by name.
 
-    Each is tried once with its engine, which takes about half a second, and again when a file changes.
+    Each is tried with its engine once, which takes about half a second, and again when a file changes.
 
     Args:
         environment: a virtual environment with lib/tritonkit.
@@ -73,12 +73,12 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
 
 
 def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
-    """What tells tritonserver where the engines are."""
+    """Flags that tell tritonserver where the engines are."""
     return [f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong]
 
 
 def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
-    """Why each of these backends is not served natively; empty where all can be.
+    """The reason why each of these backends is not served natively; empty if all are.
 
     Args:
         found: those that were compiled.
@@ -89,7 +89,7 @@ def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENG
 
 
 def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
-    """Why the backend cannot use its engine; the answer lies beside the library."""
+    """The reason why a backend cannot use its engine, or ""; it is cached next to the library."""
     note = library.with_name(f"{library.name}.tried")
     files = _identities(library, engine)
     try:

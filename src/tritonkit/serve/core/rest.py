@@ -3,7 +3,7 @@
 Triton 2.51's own front end ends with a segmentation fault on deeply nested JSON and on a body of very many
 chunks, and bounds neither bodies nor time. So it listens on a unix socket that its owner alone reaches, and
 Envoy listens for everyone. The configuration follows Envoy's "Configuring Envoy as an edge proxy";
-`rest_routes` says which requests pass, the two Lua files beside this one read their JSON.
+`rest_routes` says which requests pass; the two Lua files in this folder read their JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTAINER_MIB = 256
 
 @dataclass(frozen=True)
 class RestLimits:
-    """How much the proxy takes. The defaults suit one machine that serves one team.
+    """Limits of the REST proxy. The defaults suit one machine that serves one team.
 
     Args:
         max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of
@@ -47,7 +47,7 @@ class RestLimits:
         response_time_s: for Triton to answer, and between two pieces of a streamed answer.
         unread_time_s: for a whole answer to be read; less as memory runs short.
         idle_time_s: a connection without a request is closed after that.
-        max_connections: of callers, at a time; one more is closed at once.
+        max_connections: concurrent connections of callers; one more is closed immediately.
         max_streams: requests at a time on a connection over HTTP/2; Triton's own clients speak HTTP/1.1. With
             max_connections it bounds the answers that nobody reads, each of which takes 20 KiB or more.
         max_requests: at Triton, at a time; each takes a connection to it.
@@ -92,10 +92,10 @@ def find_envoy(venv: Path | None) -> Path | None:
 
 
 def envoy_threads(cores_each: int = 1, cores: int | None = None) -> int:
-    """Those that carry requests: one for so many cores, few in all, since Triton wants them too.
+    """The number of Envoy's worker threads: one per `cores_each` cores, and few, since Triton needs the cores too.
 
     Args:
-        cores: how many may be used; where it is not given, as many as this process may run on.
+        cores: cores that may be used; by default those that this process may run on.
     """
     there = len(os.sched_getaffinity(0)) if cores is None else cores
     return max(1, min(there // cores_each, _MOST_THREADS))
@@ -130,8 +130,8 @@ def envoy_config(
     Args:
         listen_host: an address of this machine, or `localhost`.
         triton_socket: the path of the socket on which Triton speaks HTTP, from Envoy's working directory.
-        hosts: names under which callers know the server, beside the loopback's and `listen_host`; `*` takes any,
-            also those that a web page made up (DNS rebinding).
+        hosts: names under which callers know the server, in addition to the loopback's and `listen_host`; `*` takes
+        any name, also one that a web page made up (DNS rebinding).
         origins: of web pages that may call, as browsers write them: `https://app.example.org`.
         shared_memory: whether requests may name regions; Triton must be willing too.
 
@@ -173,9 +173,9 @@ def _listener(address: str, port: int, manager: dict[str, Any], limits: RestLimi
     return {
         "name": "rest",
         "address": {"socket_address": {"address": address, "port_value": port}},
-        # Or another process of this user could listen beside it and take every second connection.
+        # Otherwise another process of this user could listen on the same port and take every second connection.
         "enable_reuse_port": False,
-        # All threads accept from one queue: whoever wakes first would take most.
+        # All threads accept from one queue: the thread that wakes first would take most.
         "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": 32 << 10,
         "per_connection_buffer_high_watermark_timeout": _seconds(limits.unread_time_s),
@@ -258,7 +258,7 @@ def _program(limits: RestLimits, *, shared_memory: bool) -> str:
 
 
 def _replies(limits: RestLimits) -> dict[str, Any]:
-    """What is refused is said as Triton says it, {"error": ...}: in our words where there are some."""
+    """Envoy's refusals in Triton's form, {"error": ...}, with messages of our own where we have them."""
     words = {
         408: f"the request: it did not come within {limits.request_time_s:g} s",
         413: f"the request: found a longer body, wanted {limits.body_bytes} bytes at most, none with GET",

@@ -1,4 +1,4 @@
-"""Which requests pass the proxy to Triton's HTTP, and the answers to the others (Envoy's routes, in order)."""
+"""Envoy's routes, in order: the requests that may pass to Triton's HTTP, and the answers to all others."""
 
 from __future__ import annotations
 

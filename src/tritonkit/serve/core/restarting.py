@@ -1,4 +1,4 @@
-"""A process beside the server, such as the Envoy before its HTTP, that is started again when it dies."""
+"""A companion process of the server, such as Envoy, that is started again when it dies."""
 
 from __future__ import annotations
 

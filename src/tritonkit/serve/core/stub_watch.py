@@ -103,7 +103,7 @@ class StubWatch:
             self._replace(stub)
 
     def deaths(self) -> Counter[str]:
-        """How many stubs of each model have died so far."""
+        """The number of stubs of each model that have died so far."""
         with self._lock:
             return Counter(self._died)
 

@@ -14,7 +14,7 @@ from .supervisor import SHARED_MEMORY, children, dead_run, remove_stale_regions,
 __all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "end_stubs", "find_stubs", "grown_models"]
 
 GROWN_BYTES = 16 << 20
-"""How far a region may grow beyond its plan before its model is loaded again: an unusual batch, not more."""
+"""Growth of a region beyond its plan at which its model is loaded again; an unusual batch stays below it."""
 
 _PROGRAM = "triton_python_backend_stub"
 
@@ -68,7 +68,7 @@ def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path
 
 def end_stubs(prefix: str) -> None:
     """End the stubs that a dead server has left. A container's first process has them as its children then: they
-    stay as zombies, dead stubs for whoever looks, until it waits for them."""
+    stay zombies, and look like dead stubs, until it waits for them."""
     for stub in find_stubs(prefix):
         with contextlib.suppress(OSError):
             os.kill(stub.pid, signal.SIGKILL)

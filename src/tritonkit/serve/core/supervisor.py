@@ -1,6 +1,6 @@
-"""Runs one tritonserver, and leaves nothing behind however the program that wanted it ends.
+"""Run one tritonserver, and leave nothing behind, however the program that requested it ends.
 
-Started in a session of its own, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
+It runs in a session of its own, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
 lines from a pipe and writes what happens to another. The end of the first pipe, or a new parent, means
 that the program is gone: the server gets SIGTERM, then SIGKILL.
 
@@ -10,7 +10,7 @@ that the program is gone: the server gets SIGTERM, then SIGKILL.
 What Triton leaves, it clears: stubs (they become its children when the server ends: it is a "child
 subreaper", prctl(2)) and the regions in /dev/shm, whose names begin with this run's prefix. Should the
 supervisor itself be killed, the server goes with it (PR_SET_PDEATHSIG) and the program clears the rest;
-should both be killed at once, the next start does (`stubs.clear_dead_runs`).
+if both are killed together, the next start does (`stubs.clear_dead_runs`).
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def rotate(log: Path, at_bytes: int = LOG_BYTES) -> None:
 class Stopping:
     """A server on its way to the end: requests in flight, then the models' `finalize`, then gone.
 
-    Triton looks whether it is done once a second, spends more than a second on each instance, and
-    waits in vain for a model whose stub had died. When its log says that no request is left, all
-    that matters is the stubs' `finalize`: with the last of them the server can go.
+    Triton checks once a second whether it is done, spends more than a second on each instance, and
+    waits without end for a model whose stub had died. When its log says that no request is left, only
+    the stubs' `finalize` matters: after the last of them the server can be killed.
     """
 
     def __init__(self, server: subprocess.Popen[bytes], log: Path, drain_s: float, finalize_s: float) -> None:
@@ -227,8 +227,8 @@ def remove_stale_regions(folder: Path = SHARED_MEMORY) -> None:
 
 
 def run_prefix() -> str:
-    """What the names of all runs' regions begin with. The PID namespace is part of it: in a container
-    that shares /dev/shm, another one's process numbers mean nothing."""
+    """The prefix of the region names of all runs. The PID namespace is part of it: containers that share /dev/shm
+    number their processes independently."""
     namespace = str(Path("/proc/self/ns/pid").readlink())
     return f"tritonkit_{''.join(filter(str.isdecimal, namespace))}_"
 

@@ -1,4 +1,4 @@
-"""How many threads libraries start by themselves: as many as a container's quota has cores, not the machine."""
+"""Thread counts of libraries in a server: the cores of the container's quota instead of the machine's."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CORES_VARIABLE = "TRITONKIT_CORES"
 """Tells tritonkit's backends of a quota."""
 
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-"""Of OpenMP (PyTorch), NumPy's linear algebra, and tokenizers; each takes the machine's cores by default."""
+"""Variables of OpenMP (PyTorch), NumPy's linear algebra and tokenizers, which take the machine's cores by default."""
 
 
 def thread_variables(cores: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables for a server that may use so many cores, where the kernel shows it more: what libraries
-    see themselves, such as the affinity, they heed. What the user has set stays."""
+    """Environment variables for a server that may use fewer cores than the kernel shows. Libraries respect the
+    affinity by themselves, but not a quota. Variables that the user has set stay."""
     if cores >= len(os.sched_getaffinity(0)):
         return {}
     names = [CORES_VARIABLE, *(name for name in _VARIABLES if name not in environment)]
