@@ -1,4 +1,4 @@
-"""What the cores that a container may use mean for its Triton: which configurations, and one line that says so."""
+"""Triton's configurations for the cores that a container may use, and one log line about them."""
 
 from __future__ import annotations
 

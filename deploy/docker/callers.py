@@ -61,7 +61,7 @@ class LateLoads(threading.Thread):
         self._admin, self._repository = admin, repository
 
     def run(self) -> None:
-        """Load one after the other; a server that has ended is started again by whoever waits for it."""
+        """Load one after the other; a server that has ended is started again by the code that waits for it."""
         loaded = later(self._repository)
         try:
             self._load(loaded)

@@ -1,6 +1,6 @@
-"""What a container refuses before it works: a key others can read, a repository it cannot serve.
+"""Checks before a container works: it refuses a key that others can read, and a repository that it cannot serve.
 
-Runs in the images: the standard library only, and nothing of tritonkit.
+They run in the images: standard library only, and nothing of tritonkit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ BUILD = "build the models: docker compose up builder (pods: tritonkit build, tri
 
 
 class Refused(Exception):
-    """A mistake to mend before the next start: where, what was found, what to do."""
+    """A mistake to fix before the next start: where, what was found, what to do."""
 
     def __init__(self, where: Path, found: str, todo: str) -> None:
         super().__init__(f"error: {printable(where)}: {printable(found)}\n  do: {todo}")
 
 
 def printable(text: object) -> str:
-    """What a terminal would act on is written out: names come from a repository, which may be anyone's."""
+    """Text with its control characters escaped: names come from a repository, which may be anyone's."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
@@ -81,7 +81,7 @@ def check_repository(folder: Path) -> list[str]:
 
 
 def read_needs(file: Path) -> dict[str, Any]:
-    """What the builder computed from the repository; empty where no builder ran."""
+    """The needs that the builder computed from the repository; empty if no builder ran."""
     try:
         needs = json.loads(file.read_text())
     except FileNotFoundError:

@@ -133,7 +133,7 @@ def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[byte
 
 
 def command(options: argparse.Namespace, extra: list[str]) -> Launch:
-    """What to start. Refused where the repository, the key or /dev/shm will not do."""
+    """The process to start. Refused if the repository, the key or /dev/shm is not usable."""
     models = check_repository(options.repository)
     key = own_key() if options.own_key and not options.key_file.exists() else check_key(options.key_file)
     needs = read_needs(options.needs)
@@ -197,7 +197,7 @@ def _age_flags(options: argparse.Namespace) -> list[str]:
 
 
 def _trace_flags(options: argparse.Namespace) -> list[str]:
-    """Spans go to a collector, of one request in so many and of those whose caller traces them (`traceparent`)."""
+    """Flags that send spans to a collector: of one request in N, and of requests with a caller's `traceparent`."""
     url, rate = options.trace_url, options.trace_rate
     if not url:
         return []
@@ -257,7 +257,7 @@ def _supervise(
     if pinning:
         _say(f"pinned to cores {listed(pinning.cores)} of {len(os.sched_getaffinity(0))}")
     while True:
-        # Made anew each time: models may have been published since the last start.
+        # Made for each start: models may have been published since the last one.
         process = launch()
         for name in (HTTP_SOCKET, METRICS_SOCKET, REPLACED, LOADED):
             (RUN / name).unlink(missing_ok=True)

@@ -32,7 +32,7 @@ GATEWAY_USER = 10001
 FIRST_KEY = "first.key"
 PORT, METRICS_PORT = 8443, 8444
 NAMES = ("localhost", "127.0.0.1", "gateway")
-"""Under which this machine and containers beside the gateway know it."""
+"""Names by which this machine and the gateway's neighbor containers know it."""
 _TICK_S = 1.0
 
 
@@ -81,7 +81,7 @@ def _make_for_a_start(owner: os.stat_result) -> None:
 
 
 def _tritonkit(owner: os.stat_result, *words: str) -> bytes:
-    """What `tritonkit` prints, run as the owner of the folder."""
+    """Output of a `tritonkit` command, run as the owner of the folder."""
     done = subprocess.run(
         [sys.executable, "-m", "tritonkit.cli", *words],
         cwd="/tmp",  # noqa: S108
@@ -98,8 +98,8 @@ def _tritonkit(owner: os.stat_result, *words: str) -> bytes:
 
 
 def _copy() -> None:
-    """What the gateway reads, for its user alone. A key comes before its certificate: until both are there the
-    gateway keeps the pair that it has.
+    """Copy the gateway's files, readable by its user only. A key comes before its certificate: until both are there
+    the gateway keeps the pair that it has.
 
     Raises:
         TritonkitError: they cannot be used; nothing was copied.
@@ -150,7 +150,7 @@ def _write(file: Path, content: bytes, user: int, group: int) -> None:
 
 
 def _look() -> tuple[object, ...]:
-    """What tells that a file of the folder has changed."""
+    """A value that changes when a file of the folder changes."""
     found = []
     for file in sorted(FOLDER.rglob("*")):
         try:

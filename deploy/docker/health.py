@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["LOADED", "REPLACED", "RUN", "STOPPING", "alive", "dead_stubs", "main", "ready"]
 
 RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs of the container's own)
-"""Where entry.py has Triton make its sockets; this user's alone."""
+"""Folder of Triton's sockets, made by entry.py; private to this user."""
 
 REPLACED = "replaced-stubs"
 """The file there with the process ids of stubs whose models were loaded again and answer."""

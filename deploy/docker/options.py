@@ -26,7 +26,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--connection-age-s",
         default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
-        help="callers are asked to connect anew after so many seconds; never without it",
+        help="seconds after which callers are asked to reconnect; never if unset",
     )
     made.add_argument(
         "--pin",
@@ -37,7 +37,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--http-hosts",
         default=os.environ.get("TRITON_HTTP_HOSTS", ""),
-        help="names under which callers know this server, beside loopback's",
+        help="names by which callers know this server, in addition to loopback's",
     )
     made.add_argument(
         "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""), help="of web pages that may call"
@@ -48,6 +48,6 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         help="where spans go, OTLP over HTTP; none without it",
     )
     made.add_argument(
-        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000", help="spans of one request in so many"
+        "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000", help="trace one request in this many"
     )
     return made

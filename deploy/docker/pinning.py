@@ -23,12 +23,12 @@ __all__ = ["Pinning", "best", "listed", "pinning_of"]
 _STAT = Path("/proc/stat")
 _FIRST_S, _AGAIN_S = 0.2, 2.0
 _GAIN = 0.25
-"""Of a core that must be won for a move: caches stay behind."""
+"""Least gain of a move, in cores: a move loses the caches."""
 _IDLE = slice(3, 5)
 
 
 def best(others: Mapping[int, float], chosen: Collection[int], count: int) -> set[int]:
-    """So many cores with the least other load, in cores; the chosen ones while a move would win little."""
+    """The `count` cores with the least other load; the chosen ones while a move would gain little."""
     order = list(others)
     # Servers that start together see the same figures.
     random.shuffle(order)
@@ -38,7 +38,7 @@ def best(others: Mapping[int, float], chosen: Collection[int], count: int) -> se
 
 
 def pinning_of(asked: str, count: int) -> Pinning | None:
-    """Cores for a server that may use so many, where TRITON_PIN asks for it and it sees more."""
+    """Pinning to `count` cores, if TRITON_PIN requests it and the server sees more."""
     if asked not in ("", "0", "1"):
         raise Refused(Path("TRITON_PIN"), f"it is {asked}", "set it to 1, or leave it out")
     allowed = os.sched_getaffinity(0)
@@ -69,7 +69,7 @@ class Pinning:
 
     @contextmanager
     def inherited(self) -> Iterator[None]:
-        """What this thread starts meanwhile has the cores, and counts no others."""
+        """Processes that this thread starts in the block get the cores, and see no others."""
         os.sched_setaffinity(0, self.cores)
         try:
             yield

@@ -1,4 +1,4 @@
-"""How long a start took, for one line in the log."""
+"""Durations of a start's phases, for one line in the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StartTimes:
         self._launched = time.monotonic()
 
     def verified(self) -> None:
-        """All files were held against their manifests, beside the loading."""
+        """All files were compared with their manifests, while models were loading."""
         self._verified = time.monotonic()
 
     def line(self) -> str:

@@ -1,4 +1,4 @@
-"""What AWS Lambda calls: `handler(event, context)`. The model is opened once, when this file is imported."""
+"""The entry point of AWS Lambda: `handler(event, context)`. The model is opened once, when this file is imported."""
 
 from __future__ import annotations
 

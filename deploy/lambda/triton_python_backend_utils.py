@@ -35,7 +35,7 @@ class TritonModelException(Exception):
 
 
 class TritonError:
-    """Why a request has no answer."""
+    """The reason why a request has no answer."""
 
     (UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED) = range(8)
 
@@ -67,7 +67,7 @@ class Tensor:
 
 
 class InferenceRequest:
-    """What one call brings."""
+    """Inputs of one call."""
 
     def __init__(self, inputs: Sequence[Tensor], requested_output_names: Sequence[str], request_id: str = "") -> None:
         self._inputs, self._wanted, self._id = (list(inputs), list(requested_output_names), request_id)
@@ -77,11 +77,11 @@ class InferenceRequest:
         return self._inputs
 
     def requested_output_names(self) -> list[str]:
-        """Those that the caller wants."""
+        """Names of the outputs that the caller requested."""
         return self._wanted
 
     def request_id(self) -> str:
-        """As the caller gave it; empty without one."""
+        """The caller's ID of the request; empty without one."""
         return self._id
 
 
@@ -92,7 +92,7 @@ class InferenceResponse:
         self._outputs, self._error = list(output_tensors), error
 
     def output_tensors(self) -> list[Tensor]:
-        """Those of an answer without an error."""
+        """Tensors of an answer without an error."""
         return self._outputs
 
     def has_error(self) -> bool:

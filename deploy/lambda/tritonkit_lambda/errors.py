@@ -1,4 +1,4 @@
-"""What can go wrong, by whose doing it is."""
+"""Errors, by who can fix them."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ _HEALTH = ("/v2/health/live", "/v2/health/ready")
 
 
 def answer(function: Function, event: Any) -> dict[str, Any]:
-    """What the function returns for an event.
+    """The function's result for an event.
 
     Raises:
-        Failed: the model has failed, and the event was no HTTP.
+        Failed: the model has failed, and the event was not HTTP.
     """
     if _is_http(event):
         return _answer_http(function, event)
@@ -137,7 +137,7 @@ def _body(event: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        raise RefusedRequest("the body: isBase64Encoded, and it is no base64") from None
+        raise RefusedRequest("the body: isBase64Encoded, and it is not base64") from None
 
 
 def _length(text: str, most: int) -> int:

@@ -104,7 +104,7 @@ def run(steps: Sequence[ModelStep], inputs: Mapping[str, np.ndarray], wanted: Se
 
 
 def _imported(name: str, file: Path) -> Any:
-    """A `model.py` as a module of its own; what lies beside it can be imported by name, as in Triton's stub."""
+    """A `model.py` as a module of its own; modules in its folder can be imported by name, as in Triton's stub."""
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     spec = importlib.util.spec_from_file_location(f"tritonkit_model_{name}", file)

@@ -20,7 +20,7 @@ BINARY, BINARY_OUTPUT, BINARY_SIZE = "binary_data", "binary_data_output", "binar
 
 @dataclass(frozen=True)
 class ModelSignature:
-    """What the function's model takes and gives: name -> datatype and dims, without the batch axis."""
+    """Inputs and outputs of the function's model: name -> datatype and dims, without the batch axis."""
 
     name: str
     version: str
@@ -29,7 +29,7 @@ class ModelSignature:
     outputs: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def metadata(self) -> dict[str, Any]:
-        """As `GET /v2/models/NAME` answers."""
+        """The answer to `GET /v2/models/NAME`."""
 
         def tensors(given: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[dict[str, Any]]:
             batch = [-1] if self.max_batch_size else []

@@ -55,7 +55,7 @@ def start(folder: Path) -> Function:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     times: dict[str, float] = {}
     check = _Check(folder)
-    check.start()  # reading and hashing go beside the libraries, which come from elsewhere
+    check.start()  # files are hashed while the libraries load, which come from elsewhere
     with _timed(times, "libraries"):
         import numpy  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -108,7 +108,7 @@ class _Check(threading.Thread):
 
 
 def _read(folder: Path) -> tuple[ModelSignature, list[ModelStep], str]:
-    """What function.json says, with the models' Python imported."""
+    """The facts of function.json, with the models' Python imported."""
     from tritonkit_lambda.models import VERSION, LoadedModel, ModelStep
     from tritonkit_lambda.protocol import ModelSignature
 

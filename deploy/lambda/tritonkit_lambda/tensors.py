@@ -98,7 +98,9 @@ def _flat(data: list[Any], where: str) -> list[Any]:
         if nested < len(data):
             break
         data = list(chain.from_iterable(data))
-    raise RefusedRequest(f"{where}.data: found lists beside other values, or too deep; wanted even ones")
+    raise RefusedRequest(
+        f"{where}.data: found lists mixed with other values, or nested too deeply; wanted a regular array"
+    )
 
 
 def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:

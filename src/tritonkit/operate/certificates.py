@@ -36,10 +36,10 @@ _SLACK = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a certificate says.
+    """Facts of a certificate.
 
     Args:
-        names: DNS names and addresses that it is for.
+        names: the DNS names and addresses that it is valid for.
         begins, ends: between these it is valid, in UTC.
     """
 
@@ -78,7 +78,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
 
 
 def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
-    """What was written, and certificate and key of the authority of a folder, which is made where there is none."""
+    """The files written, and certificate and key of a folder's authority, which is made if there is none."""
     x509 = _x509()
     ca_file, ca_key_file = folder / "ca.crt", folder / "ca.key"
     if not (ca_file.exists() or ca_key_file.exists()):
@@ -146,7 +146,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def read_certificate(file: Path) -> Certificate:
-    """What the first certificate of a PEM file says.
+    """The facts of the first certificate of a PEM file.
 
     Raises:
         UsageError: it cannot be read, or is none.

@@ -31,7 +31,7 @@ __all__ = ["EVERY", "FILE", "PREFIX", "ApiKey", "add_key", "hash_of", "read_keys
 
 FILE = "keys.json"
 PREFIX = "tk_"
-"""Of each key: says what it is where one is found, and what is no JSON Web Token."""
+"""Prefix of each key: identifies leaked keys, and tells keys from JSON Web Tokens."""
 EVERY = "*"
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -40,14 +40,14 @@ _MODEL = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 
 @dataclass(frozen=True)
 class ApiKey:
-    """What is known of a key.
+    """A key's record; the key itself is not kept.
 
     Args:
-        name: of whom it was made for; it stands in the audit log.
-        sha256: of the key, 64 hexadecimal digits.
-        models: that it may use; `*` means all.
-        rate_per_s: requests a second that it may send, None: as many as are taken.
-        burst: that may come at once beyond that.
+        name: the owner's name, which the audit log shows.
+        sha256: the key's hash, 64 hexadecimal digits.
+        models: the models that it may use; `*` means all.
+        rate_per_s: requests a second that it may send; None: no limit of its own.
+        burst: requests of a burst beyond that.
         created: seconds since 1970.
     """
 
@@ -75,7 +75,7 @@ class ApiKey:
 
 
 def hash_of(key: str) -> str:
-    """As it is kept."""
+    """The hash by which a key is kept."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The other models of a repository that a Python model calls while it answers (Triton's BLS).
 
 Triton does not know them: it loads no model because another's Python needs it. The spec names them (`network.calls`, in
-the configuration the parameter `tritonkit.calls`). Without it, the model's file is read for literal names; it is not run.
+the configuration the parameter `tritonkit.calls`). Without it, the model's file is searched for literal names.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_what_is_no_prometheus_is_said() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--prometheus", "nowhere"), 2, "no URL"),
+        (("--prometheus", "nowhere"), 2, "not the URL"),
         (("--prometheus", f"http://{NOBODY}"), 5, NOBODY),
         (("--prometheus", "http://a:1", "--metrics", NOBODY), 2, "one of the two"),
         (("--metrics", "x"), 2, "--metrics"),

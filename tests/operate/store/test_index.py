@@ -97,7 +97,7 @@ def test_names_and_paths_that_lead_elsewhere_are_refused(store: Store, models: A
     good = written(store, {**facts, "models": {"net": {"a": FILE}}})
     assert read_index(store, good, None, encrypted=False).size_bytes == 3
     name = written(store, {**facts, "models": models})
-    with pytest.raises(StoreError, match="it is no index of a backup"):
+    with pytest.raises(StoreError, match="it is not an index of a backup"):
         read_index(store, name, None, encrypted=False)
 
 
@@ -137,7 +137,7 @@ def test_paths_that_are_all_folders_take_no_memory(store: Store) -> None:
 def test_what_is_no_index_is_refused(store: Store, facts: Any) -> None:
     """Other texts, other formats, another moment than the name's."""
     name = written(store, facts)
-    with pytest.raises(StoreError, match=r"no index of a backup|of another moment"):
+    with pytest.raises(StoreError, match=r"not an index of a backup|of another moment"):
         read_index(store, name, None, encrypted=False)
 
 

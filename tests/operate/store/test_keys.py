@@ -82,8 +82,8 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
         (keys.read_public_key, tmp_path / "no", "cannot be read"),
         (keys.read_encryption_key, tmp_path / "short", "it has 6 bytes"),
         (keys.read_encryption_key, tmp_path / "no", "cannot be read"),
-        (keys.read_encryption_key, tmp_path / "pipe", "it is no file"),
-        (keys.read_signing_key, tmp_path, "it is no file"),
+        (keys.read_encryption_key, tmp_path / "pipe", "it is not a file"),
+        (keys.read_signing_key, tmp_path, "it is not a file"),
     ):
         with pytest.raises(UsageError, match=found) as caught:
             read(file)

@@ -97,7 +97,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "was added",
     ),
     "no signature": (lambda r: (r / FILE).unlink(), FILE, "there is no signature"),
-    "what is no signature": (lambda r: (r / FILE).write_text("{}"), FILE, "it is no signature"),
+    "an invalid signature": (lambda r: (r / FILE).write_text("{}"), FILE, "it is not a valid signature"),
     "a deep signature": (lambda r: (r / FILE).write_text("[" * 100_000), FILE, "nested too deeply"),
     "a changed statement": (
         lambda r: edit(r / FILE, lambda facts: facts["models"].pop("other")),
@@ -112,13 +112,13 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a signature that is no base64": (
         lambda r: edit(r / FILE, lambda facts: facts.update(signature="?")),
         FILE,
-        "it is no signature",
+        "it is not a valid signature",
     ),
     "another key's name": (lambda r: edit(r / FILE, lambda facts: facts.update(key="0" * 16)), FILE, "another key"),
     "a path that leads elsewhere": (
         lambda r: edit(r / FILE, lambda facts: facts["models"]["net"].update({"../x": "0" * 64})),
         FILE,
-        "it is no signature",
+        "it is not a valid signature",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What a pod needs, computed from the repository it serves."""
+"""Resources and times of a pod, computed from the repository that it serves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STOP_S = 15
 AGE_S = 10
 """After which gRPC asks a connection to end: less than STOP_S by more than the tenth by which gRPC varies it."""
 DRAIN_S = 53
-"""What entry.py takes at most after SIGTERM: 20 s for ensembles, 28 s for the rest, 5 s more for one that hangs."""
+"""Longest time that entry.py takes after SIGTERM: 20 s for ensembles, 28 s for the rest, 5 s for one that hangs."""
 MARGIN_S = 12
 PERIOD_S = 5
 """Between two startup probes."""
@@ -41,7 +41,7 @@ _START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
 _LONG_WARM_S = 30
 """Seconds of a warm-up that the time for each model covers, on a node whose cores are free."""
 _TIMES_MEASURED = 4
-"""Of a start that was measured: what a pod may take, on a node whose cores are busy with other pods' starts."""
+"""Factor on a measured start that a pod may take, because other pods' starts may keep the node's cores busy."""
 _FETCH_MIB = 512
 _CORES = 2
 
@@ -52,17 +52,17 @@ class Facts:
 
     Args:
         needs: memory and shared memory, as for a container of Docker.
-        models: how many it holds.
+        models: the number of its models.
         file_bytes: the size of its files.
         cores: whole cores of a pod.
-        cores_from: why so many.
+        cores_from: the reason for that number.
         replicas: pods, without an autoscaler.
-        replicas_from: why so many.
-        measured_s: what starts took that were measured, all of them together.
-        unmeasured: how many models have no such measurement, the parts of one that has left out.
-        warm_s: what the warm-up of these takes beyond what any model may take, by their builds.
-        config: the name of the models' configurations for so many cores; empty where `config.pbtxt` is for them.
-        names: of the models.
+        replicas_from: the reason for that number.
+        measured_s: the sum of all measured starts.
+        unmeasured: the number of models without such a measurement, not counting parts of a measured model.
+        warm_s: the time that their warm-ups take beyond the usual allowance, according to their builds.
+        config: the name of the models' configurations for that number of cores; empty if that is `config.pbtxt`.
+        names: the models' names.
     """
 
     needs: ContainerNeeds
@@ -100,12 +100,12 @@ class Facts:
 
     @property
     def volume_mib(self) -> int:
-        """Room for the repository: its files twice, because a new version comes beside the old one."""
+        """Space for the repository: its files twice, because a new version is written next to the old one."""
         return max(64, 2 * self.file_mib)
 
     @property
     def startup_s(self) -> int:
-        """What a start may take."""
+        """Seconds that a start may take."""
         models_s = _MODEL_S * self.unmeasured + self.warm_s + _TIMES_MEASURED * self.measured_s
         least = _START_S + models_s + self.file_bytes / _BYTES_PER_S
         return math.ceil(least / 30) * 30
@@ -142,12 +142,12 @@ class Facts:
 
     @property
     def progress_s(self) -> int:
-        """What one step of a rolling update may take: fetching, starting, and the end of an old pod."""
+        """Seconds that one step of a rolling update may take: fetching, starting, and the end of an old pod."""
         return 2 * self.startup_s + self.grace_s
 
     @property
     def needs_json(self) -> str:
-        """What entry.py reads at /handover/needs.json, in one line."""
+        """The content of /handover/needs.json, which entry.py reads, in one line."""
         return json.dumps(asdict(self.needs), sort_keys=True)
 
     def to_dict(self) -> dict[str, object]:
@@ -206,7 +206,7 @@ def _cores(values: Values, profile: Profile, rendered: int | None) -> tuple[int,
             "cpu in values.yaml",
             found=str(values.cpu),
             wanted=f"{profile.cores}, with which `measured` was measured",
-            todo="leave cpu out, or measure with so many: taskset --cpu-list ... tritonkit plan ...",
+            todo="leave cpu out, or measure with that number of cores: taskset --cpu-list ... tritonkit plan ...",
         )
     known = {
         "cpu in values.yaml": values.cpu,

@@ -1,4 +1,4 @@
-"""What the init container of a pod does whose models come from a store: they are in a folder, and verified."""
+"""The work of a pod's init container if models come from a store: fetch them into a folder and verify them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tritonkit.repository.publish.publish import remove_models
 __all__ = ["CACHE_BYTES", "Fetched", "fetch"]
 
 CACHE_BYTES = 4 << 30
-"""What a cache's files may take by default."""
+"""Default limit of the space that a cache's files take."""
 
 T = TypeVar("T")
 _ANSWER_S = 60.0
@@ -108,7 +108,7 @@ def _chosen(url: str, as_of: str | None) -> tuple[Store, str, Index]:
 
 
 def _within(seconds: float, url: str, work: Callable[[], T]) -> T:
-    """What `work` gives or raises; StoreError where it takes longer."""
+    """The result of `work`; StoreError if it takes longer."""
     given: list[T] = []
     raised: list[Exception] = []
 

@@ -43,7 +43,7 @@ class ModelImage:
         tag: its name. id: its digest, as the builder has it.
         models: name -> the versions in it, those that are served.
         files: how many files of the repository. size_bytes: of them all.
-        out: the tar file with the image; None where none was asked for.
+        out: the tar file with the image; None if none was requested.
     """
 
     tag: str
@@ -245,7 +245,7 @@ class _Tool:
 
 
 def _write_context(stream: IO[bytes], text: str, files: Mapping[str, Path]) -> None:
-    """What the builder reads: a tar file without times or owners, so that equal files make an equal layer."""
+    """Write the builder's input: a tar file without times or owners, so that equal files make an equal layer."""
     with tarfile.open(fileobj=stream, mode="w|") as archive:
         data = text.encode()
         archive.addfile(_entry("Dockerfile", len(data)), io.BytesIO(data))

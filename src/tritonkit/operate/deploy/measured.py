@@ -1,4 +1,4 @@
-"""What `tritonkit plan --save` measured of models, and the requests that are expected: cores, starts, replicas."""
+"""Measurements of `tritonkit plan --save` and the expected requests, as cores, starts and replicas."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def _slo(text: str) -> str:
 
 
 class Expected(Strict):
-    """The requests of a model at the busiest moment, beside what was measured of it."""
+    """The requests of a model at the busiest moment, and the file with its measurements."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-    """That `tritonkit plan --save` wrote, beside values.yaml."""
+    """A file of `tritonkit plan --save`, in the folder of values.yaml."""
     rate_per_s: Annotated[float, Field(gt=0, le=1e9)]
     slo: Annotated[str, AfterValidator(_slo)]
-    """Such as p99=50ms."""
+    """A latency target, such as p99=50ms."""
     spare: Annotated[int, Field(ge=0, le=1000, strict=True)] = 1
     """Replicas that may be down at the same time."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What the measurements say.
+    """Results of the measurements.
 
     Args:
-        cores: of the machine on which they were made; 0 without any.
-        start_s: model -> what a server took from its start until the model answered.
-        replicas: that hold all targets, spare ones included; 0 without any.
+        cores: cores of the machine that measured; 0 without measurements.
+        start_s: model -> the seconds from a server's start until the model answered.
+        replicas: the number that meets all targets, spare ones included; 0 without measurements.
     """
 
     cores: int = 0
@@ -58,7 +58,7 @@ class Profile:
 
 
 def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
-    """What the files of a folder say together.
+    """The profile that all files of a folder give together.
 
     All models are in each pod, so the replicas of one come on top of those of another; spare ones are shared.
 

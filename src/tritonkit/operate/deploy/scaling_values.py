@@ -1,4 +1,4 @@
-"""What `values.yaml` says of autoscalers and of monitoring, and what templates take from the room `observe`."""
+"""The parts of `values.yaml` about autoscalers and monitoring, and what templates take from the room `observe`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scaling(Strict):
     min: Count = 2
     max: Count = 6
     cpu_percent: Annotated[int, Field(ge=10, le=95, strict=True)] = 80
-    """Of a container's request."""
+    """Percent of a container's CPU request."""
     queue_ratio: Annotated[float, Field(gt=0, le=100)] = 0.5
     """Time in the queue over time of computing."""
     pending: Annotated[float, Field(gt=0, le=100_000)] = 8.0
@@ -83,23 +83,23 @@ class Scaling(Strict):
 
 
 class Keda(Strict):
-    """What KEDA asks, and where it runs."""
+    """The Prometheus that KEDA queries, and KEDA's namespace."""
 
     prometheus: Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.:/_-]+$")] | None = None
     """Prometheus' address; that of the component `prometheus` by default."""
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "keda"
-    """Where KEDA's operator runs, and its HTTP add-on."""
+    """Namespace of KEDA's operator and its HTTP add-on."""
 
     def address(self, namespace: str) -> str:
-        """Where KEDA asks."""
+        """The address of the Prometheus that KEDA queries."""
         return self.prometheus or f"http://prometheus.{namespace}.svc:9090"
 
 
 class ToZero(Strict):
-    """Of the component `scale-to-zero`."""
+    """Values of the component `scale-to-zero`."""
 
     hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]{1,253}$")], ...] = ()
-    """Names by which callers outside of the cluster know it, beside the Service's."""
+    """Names by which callers outside the cluster know it, in addition to the Service's."""
     concurrency: Count = 16
     """Requests at the same time that one replica is to have."""
     after_s: Annotated[int, Field(ge=60, le=86_400, strict=True)] = 600
@@ -107,7 +107,7 @@ class ToZero(Strict):
 
 
 class Monitoring(Strict):
-    """Of the components `monitoring` and `prometheus`."""
+    """Values of the components `monitoring` and `prometheus`."""
 
     image: Image = "prom/prometheus:v3.5.0"
     scrape_s: Annotated[int, Field(ge=1, le=300, strict=True)] = 15

@@ -1,4 +1,4 @@
-"""What `values.yaml` says of the gateway before the pods."""
+"""The parts of `values.yaml` about the gateway and its routes to the pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DRAIN_S", "LEAVE_S", "Gateway", "GatewayApi", "Kserve"]
 LEAVE_S = 10
 """For preStop of a gateway's pod: until its address has left every list, and its callers' connections have ended."""
 DRAIN_S = 30
-"""What gateway.py gives to requests under way after SIGTERM."""
+"""Seconds that gateway.py gives to requests in flight after SIGTERM."""
 _MARGIN_S = 10
 _OVERHEAD_MIB = 256
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -28,15 +28,15 @@ Host = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})+$", max_length=253)
 
 
 class Gateway(Strict):
-    """Of the component `gateway`."""
+    """Values of the component `gateway`."""
 
     replicas: Annotated[int, Field(ge=1, le=100, strict=True)] = 2
     cpu: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
     """Cores that a pod may use, each with a thread of Envoy."""
     memory_mib: Annotated[int, Field(ge=64, le=1_000_000, strict=True)] = 1024
-    """As `limits: memory_mib` of gateway.yaml, or more."""
+    """At least `limits: memory_mib` of gateway.yaml."""
     service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """How it is reached: ClusterIP from the cluster alone."""
+    """Type of the Service; ClusterIP is reachable from the cluster only."""
 
     @property
     def limit_mib(self) -> int:
@@ -60,7 +60,7 @@ class Gateway(Strict):
 
 
 class GatewayApi(Strict):
-    """Of the component `gateway-api`: routes of a Gateway that there is already."""
+    """Values of the component `gateway-api`: routes of an existing Gateway."""
 
     gateway: Label
     """Its name."""
@@ -93,10 +93,10 @@ class GatewayApi(Strict):
 
 
 class Kserve(Strict):
-    """Of the overlay `kserve`."""
+    """Values of the overlay `kserve`."""
 
     mode: Literal["Standard", "Knative"] = "Standard"
-    """How KServe runs pods: as a Deployment, or as revisions of Knative, which alone have canaries."""
+    """KServe's mode: pods of a Deployment, or of revisions of Knative. Only revisions have canaries."""
     scale_metric: Literal["cpu", "memory", "concurrency", "rps"] | None = None
     """None: `cpu`, and `concurrency` of Knative."""
     scale_target: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
@@ -109,7 +109,7 @@ class Kserve(Strict):
 
     @property
     def metric(self) -> str:
-        """What is scaled on."""
+        """The metric that scaling follows."""
         return self.scale_metric or ("concurrency" if self.knative else "cpu")
 
     def target(self, scaling: Scaling) -> int:

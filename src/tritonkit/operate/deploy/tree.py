@@ -32,7 +32,7 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class Changes:
-    """How a folder differs from a tree.
+    """Differences between a folder and a tree.
 
     Attributes:
         differing: path -> unified diff of what is there against what should be.
@@ -92,7 +92,7 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
 
 
 def compare(out: Path, tree: dict[str, str]) -> Changes:
-    """How a folder differs from a tree."""
+    """Compare a folder with a tree."""
     differing: dict[str, str] = {}
     edited: list[str] = []
     for path, wanted in tree.items():

@@ -62,12 +62,12 @@ class ModelCache(Strict):
 
     @property
     def files_mib(self) -> int:
-        """What the files may take: less than the volume, whose file system takes some too."""
+        """Limit of the files' size: less than the volume, because its file system needs space too."""
         return self.size_mib * 9 // 10
 
 
 class Models(Strict):
-    """Where pods take the repository from: exactly one of these."""
+    """The source of the pods' repository: exactly one of these."""
 
     image: Image | None = None
     """A model image, whose files an init container copies."""
@@ -76,11 +76,11 @@ class Models(Strict):
     store: Annotated[str, AfterValidator(_store)] | None = None
     """A store that `tritonkit backup` wrote."""
     as_of: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.-]{3,60}$")] | None = None
-    """Of a store: the beginning of a backup's ID; the latest when a pod starts by default."""
+    """With a store: the beginning of a backup's ID; by default the latest when a pod starts."""
     store_port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
-    """Of a store: the TCP port that pods may ask; that of the address by default."""
+    """With a store: the TCP port that pods may connect to; by default that of the address."""
     cache: ModelCache | None = None
-    """Of a store: a volume for what pods have fetched."""
+    """With a store: a volume for fetched files."""
     claim: Name | None = None
     """A PersistentVolumeClaim of the namespace with the repository in it, mounted read-only."""
 
@@ -91,7 +91,7 @@ class Models(Strict):
             raise ValueError(f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}")
         of_a_store = [name for name in _OF_A_STORE if getattr(self, name) is not None]
         if of_a_store and self.store is None:
-            raise ValueError(f"{of_a_store[0]} without store; wanted it beside a store alone")
+            raise ValueError(f"{of_a_store[0]} without store; wanted it with a store only")
         return self
 
     @property
@@ -101,7 +101,7 @@ class Models(Strict):
 
     @property
     def fetch_command(self) -> list[str]:
-        """What the init container runs."""
+        """The command of the init container."""
         if self.store is not None:
             words = ["tritonkit", "deploy", "fetch", "--from", self.store, "--to", "/models"]
             words += ["--as-of", self.as_of] if self.as_of else []
@@ -124,7 +124,7 @@ class Models(Strict):
 
 
 class Gpu(Strict):
-    """What a pod of the overlay `gpu` asks for."""
+    """GPUs that a pod of the overlay `gpu` requests."""
 
     resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-z0-9][a-z0-9.-]*$")] = "nvidia.com/gpu"
     """A resource of NVIDIA's device plugin: `nvidia.com/mig-1g.10gb` for a part of a GPU."""
@@ -137,9 +137,9 @@ Component = Literal[
     "hpa", "keda", "prometheus-adapter", "scale-to-zero", "monitoring", "prometheus", "gateway", "gateway-api"
 ]
 REPLICAS = 2
-"""Where values.yaml has neither a number nor measurements."""
+"""Number of replicas if values.yaml has neither a number nor measurements."""
 AUTOSCALERS: tuple[Component, ...] = ("hpa", "keda", "prometheus-adapter", "scale-to-zero")
-"""Those that set the number of replicas."""
+"""Components that set the number of replicas."""
 
 
 class Canary(Strict):
@@ -147,7 +147,7 @@ class Canary(Strict):
 
     models: Models
     weight: Annotated[int, Field(ge=0, le=100, strict=True)] = 10
-    """Of 100 requests; with 0 only those get there that ask for it."""
+    """Percent of the requests; with 0 only requests that name the canary reach it."""
     replicas: Replicas = 1
 
 
@@ -162,13 +162,13 @@ class Values(Strict):
     cpu: Cores | None = None
     """Whole cores of a pod; by default those of `measured`, or those that the repository was rendered for."""
     measured: tuple[Expected, ...] = ()
-    """What was measured of models, and the requests that are expected."""
+    """Measurements of models, and the expected requests."""
     pin: bool = True
     """Whether a pod's server keeps to as many cores of its node as it may use."""
     priority_class: Name | None = None
     """A PriorityClass of the cluster."""
     client_namespaces: tuple[Label, ...] = ()
-    """Namespaces whose pods may call, beside this one's."""
+    """Namespaces whose pods may call, in addition to this one."""
     monitoring_namespace: Label = "monitoring"
     """The namespace whose pods may read metrics."""
     gpu: Gpu = Gpu()
@@ -192,12 +192,12 @@ class Values(Strict):
 
     @property
     def model_cache(self) -> ModelCache | None:
-        """Of the models, or of the canary's."""
+        """The cache of the models, or of the canary's models."""
         return self.models.cache or (self.canary.models.cache if self.canary else None)
 
     @property
     def of_canary(self) -> Values:
-        """What its pods are rendered with."""
+        """Values with which the canary's pods are rendered."""
         assert self.canary is not None  # noqa: S101
         return self.model_copy(update={"models": self.canary.models, "replicas": self.canary.replicas})
 
@@ -260,7 +260,7 @@ def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
     """The values with the namespace that a command line names; None leaves them.
 
     Raises:
-        UsageError: the file names another one, or it is no name.
+        UsageError: the file names another one, or it is not a valid name.
     """
     if namespace is None or namespace == values.namespace:
         return values

@@ -36,7 +36,7 @@ class GatewayAdmin:
         return self.stat("http.gateway.downstream_rq_active") or 0
 
     def healthy(self, cluster: str) -> int:
-        """How many of a cluster's servers get requests; 0 where there is no such cluster, or no gateway."""
+        """Number of a cluster's servers that get requests; 0 without such a cluster, or without a gateway."""
         return self.stat(f"cluster.{cluster}.membership_healthy") or 0
 
     def active_of(self, cluster: str) -> int:
@@ -44,16 +44,16 @@ class GatewayAdmin:
         return self.stat(f"cluster.{cluster}.upstream_rq_active") or 0
 
     def taken(self) -> int | None:
-        """How many configurations of routes it has taken since it started; None where it does not answer."""
+        """Number of route configurations accepted since the start; None if the gateway does not answer."""
         return self.stat("http.gateway.rds.gateway.update_success")
 
     def rejected(self) -> int | None:
-        """How many configurations of routes it has refused since it started; None where it does not answer."""
+        """Number of route configurations rejected since the start; None if the gateway does not answer."""
         return self.stat("http.gateway.rds.gateway.update_rejected")
 
     def undecided(self) -> int | None:
-        """How many requests have passed because the service of shared rates gave no decision; None where it does not
-        answer."""
+        """Number of requests that passed because the service of shared rates gave no decision; None if the gateway does
+        not answer."""
         return self.stat(r"cluster\..*\.ratelimit\.failure_mode_allowed")
 
     def stat(self, name: str) -> int | None:
@@ -64,7 +64,7 @@ class GatewayAdmin:
         return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
 
     def unwritten(self) -> int | None:
-        """How many writes of its logs have failed since it started; None where it does not answer."""
+        """Number of failed writes of its logs since the start; None if the gateway does not answer."""
         return self.stat("filesystem.write_failed")
 
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:

@@ -27,7 +27,7 @@ _TLS = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3"
 
 @dataclass(frozen=True)
 class Places:
-    """Where a gateway's files are, and where its owner alone looks into it.
+    """Paths of a gateway's files, and its addresses for operators.
 
     Args:
         folder: of the gateway: its spec and what that names.
@@ -37,7 +37,7 @@ class Places:
         metrics: `host:port` of the metrics for Prometheus; empty: none.
         admin: the socket of Envoy's own interface, which needs no key: in a folder of its owner alone. A relative path
             is from Envoy's working directory.
-        releases: whether requests that a release judges are written down, beside `clusters`.
+        releases: whether requests that a release judges are logged, in the folder of `clusters`.
     """
 
     folder: Path
@@ -145,7 +145,7 @@ _KEEPALIVE = [
 
 
 def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
-    """What SECRETS holds: not the certificate and its key, but where they are; they are read again when they change."""
+    """The content of SECRETS: paths of the certificate and its key, which Envoy reads again when they change."""
     tls, folder = spec.tls, places.folder
     kind = f"{_TLS}.Secret"
     found: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ from tritonkit.operate.gateway.spec import GatewayLimits
 __all__ = ["CANDIDATE", "CHECKED_S", "EJECTED_S", "SHADOW", "Split", "Upstream", "clusters"]
 
 CANDIDATE = "-candidate"
-"""What the names of a candidate's clusters end with: `grpc-candidate`, `rest-candidate`."""
+"""Suffix of the names of a candidate's clusters: `grpc-candidate`, `rest-candidate`."""
 SHADOW = "shadow"
 """The cluster that gets copies of requests."""
 
@@ -32,7 +32,7 @@ _NAMED = {
         "name": "envoy.cluster.dns",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.clusters.dns.v3.DnsCluster",
-            # A server that starts gets requests at once, and one that leaves none any more before it ends.
+            # A server that starts gets requests immediately, and one that leaves gets none before it ends.
             "dns_refresh_rate": "1s",
             # Both families, one after the other, would be asked of each of resolv.conf's search domains.
             "dns_lookup_family": "V4_PREFERRED",
@@ -46,13 +46,13 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Upstream:
-    """Where a server answers.
+    """Addresses of a server.
 
     Args:
         name: in logs and metrics.
         grpc: `host:port`.
         rest: the same of its REST proxy; empty where it has none.
-        count: how many servers answer under its host's name, each at an address of its own.
+        count: the number of servers behind its host name, each at an address of its own.
     """
 
     name: str
@@ -102,7 +102,7 @@ def clusters(replicas: Sequence[Upstream], limits: GatewayLimits, split: Split |
 
 
 def _shadow(address: str) -> dict[str, Any]:
-    """What gets copies has no health check: a copy that is lost costs nobody anything."""
+    """The cluster that gets copies; it has no health check, because nobody misses a lost copy."""
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": SHADOW,
@@ -144,7 +144,7 @@ def _cluster(
         # Calls on a connection to a replica that hangs end, to be made again elsewhere.
         "close_connections_on_host_health_failure": True,
         "common_lb_config": {
-            # Where all are out, hanging on them all is worse than saying so at once.
+            # If all are down, an immediate error is better than waiting for them all.
             "healthy_panic_threshold": {"value": 0},
             # By default threads are told up to a second later who is healthy, and who is not any more.
             "update_merge_window": "0s",

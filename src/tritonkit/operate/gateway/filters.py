@@ -1,4 +1,4 @@
-"""What a request goes through in the gateway, in order: who calls, for what, how often."""
+"""The filters that a request passes in the gateway, in order: who calls, for what, how often."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _TICK_S, _AGAIN_S = 1.0, 5.0
 
 @dataclass(frozen=True)
 class GatewaySources:
-    """What the files of a gateway are made from.
+    """Inputs from which the files of a gateway are made.
 
     Args:
         folder: of `gateway.yaml`, keys and certificates; Envoy reads the certificates there itself.
@@ -67,7 +67,7 @@ class GatewayFiles:
         """Write all of them, once Envoy has found them to be right; gives `envoy.json`.
 
         Raises:
-            UsageError: certificates or keys that cannot be used, a host that is no address.
+            UsageError: certificates or keys that cannot be used, a host that is not an address.
             RenderError: Envoy does not take it.
         """
         tls, folder = self._spec.tls, self._sources.folder

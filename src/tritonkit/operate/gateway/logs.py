@@ -87,7 +87,7 @@ def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def strangers_rate() -> dict[str, Any]:
-    """Ten lines a second, 500 at once: a log of 50 MiB, as a pod has, holds hours of them."""
+    """Ten lines a second, in bursts of 500: a log of 50 MiB, as a pod has, holds hours of them."""
     bucket = {"max_tokens": 500, "tokens_per_fill": 1, "fill_interval": "0.100s"}
     return {
         "resources": [

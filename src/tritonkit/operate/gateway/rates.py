@@ -1,4 +1,4 @@
-"""How often each key may call: Envoy's local rate limit, a bucket of tokens for each key that has a rate."""
+"""Rates of keys: Envoy's local rate limit, with a token bucket for each key that has a rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.Lo
 
 
 def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, Any]:
-    """What a route or host says to the filter; keys without a rate have no bucket.
+    """The filter's configuration for a route or host; keys without a rate have no bucket.
 
     Args:
         keys: that are accepted.

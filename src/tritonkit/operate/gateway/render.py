@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 FOLDER = Path("deploy") / "gateway"
-"""Of a project: `gateway.yaml`, `keys.json`, `tls/`."""
+"""A project's folder with `gateway.yaml`, `keys.json` and `tls/`."""
 RENDERED = "rendered"
 BOOTSTRAP = "envoy.json"
 _VALIDATE_S = 60.0
@@ -51,7 +51,7 @@ def write_gateway(
     """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
 
     Raises:
-        UsageError: keys that cannot be read, a host that is no address, a folder that cannot be written.
+        UsageError: keys that cannot be read, a host that is not an address, a folder that cannot be written.
         RenderError: Envoy does not take it.
     """
     keys = key_files.read_keys(places.folder / key_files.FILE)
@@ -71,7 +71,7 @@ def write_gateway(
 
 
 def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str], split: Split | None = None) -> None:
-    """Only what keys may do and where requests go; a gateway that runs takes it at once."""
+    """Write only the keys' rights and the routes; a running gateway picks them up immediately."""
     keys = key_files.read_keys(places.folder / key_files.FILE)
     _write(places.rendered / ROUTES, {"resources": [routes(keys, models, spec, split)]})
 
@@ -84,8 +84,8 @@ def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Upstrea
 def gateway_command(envoy: Path, config: str) -> list[str]:
     """The command line of a gateway; lines of the audit log are on the disk within half a second.
 
-    It has a thread for every two cores: a call costs less where one thread has more of them at a time, and the replicas
-    want the rest. One alone would wait for a core beside a replica that has it: on two cores there are two.
+    It has a thread for every two cores: a call costs less if one thread handles several concurrently, and the replicas
+    need the other cores. A single thread would wait for a core that a replica holds, so two cores get two threads.
     """
     threads = max(envoy_threads(cores_each=2), min(2, envoy_threads()))
     return [*envoy_command(envoy, config, threads), "--file-flush-interval-msec", "500"]

@@ -1,4 +1,4 @@
-"""Which requests pass the gateway, what keys may do, and where requests go: Envoy's route configuration.
+"""Envoy's route configuration: the requests that pass the gateway, the rights of keys, and the destinations.
 
 Envoy takes a new one from its file while it runs, so what changes at run time is all in here: keys, rates, and the
 models that are known.
@@ -47,12 +47,12 @@ _CLOSED = (
 )
 
 SPACE = "tritonkit.gateway"
-"""Of a request's metadata: what the Lua filters found out, as `admission.lua` names it."""
+"""Namespace of a request's metadata for results of the Lua filters, as in `admission.lua`."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
 """The names of the Lua filters, under which they find what is theirs in a route's metadata; without tokens there is
 the second alone."""
 WHOLE, SPLIT = "whole", "split"
-"""Of a model that is served, in a route's metadata: whether all of its requests go to the same servers."""
+"""Values in a route's metadata: whether all requests for a served model go to the same servers."""
 CHOICE = "x-tritonkit-release"
 """The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
 REQUESTS = "x-tritonkit-requests"
@@ -110,7 +110,7 @@ def routes(
     about["typed_per_filter_config"] = _about_rates(keys, spec)
     if split is not None:
         entries = [*_split(entries, split), *entries]
-    closed = "closed here: what changes the server is open to its owner alone, beside the gateway"
+    closed = "closed here: only the server's owner can change it, and not through the gateway"
     entries.append(_refuse(403, closed, _CLOSED))
     # A route for it makes Envoy refuse it as an upgrade.
     entries.append(_refuse(403, "CONNECT", None))
@@ -232,7 +232,7 @@ _RETRY = {
             },
         }
     ],
-    # One that refuses at once has the fewest requests, and is drawn again and again.
+    # A server that refuses immediately has the fewest requests, and would be picked again and again.
     "host_selection_retry_max_attempts": 100,
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.100s"},
 }

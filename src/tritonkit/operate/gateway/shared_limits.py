@@ -1,4 +1,4 @@
-"""How a gateway asks for rates that it shares with others: Envoy's filter for its rate-limit protocol."""
+"""Envoy's filter for its rate-limit protocol, with which gateways share rates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CLUSTER = "limiter"
 DESCRIPTOR = "key"
 """Names a key to the service."""
 METADATA = "shared"
-"""Of a request's metadata: the name of its key, where that has a rate, as `admission.lua` writes it."""
+"""Field of a request's metadata with the name of its key, if that has a rate, as `admission.lua` writes it."""
 SOCKET = "limiter.sock"
-"""Of the service that runs beside a gateway, in the gateway's working directory."""
+"""Socket of the service that runs next to a gateway, in the gateway's working directory."""
 
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 _NAME = "envoy.filters.http.ratelimit"
@@ -41,7 +41,7 @@ def rate_limit_filter(shared: SharedLimits) -> dict[str, Any]:
 
 
 def rate_limits(space: str) -> list[dict[str, Any]]:
-    """What of a request is sent to the service; nothing, and it is not asked, where its key has no rate.
+    """The facts of a request that are sent to the service; it is not called if the key has no rate.
 
     Args:
         space: of the request's metadata.
@@ -52,12 +52,12 @@ def rate_limits(space: str) -> list[dict[str, Any]]:
 
 
 def unshared() -> dict[str, Any]:
-    """What a route whose requests are not counted together says to the filter, by the filter's name."""
+    """The filter's configuration, by its name, for a route whose requests are not counted together."""
     return {_NAME: {"@type": f"{_TYPE}.ratelimit.v3.RateLimitPerRoute", "vh_rate_limits": "IGNORE"}}
 
 
 def limiter_cluster(shared: SharedLimits) -> dict[str, Any]:
-    """Where the service is: beside the gateway, or at the address in the spec."""
+    """The cluster of the service: next to the gateway, or at the address in the spec."""
     if shared.service is None:
         address: dict[str, Any] = {"pipe": {"path": SOCKET}}
     else:

@@ -59,7 +59,7 @@ class Tls(Strict):
     key: InnerPath = "tls/server.key"
     """PEM, of the certificate; readable by its owner alone."""
     client_ca: InnerPath | None = None
-    """PEM, authorities of the callers' certificates: mutual TLS, beside the keys. None: no caller needs one."""
+    """PEM, authorities of the callers' certificates: mutual TLS, in addition to keys. None: none is needed."""
 
 
 class Jwt(Strict):
@@ -72,7 +72,7 @@ class Jwt(Strict):
     jwks: InnerPath | None = None
     """A file with the issuer's keys as a JWK set (RFC 7517)."""
     jwks_url: Annotated[str, AfterValidator(_url)] | None = None
-    """Where the issuer has it, instead of the file: by TLS, or on this machine."""
+    """The issuer's address of it, instead of the file: over TLS, or on this machine."""
     models_claim: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "models"
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
     models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()
@@ -80,7 +80,7 @@ class Jwt(Strict):
     rate_per_s: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
     """Requests a second of each subject; None: as many as are taken. With one, tokens open no streams over gRPC."""
     burst: Count | None = None
-    """That may come at once beyond that; None: a tenth of a second's."""
+    """Requests of a burst beyond that; None: a tenth of a second's."""
 
     @property
     def tokens(self) -> int:
@@ -110,7 +110,7 @@ class SharedLimits(Strict):
 
 
 class GatewayLimits(Strict):
-    """How much is taken. What is beyond is refused at once, not queued."""
+    """Limits of the gateway. Requests beyond them are refused immediately, not queued."""
 
     request_mib: Annotated[int, Field(gt=0, le=2047, strict=True)] = 64
     """A request's body."""
@@ -121,7 +121,7 @@ class GatewayLimits(Strict):
     target_ms: Annotated[float, Field(gt=0, le=3.6e6)] | None = None
     """In which 99 of 100 requests are to be answered that are taken, also while more come than can be answered."""
     connections: Count = 4096
-    """Of callers; one more is closed at once."""
+    """Connections of callers; one more is closed immediately."""
     memory_mib: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] = 1024
     """Memory of the gateway itself, or four of the largest requests if that is more. From a third of it on, timeouts
     become shorter; near it requests are refused, and connections closed."""
@@ -140,10 +140,10 @@ class GatewayLimits(Strict):
     unread_s: Seconds = 30.0
     """For the rest of an answer to be read, once all of it is here; the less the more memory is taken."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 100.0
-    """Of the requests under way: more of them are never sent to another replica. Only what no replica has begun with
-    is, so that it costs little."""
+    """Percent of the requests in flight that may be sent to another replica. Only requests that no replica has begun
+    are sent again, so this costs little."""
     shared: SharedLimits | None = None
-    """Where gateways count together; None: each counts alone."""
+    """The Redis in which gateways count together; None: each counts alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -175,7 +175,7 @@ class GatewaySpec(Strict):
     jwt: Jwt | None = None
     limits: GatewayLimits = GatewayLimits()
     audit: Literal["stdout", "file"] = "file"
-    """Where the audit log goes: `audit.jsonl` of the run, or the gateway's output, as containers want it."""
+    """Destination of the audit log: `audit.jsonl` of the run, or the gateway's output, which suits containers."""
 
 
 def read_gateway(folder: Path) -> GatewaySpec:

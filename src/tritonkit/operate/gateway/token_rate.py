@@ -1,4 +1,4 @@
-"""The rate of each subject of JSON Web Tokens: Envoy's local rate limit with a bucket for whoever comes."""
+"""The rate of each subject of JSON Web Tokens: Envoy's local rate limit with a bucket per subject."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["METADATA", "SUBJECT_RATE", "subject_rates", "token_rate_filter"]
 SUBJECT_RATE = "tritonkit.token_rate"
 """The filter's name."""
 METADATA = "subject"
-"""Of a request's metadata: `jwt:` and the subject of its token, where subjects have a rate (`admission.lua`)."""
+"""Field of a request's metadata with `jwt:` and its token's subject, if subjects have a rate (`admission.lua`)."""
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _DESCRIPTOR = "subject"
 _SUBJECTS = 10_000
@@ -20,7 +20,7 @@ _SUBJECTS = 10_000
 
 
 def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
-    """The HTTP filter, beside the one for keys; only for a `jwt` that has a rate.
+    """The HTTP filter, in addition to the one for keys; only for a `jwt` that has a rate.
 
     Args:
         space: of the request's metadata.
@@ -29,7 +29,7 @@ def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
 
 
 def subject_rates(jwt: Jwt, space: str, least: int = 1) -> dict[str, Any]:
-    """What the filter is told, for all routes or for one.
+    """The filter's configuration for all routes or for one.
 
     Args:
         space: of the request's metadata.

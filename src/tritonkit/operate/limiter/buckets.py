@@ -1,7 +1,7 @@
 """Buckets of tokens in Redis: every decision is one script there, by the clock of Redis.
 
 The algorithm is GCRA, which admits what a bucket of tokens does and keeps one number for each caller. A sliding window
-would let all of its requests come at once, whatever burst a key has.
+would let all of its requests come in one burst, whatever burst a key has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRIES = 3
 _AHEAD_S = 1.0
 """Debt of a bucket beyond the time that its burst takes: only a clock that was set back does that."""
 _SHARE_OF_TIMEOUT = 0.75
-"""Of the time that a gateway waits: so much for Redis, that the gateway hears of a failure."""
+"""Part of a gateway's timeout that Redis may use, so that the gateway still hears of a failure."""
 
 
 class RedisLostError(Exception):
@@ -61,7 +61,7 @@ class Buckets:
         self._limiters: dict[tuple[float, int], Any] = {}
         self._backoff = RedisBackoff(time.monotonic)
         self.address = _address(shared.redis)
-        """Of Redis, without a name or a password."""
+        """Address of Redis, without a name or a password."""
         self.recovered = False
         """Whether the last decision is the first after a failure."""
 
@@ -110,7 +110,7 @@ class Buckets:
         """The library has an object for each quota; keys with the same one share it."""
         if (rate.per_s, rate.burst) not in self._limiters:
             quotas = need_package("throttled.asyncio.rate_limiter", REQUIREMENT)
-            # So many tokens in a whole number of seconds, as the library wants it: 99.9/s is 999 in 10 s.
+            # Tokens in a whole number of seconds, as the library expects: 99.9/s is 999 in 10 s.
             exact = Fraction(rate.per_s).limit_denominator(10_000)
             quota = quotas.per_duration(timedelta(seconds=exact.denominator), exact.numerator, rate.burst)
             kind = self._throttled.RateLimiterRegistry.get("gcra")

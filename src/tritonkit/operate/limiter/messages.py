@@ -13,7 +13,7 @@ __all__ = ["METHOD", "OK", "OVER_LIMIT", "SERVICE", "messages"]
 
 SERVICE, METHOD = "envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit"
 OK, OVER_LIMIT = 1, 2
-"""Of the enum `RateLimitResponse.Code`."""
+"""Values of the enum `RateLimitResponse.Code`."""
 
 _PACKAGE = "envoy.service.ratelimit.v3"
 _COMMON = "envoy.extensions.common.ratelimit.v3"
@@ -35,7 +35,7 @@ def messages() -> tuple[Any, Any]:
 
 
 def _common(pb: Any) -> Any:
-    """What a request says of itself: keys and values."""
+    """The descriptors of a request: keys and values."""
     file = pb.FileDescriptorProto(name="ratelimit.proto", package=_COMMON, syntax="proto3")
     descriptor = file.message_type.add(name="RateLimitDescriptor")
     entry = descriptor.nested_type.add(name="Entry")

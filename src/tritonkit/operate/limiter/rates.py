@@ -1,4 +1,4 @@
-"""Which rate each caller has: of keys as `keys.json` says it, read again when it changes."""
+"""The rate of each caller: for keys from `keys.json`, which is read again when it changes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SUBJECT = "jwt:"
 
 @dataclass(frozen=True)
 class Rate:
-    """What one caller may send through all gateways together.
+    """Requests that one caller may send through all gateways together.
 
     Args:
-        bucket: names its bucket of tokens in Redis: by a hash, which no other caller has.
+        bucket: the name of its token bucket in Redis, a hash that no other caller has.
         per_s: tokens that are added in a second; a request takes one.
         burst: tokens that the bucket holds.
     """

@@ -1,4 +1,4 @@
-"""What an alert is: when it fires, and what it says to whoever is woken by it."""
+"""An alert: when it fires, and what it says to the person on call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Alert", "Pace", "Severity"]
 
 
 class Severity(StrEnum):
-    """Whom it is for."""
+    """Urgency of an alert."""
 
     page = "page"
     """Somebody looks now: callers notice, or soon will."""
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast alerts look: 1 for production; a test of a live server has less patience.
+    """Scale of the alerts' durations: 1 for production, less for tests of a live server.
 
     Called with seconds it gives a duration as Prometheus writes it.
     """
@@ -28,7 +28,7 @@ class Pace:
     factor: float = 1.0
 
     def __call__(self, seconds: float) -> str:
-        """Such as `5m`; whole seconds below a minute, at least one, milliseconds below ten."""
+        """A duration such as `5m`; whole seconds below a minute, at least one, milliseconds below ten."""
         scaled = seconds * self.factor
         for name, size in (("d", 86400), ("h", 3600), ("m", 60)):
             if scaled >= size and scaled % size == 0:

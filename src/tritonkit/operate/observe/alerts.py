@@ -31,7 +31,7 @@ _DIAGNOSE_ALL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001,R
 
 
 def _burn(times: float, windows_s: tuple[float, float]) -> str:
-    """A long and a short window use up the budget so many times too fast."""
+    """Condition that a long and a short window both use up the budget `times` too fast."""
     return " and ".join(f"{error_record(each)} > {times * BUDGET:g}" for each in windows_s)
 
 
@@ -61,7 +61,7 @@ def _stalled(pace: Pace) -> str:
 
 
 def _cache_down(pace: Pace) -> str:
-    """It had hits an hour ago, is asked, and has none."""
+    """Condition that a cache had hits an hour ago, gets requests, and has no hits."""
     hits, window = triton(m.CACHE_HITS), pace(600)
     asked = f"{per_s(triton(m.CACHE_MISSES), 'model', window)} > 0.1"
     before = f"sum by (model) (rate({hits}[{pace(3600)}] offset {window})) > 0.1"
@@ -69,13 +69,13 @@ def _cache_down(pace: Pace) -> str:
 
 
 def _gone(pace: Pace) -> str:
-    """Where replicas are found by name, one that ended is no target any more: there is no `up` of 0."""
+    """Condition for replicas that are found by name: one that ended is no longer a target, so no `up` is 0."""
     known = f"count({triton(m.UP)})"
     return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
 
 
 def _none(pace: Pace) -> str:
-    """Replicas that are found by name are no members any more once they are gone."""
+    """Condition for replicas that are found by name, which are no longer members once they are gone."""
     had = f"max_over_time({gateway(m.GATEWAY_MEMBERS)}[{pace(86400)}]) > 0"
     return f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {had}"
 
@@ -88,7 +88,7 @@ def _first_token_slow(pace: Pace) -> str:
 
 
 def _kv_cache_full(pace: Pace) -> str:
-    """Full on average, and on average somebody has no part in a step, or waits for a place."""
+    """Condition that the cache is full on average, and that sequences are left out of steps or wait on average."""
     window = pace(300)
     full = f"{_over('avg_over_time', m.LLM_CACHE, window)} > {_CACHE_FULL:g}"
     held = " + ".join(_over("avg_over_time", each, window) for each in (m.LLM_STALLED, m.LLM_WAITING))
@@ -111,8 +111,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.page,
         lambda _: _burn(FAST, FAST_WINDOWS_S),
         120,
-        "{{ $labels.model }} fails so many requests that 2 % of a month's budget is gone within an hour",
-        "A replica or a step is broken, or a new version is",
+        "{{ $labels.model }} fails requests at a rate that uses 2 % of a month's error budget within an hour",
+        "A replica, a step or a new version is broken",
         _DIAGNOSE_ALL,
     ),
     Alert(
@@ -120,7 +120,7 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         lambda _: _burn(SLOW, SLOW_WINDOWS_S),
         900,
-        "{{ $labels.model }} fails so many requests that 5 % of a month's budget is gone within six hours",
+        "{{ $labels.model }} fails requests at a rate that uses 5 % of a month's error budget within six hours",
         "Some requests, callers or replicas fail and others do not",
         _DIAGNOSE_ALL,
     ),
@@ -139,7 +139,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda _: f"{triton(m.UP)} == 0",
         60,
         "Prometheus cannot scrape replica {{ $labels.instance }}",
-        "The server ended, its machine is away, or its port is closed to Prometheus",
+        "The server ended, its machine is down, or its port is closed to Prometheus",
         "tritonkit doctor, and the server's log",
     ),
     Alert(
@@ -147,8 +147,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         _gone,
         120,
-        "Prometheus knows of fewer replicas than within the last hour",
-        "A container ended, and its address went out of the name; or there are fewer on purpose",
+        "Prometheus finds fewer replicas than within the last hour",
+        "A container ended, and its address left the name; or the fleet was made smaller on purpose",
         "docker compose ps --all triton, and the log of the one that ended",
     ),
     Alert(
@@ -156,7 +156,7 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         lambda _: f"{gateway(m.GATEWAY_HEALTHY)} < {gateway(m.GATEWAY_MEMBERS)}",
         60,
-        "The gateway leaves out a replica of {{ $labels.envoy_cluster_name }}",
+        "The gateway sends no requests to a replica of {{ $labels.envoy_cluster_name }}",
         "It fails its health checks, or five connections to it failed in a row; errors of a model do not count",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
     ),
@@ -166,7 +166,7 @@ ALERTS: tuple[Alert, ...] = (
         _none,
         60,
         "No replica of {{ $labels.envoy_cluster_name }} is healthy: every request is refused",
-        "All replicas fail their health checks, or the network between is broken",
+        "All replicas fail their health checks, or the network to them is broken",
         "tritonkit diagnose --address REPLICA:8001,REPLICA:8001",
     ),
     Alert(
@@ -175,7 +175,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda _: f"{gateway(m.UP)} == 0",
         60,
         "Prometheus cannot scrape the gateway {{ $labels.instance }}: callers may reach no model",
-        "Envoy ended and was not started again, its machine is away, or its port is closed to Prometheus",
+        "Envoy ended and was not started again, its machine is down, or its port is closed to Prometheus",
         "tritonkit gateway check, and the gateway's log",
     ),
     Alert(
@@ -184,7 +184,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda pace: f"{per_s(gateway(m.GATEWAY_UNDECIDED), 'instance', pace(300))} > 0",
         60,
         "Requests pass the gateway {{ $labels.instance }} without a decision on their key's shared rate",
-        "Redis is away or slow, its password has changed, or the limiter has ended: each gateway counts alone",
+        "Redis is down or slow, its password has changed, or the limiter has ended: each gateway counts alone",
         "tritonkit gateway check, and the limiter's log",
     ),
     Alert(
@@ -201,8 +201,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.page,
         _stalled,
         60,
-        "Requests for {{ $labels.model }} wait on {{ $labels.instance }} and none is answered",
-        "All its instances hang, or a Python process of it has died",
+        "Requests for {{ $labels.model }} on {{ $labels.instance }} wait, and none is answered",
+        "All its instances hang, or one of its Python processes has died",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -210,8 +210,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.page,
         lambda _: f"min by ({_BY}) ({triton(m.STUB_UP)}) == 0",
         60,
-        "{{ $labels.model }} has lost a Python process on {{ $labels.instance }}; Triton calls it ready",
-        "It ran out of memory or shared memory, or a library in it crashed, and loading it again did not help",
+        "{{ $labels.model }} has lost a Python process on {{ $labels.instance }}, and Triton reports it as ready",
+        "It ran out of memory or shared memory, or a library in it crashed, and reloading the model did not help",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -220,7 +220,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda pace: f"sum by ({_BY}) (increase({triton(m.STUB_DEATHS)}[{pace(1800)}])) > 1.5",
         0,
         "Python processes of {{ $labels.model }} on {{ $labels.instance }} died more than once in half an hour",
-        "Some request ends it, or its memory is too small",
+        "A certain request kills it, or it has too little memory",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -228,8 +228,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.page,
         _queue,
         300,
-        "Ever more requests wait for {{ $labels.model }} on {{ $labels.instance }}",
-        "More traffic than its instances can do, or runs that take longer than they did",
+        "The queue of {{ $labels.model }} on {{ $labels.instance }} keeps growing",
+        "More traffic than its instances can handle, or runs that take longer than before",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -237,8 +237,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         _batch_of_one,
         600,
-        "Requests wait for {{ $labels.model }} on {{ $labels.instance }} and each runs alone",
-        "No dynamic batching, or inputs whose shapes differ",
+        "Requests for {{ $labels.model }} on {{ $labels.instance }} wait, and each runs alone",
+        "No dynamic batching, or inputs with different shapes",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -246,8 +246,8 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         _cache_down,
         300,
-        "The response cache of {{ $labels.model }} had hits and has none any more",
-        "The cache's server is away or was emptied, or requests have changed",
+        "The response cache of {{ $labels.model }} has no hits any more",
+        "The cache's server is down or was emptied, or requests have changed",
         "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001",
     ),
     Alert(
@@ -256,7 +256,7 @@ ALERTS: tuple[Alert, ...] = (
         _requests_refused,
         300,
         f"{_LANGUAGE_MODEL} refuses more than {100 * _REFUSED:g} % of its requests",
-        "As many requests wait as may (max_waiting): more traffic than it can do, or answers longer than they were",
+        "The waiting list is full (max_waiting): more traffic than it can handle, or longer answers than before",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -265,7 +265,7 @@ ALERTS: tuple[Alert, ...] = (
         _first_token_slow,
         600,
         f"{_LANGUAGE_MODEL} begins more than {100 * FIRST_TOKEN_LATE:g} % of answers later than {FIRST_TOKEN_S:g} s",
-        "Requests wait for a place or for the cache, or prompts are longer than they were",
+        "Requests wait for a slot or for the cache, or prompts are longer than before",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -274,7 +274,7 @@ ALERTS: tuple[Alert, ...] = (
         _kv_cache_full,
         600,
         f"{_LANGUAGE_MODEL} has a full cache of keys and values, and sequences wait",
-        "Longer prompts or answers, or more sequences at once, than cache_mib has room for",
+        "Longer prompts or answers, or more concurrent sequences, than fit in cache_mib",
         _DIAGNOSE_MODEL,
     ),
     Alert(
@@ -283,7 +283,7 @@ ALERTS: tuple[Alert, ...] = (
         lambda _: _full(m.SHARED_MEMORY_FREE, m.SHARED_MEMORY_SIZE),
         300,
         "Less than a tenth of the shared memory of {{ $labels.instance }} is free",
-        "Batches larger than planned, or regions of programs that are gone",
+        "Batches larger than planned, or regions of programs that have ended",
         _DIAGNOSE,
     ),
     Alert(
@@ -300,7 +300,7 @@ ALERTS: tuple[Alert, ...] = (
         Severity.ticket,
         lambda _: f"{gateway(m.GATEWAY_CERTIFICATE_DAYS)} < {_CERTIFICATE_DAYS}",
         3600,
-        f"A certificate of the gateway ends in less than {_CERTIFICATE_DAYS} days",
+        f"A certificate of the gateway expires in less than {_CERTIFICATE_DAYS} days",
         "It was not renewed, or the gateway has not read the new one",
         "openssl s_client -connect GATEWAY:PORT </dev/null | openssl x509 -noout -enddate",
     ),

@@ -17,7 +17,7 @@ _GRAFANA = Path("grafana")
 
 
 def texts() -> dict[Path, str]:
-    """What each file has to say, by its path below `deploy/`."""
+    """The text of each file, by its path below `deploy/`."""
     found = {
         Path("prometheus") / "alerts.yml": rules_text(ALERTS),
         _GRAFANA / "dashboards" / "tritonkit.json": dashboard_text(SECTIONS),

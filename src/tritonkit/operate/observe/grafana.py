@@ -109,7 +109,7 @@ def _variables() -> Iterable[dict[str, Any]]:
 
 
 def _placed(sections: Sequence[Section]) -> Iterable[dict[str, Any]]:
-    """Rows, and under each its panels, three beside each other; those of a folded row are in it."""
+    """Rows, and under each its panels, three in a line; a folded row contains its panels."""
     top, number = 0, 0
     width = _WIDTH // _ACROSS
     for section in sections:
@@ -155,7 +155,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _field(panel: Panel) -> dict[str, Any]:
-    """How values are drawn; limits are lines."""
+    """Display options of a panel's values; limits are lines."""
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     steps += [{"color": "red", "value": value} for value, _ in panel.limits]
     return {

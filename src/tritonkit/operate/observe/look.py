@@ -29,7 +29,7 @@ _NAME = re.compile(r"[\w.:/-]+")
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is looked at: the last so many seconds, of models and replicas (all where none is named).
+    """The selection of a look: the last seconds, and models and replicas (all if none is named).
 
     Raises:
         UsageError: a name that cannot be one.
@@ -90,7 +90,7 @@ class View:
 
     @property
     def drawn(self) -> dict[str, list[Shown]]:
-        """What is to be drawn: sections that are optional only where something of them is there."""
+        """Sections to draw; optional ones only if they have data."""
         optional = {section.title for section in SECTIONS if section.optional}
         return {
             title: shown
@@ -148,7 +148,7 @@ def _named(legend: str, series: Series) -> str:
 
 
 def _largest(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """As many as a plot can take, in their order; those with the highest means stay."""
+    """The lines with the highest means, as many as a plot can take, in their order."""
 
     def mean(line: Line) -> float:
         values = [value for _, value in line.points if value is not None]
@@ -159,7 +159,7 @@ def _largest(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _reason(panel: Panel, jobs: set[str]) -> str:
-    """Why a panel has no line."""
+    """The reason why a panel has no line."""
     if panel.need is Need.gateway:
         there = GATEWAY_JOB in jobs
         return "the gateway has counted nothing of it in this time" if there else str(panel.need)

@@ -126,7 +126,7 @@ LLM_REFUSED: Final = 'outcome="refused"'
 
 # The gateway's, for each model and key: a histogram from a request's last byte to its answer's first, and a counter
 # by code. Not in it: requests that were never sent whole, streams whose callers speak on while they are answered.
-# The code of a gRPC call may be its status' name, or HTTP's 200 with the status beside it.
+# The code of a gRPC call may be its status' name, or HTTP's 200 with the status in another label.
 GATEWAY_MS: Final = "envoy_gateway_request_ms"
 GATEWAY_REQUESTS: Final = "envoy_gateway_requests"
 GATEWAY_CODES: Final = "code, grpc_status"

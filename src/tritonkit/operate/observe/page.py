@@ -90,7 +90,7 @@ def _in_minutes(view: View) -> bool:
 
 
 def scaled(unit: Unit, most: float) -> tuple[float, str]:
-    """What to divide values by, and the unit that they then have."""
+    """The divisor of values, and their unit after division."""
     if unit == BYTES:
         return next(((f, name) for name, f in _BINARY if most >= f), (1.0, unit.text))[:2]
     return 1.0, unit.text

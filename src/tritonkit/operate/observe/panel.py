@@ -1,4 +1,4 @@
-"""What a panel is: what it asks, in which unit, what it shows and why, and what it needs to show anything."""
+"""A panel: its queries, unit, title and purpose, and the source that it needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WATTS = Unit("W", "watt")
 
 
 class Need(StrEnum):
-    """What must be there for a panel to have data; the value says so where it is not."""
+    """The source that a panel needs; the value is the sentence that is shown without it."""
 
     traffic = "no request was answered in this time"
     failures = "nothing failed in this time"
@@ -99,7 +99,7 @@ class Panel:
 
     @property
     def source(self) -> str:
-        """Where its figures come from, for people."""
+        """The source of its figures, in words."""
         said = {TRITON_JOB: "each replica's metrics", GATEWAY_JOB: "the gateway's metrics"}
         return " and ".join(said[job] for job in self.jobs)
 

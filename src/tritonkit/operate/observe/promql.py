@@ -10,7 +10,7 @@ __all__ = ["MODEL", "REPLICA", "error_ratio", "gateway", "instants", "per_s", "p
 
 MODEL = 'model=~"$model"'
 REPLICA = 'instance=~"$instance"'
-"""What a page's variables choose; `$window` is the span of a rate, longer than four scrapes."""
+"""Selector of the page's variables; `$window` is the span of a rate, longer than four scrapes."""
 
 
 def triton(metric: str, *labels: str) -> str:
@@ -29,7 +29,7 @@ def _selector(metric: str, job: str, labels: tuple[str, ...]) -> str:
 
 
 def per_s(selector: str, by: str = "model", window: str = "$window") -> str:
-    """What a counter gains in a second, added up by labels."""
+    """Increase of a counter per second, summed by labels."""
     return f"sum by ({by}) (rate({selector}[{window}]))"
 
 

@@ -1,8 +1,8 @@
 """The service level objective, and the windows in which alerts look at it.
 
 Source: "Alerting on SLOs" in The Site Reliability Workbook (Google), its multi-window, multi-burn-rate alerts: an alert
-needs a long window, so that it is no single burst, and a short one, so that it ends soon after the fault. 14.4 for an
-hour uses 2 % of a budget of 30 days, 6 for six hours uses 5 %.
+needs a long window, so that a single burst does not fire it, and a short one, so that it ends soon after the fault.
+14.4 for an hour uses 2 % of a budget of 30 days, 6 for six hours uses 5 %.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ class Prometheus:
         url: such as `http://127.0.0.1:9090`, with a path where it has one.
 
     Raises:
-        UsageError: it is no such URL.
+        UsageError: the URL is not valid.
 
-    Its methods raise ServerUnavailable where there is no answer, ClientError for a refusal or what is no Prometheus.
+    Its methods raise ServerUnavailable without an answer, ClientError for a refusal or if it is not a Prometheus.
     """
 
     def __init__(self, url: str) -> None:
@@ -56,7 +56,7 @@ class Prometheus:
             parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host or parts.username or parts.query:
             raise UsageError(
-                f"--prometheus {url}", found="it is no URL of a Prometheus", wanted="such as http://127.0.0.1:9090"
+                f"--prometheus {url}", found="it is not the URL of a Prometheus", wanted="such as http://127.0.0.1:9090"
             )
         self.url = url.rstrip("/")
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
@@ -68,7 +68,7 @@ class Prometheus:
         self._connection.close()
 
     def range(self, query: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
-        """What a query gives over time."""
+        """The result of a query over time."""
         asked = {"query": query, "start": start_s, "end": end_s, "step": step_s}
         result = self._data("query_range", asked).get("result", [])
         return [Series(each["metric"], _points(each["values"], step_s, end_s)) for each in result]

@@ -1,4 +1,4 @@
-"""A page that is made anew for each request, on loopback."""
+"""A page that is rendered for each request, on loopback."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{HOST}:{self.server_port}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:

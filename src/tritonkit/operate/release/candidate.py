@@ -1,4 +1,4 @@
-"""The next version of a model, built beside the repository that is served."""
+"""The next version of a model, built outside the repository that is served."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Candidate", "build_candidate"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is to be released.
+    """A version to be released.
 
     Args:
         model: the spec's name, which is that of the ensemble or of the network alone.
@@ -91,7 +91,7 @@ def build_candidate(
 
 
 def _refuse(spec: Spec) -> None:
-    """What cannot be released step by step."""
+    """Refuse specs that cannot be released step by step."""
     serving = spec.model.serving
     if serving.sequence_batching is not None:
         raise UsageError(
@@ -110,7 +110,7 @@ def _refuse(spec: Spec) -> None:
 
 
 def _change(new: Path, served: Path) -> str:
-    """What is not the same of a model: its newest version, else what lies beside the versions; empty: nothing."""
+    """The changed part of a model: its newest version, else the files next to the versions; empty: nothing."""
     newest, there = versions(new)[-1:], versions(served)[-1:]
     if newest != there or _manifest(new, newest) != _manifest(served, there):
         return f"{new.name} {newest[0]}"

@@ -33,7 +33,7 @@ _CALL_S = 60.0
 
 @dataclass(frozen=True)
 class Checked:
-    """What a candidate was asked.
+    """Result of a candidate's check.
 
     Args:
         requests: with known answers, all of which were right.
@@ -67,7 +67,7 @@ def check_candidate(
 
 
 def _ask(root: Path, model: str, client: Client) -> int:
-    """How many requests were answered right."""
+    """Number of requests that were answered right."""
     workload = prepare(model, root, client)
     requests = workload.requests[:_MOST_REQUESTS]
     # More than once each where there are few: code that runs on first use has run by then.

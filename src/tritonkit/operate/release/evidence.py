@@ -20,7 +20,7 @@ ENOUGH = 1000.0
 """The e-value at which a release goes back: a candidate as good as wanted reaches it in one of 1000 releases at most,
 for each rule."""
 _TIMES = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
-"""How much worse the candidate may be: the mean of the e-values for each of these is one again, and needs no guess."""
+"""Factors by which the candidate may be worse; the mean of their e-values is an e-value too, and needs no guess."""
 
 _MOMENTS = 60
 """Half a minute of looks: how long the stable version counts as breaking a rule."""

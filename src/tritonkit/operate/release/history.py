@@ -1,4 +1,4 @@
-"""What was served before a release, to go back to."""
+"""The versions served before a release, for a rollback."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def prune(root: Path, model: str) -> None:
 
 
 def latest(root: Path, model: str) -> Former:
-    """What the last release replaced.
+    """The versions that the last release replaced.
 
     Raises:
         UsageError: there was none.

@@ -56,11 +56,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class RuleState:
-    """How one rule stands.
+    """State of one rule.
 
     Args:
         rule: as it was given.
-        found: what was seen, in words.
+        found: the observation, in words.
         evidence: the e-value against the candidate.
     """
 
@@ -101,7 +101,7 @@ class Judge:
 
     @property
     def missing(self) -> int:
-        """How many more answers of the stable version it takes until all ratios are known."""
+        """Number of answers of the stable version that are still needed for all ratios."""
         return max((each.missing(self.stable) for each in self._times), default=0)
 
     @property
@@ -167,7 +167,7 @@ class _Times:
             self._waiting.clear()
 
     def missing(self, stable: Tally) -> int:
-        """How many more answers of the stable version it takes until the bound is known."""
+        """Number of answers of the stable version that are still needed for the bound."""
         if self._bound_ms is not None:
             return 0
         needed: float = _FEW / (1 - self.rule.percent / 100) ** 0.5
@@ -175,7 +175,7 @@ class _Times:
 
     @property
     def words(self) -> str:
-        """What was seen."""
+        """The observation, in words."""
         if self._bound_ms is None:
             return "not known yet: too few requests of the stable version"
         return self.held.words(f" took more than {self._bound_ms:.3g} ms")

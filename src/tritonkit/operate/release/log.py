@@ -84,7 +84,7 @@ class ReleaseLog:
             self._opened.close()
 
     def read(self) -> Sequence[Judged]:
-        """What came since the last call."""
+        """Requests logged since the last call."""
         assert self._opened is not None  # noqa: S101
         *lines, self._rest = (self._rest + self._opened.read()).split("\n")
         if self._opened.tell() > _LONGEST_BYTES:

@@ -15,7 +15,7 @@ __all__ = ["DEFAULT", "Rule", "choose_rules", "parse_percent", "parse_rules", "p
 
 DEFAULT = "p99>2x,errors>0.1%"
 _DEFAULT_ALONE = "errors>0.1%"
-"""Where nothing is left of the stable version to compare with."""
+"""Rule for the step in which the stable version gets no more requests to compare with."""
 _WANTED = "such as p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,2})?)>(.+)")
 _MOST_STEPS = 20
@@ -54,7 +54,7 @@ def parse_rules(text: str, where: str = "--abort-if") -> tuple[Rule, ...]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         rule = _rule(part, where)
         if any((rule.kind, rule.percent) == (each.kind, each.percent) for each in found):
-            raise UsageError(where, found=f"{part!r} beside another limit of the same", wanted="one")
+            raise UsageError(where, found=f"{part!r} and another limit of the same metric", wanted="one limit")
         found.append(rule)
     return tuple(found)
 

@@ -24,10 +24,10 @@ _AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 @dataclass
 class ShadowCounts:
-    """What came of the copies.
+    """Results of the copied requests.
 
     Args:
-        compared: answered by both, or by neither. dropped: too many at once, or the stable version's server was away.
+        compared: answered by both, or by neither. dropped: too many together, or the stable version's server was away.
         differ: answered otherwise by the candidate. kinds: what differed, how often.
     """
 
@@ -136,7 +136,7 @@ async def _answer(ask: Any, request: bytes) -> bytes | str:
 
 
 def difference(stable: bytes | str, candidate: bytes | str, tolerance: float) -> str:
-    """What differs between two answers, in words that are the same for the same kind; empty: nothing.
+    """The difference between two answers, in the same words for the same kind; empty: none.
 
     Args:
         stable, candidate: a `ModelInferResponse` each, or the name of a gRPC status.

@@ -29,13 +29,13 @@ _SETTLE_S = 1.5
 
 @dataclass(frozen=True)
 class ReleaseTerms:
-    """How a release goes on.
+    """Terms of a release.
 
     Args:
         steps: percentages of the requests, rising to 100.
         rules: any of them, once it is broken, ends the release.
         hold_s: the shortest time of a step. requests: the fewest that the candidate answers in one.
-        wait_s: the longest that a step waits for so many.
+        wait_s: the longest time that a step waits for them.
         shadow_percent: of the requests, copied to the candidate before the first step; 0: none.
         tolerance: of numbers in the answers to copies, as a part of the largest one of an output.
     """
@@ -52,7 +52,7 @@ class ReleaseTerms:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a release is.
+    """Progress of a release.
 
     Args:
         doing: in words. percent: of the requests, for the candidate.

@@ -1,4 +1,4 @@
-"""The processes beside the replicas: the gateway's Envoy, Prometheus and Redis, started again when they die."""
+"""Companions of the replicas: the gateway's Envoy, Prometheus and Redis, started again when they die."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REDIS_USER = ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-@admin
 """Reading, writing and scripts; nobody replicates it, saves it, changes its settings, or stops it."""
 _LONGEST_SOCKET_PATH = 107
 _PYTHON = ("PATH", "PYTHONPATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What another Python of this user needs of the environment."""
+"""Environment variables that another Python of this user needs."""
 _SCRAPED_S = 5
 NOT_INSTALLED = "its program is not installed"
 
@@ -93,7 +93,7 @@ class Companion:
         self._process.poll()
 
     def part(self) -> StackPart:
-        """What it is like now."""
+        """Its state now."""
         process = self._process.process
         runs = process.poll() is None
         state: State = ("ready" if self._ready() else "starting") if runs else "down"

@@ -1,6 +1,6 @@
-"""How another process asks a stack that runs for something: JSON lines on a socket that its owner alone reaches.
+"""Control of a running stack by another process: JSON lines on a socket that only its owner can reach.
 
-A connection is a session: what it asked for and did not finish is undone when it ends, however it ends.
+A connection is a session: when it ends, in whatever way, its unfinished work is undone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNDONE_S = 60.0
 
 
 class Session(Protocol):
-    """What a stack does for one connection."""
+    """Actions of a stack for one connection."""
 
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
         """Do it and say what came of it; a TritonkitError is told to who asked."""
@@ -178,7 +178,7 @@ class StackSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The stack undoes what was not finished when the connection ends; whoever hears of the error must find it done.
+        # The stack undoes unfinished work when the connection ends; that must be done before the caller sees the error.
         with contextlib.suppress(TritonkitError):
             if error is not None:
                 self.ask("end")
@@ -190,7 +190,7 @@ class StackSession:
 
         Raises:
             TritonkitError: as the stack raised it.
-            ServerDied: it ended meanwhile; what it was asked for may be done.
+            ServerDied: it ended meanwhile; the action may have been done.
         """
         self._asked += 1
         with contextlib.suppress(OSError):  # who is refused may be answered before it asks

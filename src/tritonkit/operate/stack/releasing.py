@@ -1,5 +1,5 @@
-"""What a stack does for a release: a candidate beside the replicas, its part of the requests, and the next version in
-all of them."""
+"""Actions of a stack for a release: start a candidate, give it a part of the requests, load the next version in all
+replicas."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Releasing:
             "end": self._end,
         }
         if what not in known:
-            raise UsageError("the stack", found=f"it was asked for {what!r}")
+            raise UsageError("the stack", found=f"unknown action {what!r}")
         if self._settings.public_key is not None and what not in ("end", "look"):
             raise UsageError(
                 "the stack",

@@ -1,4 +1,4 @@
-"""Servers of one repository beside each other, each with its part of the cores."""
+"""Several servers of one repository, each with its part of the cores."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RunningReplica:
     """A server on some of the cores, which is started again there when it dies.
 
     Args:
-        name: of it in logs and tables.
-        cores: that it and all it starts may use.
-        repository, models: what it serves; by default as the settings say.
-        restarts: how many starts in vain until it is given up; 0: it is not started again.
+        name: its name in logs and tables.
+        cores: the cores that it and its children may use.
+        repository, models: the models to serve; by default those of the settings.
+        restarts: failed starts until it is given up; 0: it is not started again.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class RunningReplica:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it answers."""
+        """The server's addresses."""
         return self._server.endpoint
 
     @property
     def replica(self) -> Upstream:
-        """As the gateway knows it."""
+        """Its addresses for the gateway."""
         return Upstream(self.name, self.endpoint.grpc, self.endpoint.http)
 
     @property
@@ -101,7 +101,7 @@ class RunningReplica:
         self._server.serve_too(model)
 
     def part(self) -> StackPart:
-        """What it is like now."""
+        """Its state now."""
         try:
             endpoint = self.endpoint
         except UsageError:  # it was not ready yet, and perhaps never will be
@@ -135,7 +135,7 @@ class RunningReplica:
 
 
 def start_replicas(settings: StackSettings, repository: Path) -> list[RunningReplica]:
-    """All of them at once, of this repository; none is left where one does not start.
+    """Start all replicas of this repository concurrently; if one fails, none is left running.
 
     Raises:
         ServerError, UsageError: one does not.
@@ -155,7 +155,7 @@ def start_replicas(settings: StackSettings, repository: Path) -> list[RunningRep
 
 
 def stop_replicas(replicas: Sequence[RunningReplica]) -> None:
-    """All of them at once."""
+    """Stop all replicas concurrently."""
     threads = [threading.Thread(target=each.stop) for each in replicas]
     for thread in threads:
         thread.start()
@@ -164,7 +164,7 @@ def stop_replicas(replicas: Sequence[RunningReplica]) -> None:
 
 
 def divided(allowed: Sequence[int], parts: int) -> list[list[int]]:
-    """Cores in so many parts, of neighbors; more parts than cores share them in turn."""
+    """Cores divided into parts of neighbors; more parts than cores share them in turn."""
     if parts > len(allowed):
         return [[allowed[number % len(allowed)]] for number in range(parts)]
     bounds = [number * len(allowed) // parts for number in range(parts + 1)]

@@ -1,4 +1,4 @@
-"""Where a running gateway sends requests: written again when keys change, and when a release wants it."""
+"""Routes of a running gateway, written again when keys change and during a release."""
 
 from __future__ import annotations
 

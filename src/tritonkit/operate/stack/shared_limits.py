@@ -26,7 +26,7 @@ class SharedLimitsWatch:
         self._lost = False
 
     def look(self) -> str:
-        """What is to be said now; mostly nothing."""
+        """A message about the shared limits' state; mostly empty."""
         found, now = self._undecided(), self._clock()
         if found is None:
             return ""

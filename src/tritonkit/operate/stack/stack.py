@@ -36,7 +36,7 @@ __all__ = ["Stack"]
 
 _TICK_S, _STATE_S = 0.25, 1.0
 _RELEASED = "model_repository"
-"""What the replicas serve: a copy of the repository at the start, and what was released since."""
+"""The folder that the replicas serve: a copy of the repository at the start, plus later releases."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -191,7 +191,7 @@ class Stack:
             ) from None
 
     def _require_whole(self) -> None:
-        """What is damaged, or was changed by somebody, is not served."""
+        """Refuse a repository that is damaged, or not as it was signed."""
         settings = self._settings
         if settings.public_key is not None:
             key = read_public_key(settings.public_key)
@@ -210,7 +210,7 @@ class Stack:
         shutil.rmtree(released, ignore_errors=True)
         copy_models(settings.repository, released)
         self._replicas = start_replicas(settings, released)
-        with contextlib.ExitStack() as bound:  # all at once, so that none is chosen twice
+        with contextlib.ExitStack() as bound:  # all together, so that none is chosen twice
             ports = [check_free("127.0.0.1", 0, bound) for _ in range(2)]
         self.address = reachable(self._spec.host, self._port)
         metrics = f"127.0.0.1:{ports[0]}"

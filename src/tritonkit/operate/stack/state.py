@@ -1,4 +1,4 @@
-"""What a stack that runs says of itself to other commands: one file, as long as it runs."""
+"""The state that a running stack publishes to other commands, in one file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StateFile:
 
 
 def read_state(root: Path) -> dict[str, Any] | None:
-    """What the stack of a project says: `owner`, `gateway`, `parts`; None where none runs."""
+    """The state of a project's stack: `owner`, `gateway`, `parts`; None if none runs."""
     try:
         facts: dict[str, Any] = json.loads((root / FOLDER / _FILE).read_text())
         owner, began = int(facts["owner"]), facts["began"]

@@ -1,4 +1,4 @@
-"""What a stack is made from, and what it says of itself."""
+"""Settings of a stack, its parts and its events."""
 
 from __future__ import annotations
 

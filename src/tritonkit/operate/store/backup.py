@@ -22,7 +22,7 @@ __all__ = ["Backup", "Listed", "back_up", "list_backups"]
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup copied.
+    """Result of a backup.
 
     Args:
         id: names it in the store.

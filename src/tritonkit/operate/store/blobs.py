@@ -83,7 +83,7 @@ def fetch(store: Store, entry: StoredFile, key: EncryptionKey | None, count: Cal
 
 
 def path_of(entry: StoredFile, key: EncryptionKey | None) -> str:
-    """Where a file lies in the store."""
+    """Path of a file in the store."""
     if key is None:
         return f"blobs/{entry.sha256[:2]}/{entry.sha256}"
     name = hidden_name(key, entry.sha256)

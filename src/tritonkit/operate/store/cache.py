@@ -75,7 +75,7 @@ class FileCache:
         return self._make_room(0)
 
     def path(self, sha256: str) -> Path:
-        """Where a file is, or would be."""
+        """Path of a file, which may not exist."""
         return self.folder / "blobs" / sha256[:2] / sha256
 
     def _give(self, entry: StoredFile, target: IO[bytes]) -> bool:

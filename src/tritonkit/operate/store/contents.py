@@ -1,4 +1,4 @@
-"""What a repository holds: every file that a server may read, with its hash."""
+"""Contents of a repository: every file that a server may read, with its hash."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_contents(
         progress: called with the bytes looked at so far and the bytes in all.
 
     Raises:
-        UsageError: no such repository or model, a name that no model has, or something that is no file.
+        UsageError: no such repository or model, a name that no model has, or something that is not a file.
     """
     if not repository.is_dir():
         raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")

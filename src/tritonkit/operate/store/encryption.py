@@ -21,7 +21,7 @@ from tritonkit.operate.store.keys import REQUIREMENT, EncryptionKey
 __all__ = ["CHUNK_BYTES", "decrypt", "encrypt", "encrypted_bytes", "hidden_name"]
 
 CHUNK_BYTES = 1 << 20
-"""Of what is encrypted; each gets a tag of 16 bytes."""
+"""Bytes of plaintext per chunk; each gets a tag of 16 bytes."""
 
 _MAGIC = b"TKSTORE1"
 _ID_BYTES, _SALT_BYTES, _PREFIX_BYTES, _TAG_BYTES = 8, 32, 7, 16
@@ -36,7 +36,7 @@ def hidden_name(key: EncryptionKey, sha256: str) -> str:
 
 
 def encrypted_bytes(size_bytes: int) -> int:
-    """How many bytes `encrypt` makes of so many."""
+    """Size of the output of `encrypt` for a given input."""
     chunks = max(1, -(-size_bytes // CHUNK_BYTES))
     return _HEADER_BYTES + size_bytes + chunks * _TAG_BYTES
 
@@ -57,7 +57,7 @@ def encrypt(parts: Iterable[bytes], key: EncryptionKey, name: str) -> Iterator[b
 
 
 def decrypt(parts: Iterable[bytes], key: EncryptionKey, name: str, where: str) -> Iterator[bytes]:
-    """What `encrypt` was given; a chunk is given only once it is known to be authentic.
+    """The plaintext of `encrypt`; a chunk is yielded only after it was authenticated.
 
     Raises:
         UsageError: it was made with another key.

@@ -35,7 +35,7 @@ _MOST_FILE_BYTES = 1 << 50
 
 @dataclass(frozen=True)
 class Index:
-    """What a backup holds.
+    """Contents of a backup.
 
     Args:
         created: UTC, such as `20260131T235959.000Z`.
@@ -49,12 +49,12 @@ class Index:
 
     @property
     def files(self) -> list[StoredFile]:
-        """Of all models."""
+        """Files of all models."""
         return [entry for entries in self.models.values() for entry in entries]
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(entry.size_bytes for entry in self.files)
 
 
@@ -147,7 +147,7 @@ def read_index(store: Store, name: str, key: EncryptionKey | None, encrypted: bo
     try:
         index = _parse(data)
     except (ValueError, RecursionError) as error:
-        raise _refused(where, f"it is no index of a backup: {error}") from error
+        raise _refused(where, f"it is not an index of a backup: {error}") from error
     if index.created != created:
         raise _refused(where, "it is the index of another moment")
     return index
@@ -163,7 +163,7 @@ def _bounded(store: Store, path: str) -> bytes:
 
 
 def _parse(data: bytes) -> Index:
-    """ValueError where it is no index."""
+    """Read an index; ValueError if it is malformed."""
     facts = json.loads(data)
     if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
         raise ValueError(f"not of the format {_FORMAT!r}")
@@ -171,7 +171,7 @@ def _parse(data: bytes) -> Index:
     if not isinstance(created, str) or not isinstance(models, dict) or not models:
         raise ValueError("no models, or no moment")
     if signature is not None and not isinstance(signature, str):
-        raise ValueError("a signature that is no text")
+        raise ValueError("a signature that is not text")
     if sum(len(files) for files in models.values() if isinstance(files, dict)) > _MOST_FILES:
         raise ValueError(f"more than {_MOST_FILES} files")
     return Index(created, {name: _entries(name, files) for name, files in models.items()}, signature)
@@ -183,7 +183,7 @@ def _entries(name: str, files: Any) -> tuple[StoredFile, ...]:
     if not isinstance(files, dict) or not files:
         raise ValueError(f"{name} has no files")
     for path in files:
-        # Paths are long only where somebody means harm: all their folders at once would fill the memory.
+        # Only a hostile index has long paths: all their folders together would fill the memory.
         if not is_file_of_a_model(path):
             raise ValueError(f"{name} has a file {path[:200]!r}, which would not lie in its folder")
         above = (path[:at] for at, letter in enumerate(path) if letter == "/")

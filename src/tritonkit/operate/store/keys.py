@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 REQUIREMENT = "tritonkit[store]"
-"""What pip takes to bring the libraries of this room."""
+"""Requirement by which pip installs the libraries of this room."""
 
 _KEY_BYTES = 32
 _MOST_BYTES = 1 << 14
@@ -143,7 +143,7 @@ def read_private(file: Path) -> bytes:
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
-            raise UsageError(str(file), found="it is no file", wanted="a file with a key")
+            raise UsageError(str(file), found="it is not a file", wanted="a file with a key")
         if state.st_mode & 0o077 or state.st_uid not in (0, os.geteuid()):
             raise UsageError(
                 str(file),

@@ -1,7 +1,7 @@
-"""Who works in a store just now: what backs up, or what removes old backups. Neither overlaps the other.
+"""Marks of the processes that work in a store now: backups and removals, which must not overlap.
 
-Each first writes a mark of its own, then looks for marks of the other kind. Of two that begin at once, one at least
-sees the other, in any store whose listing has what was written before it. A backup then waits; what removes gives up.
+Each process first writes a mark of its own, then looks for marks of the other kind. If two begin together, at least
+one sees the other, in any store with consistent listings. A backup then waits; a removal gives up.
 
 A mark that is an hour old, or an hour ahead of the clock, is of a process that is gone. What removes deletes such a
 mark before it looks which backups there are. A backup whose mark is gone when its index is written, because its

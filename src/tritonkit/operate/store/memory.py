@@ -31,7 +31,7 @@ def require_memory(folder: Path) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """What can still be written to a folder in memory: its file system, the machine and the cgroup (v2) bound it."""
+    """Bytes that can still be written to a folder in memory, as file system, machine and cgroup (v2) allow."""
     facts = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     found = [shutil.disk_usage(folder).free, int(facts["MemAvailable"].split()[0]) << 10]
     try:

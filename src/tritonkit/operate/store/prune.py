@@ -17,7 +17,7 @@ __all__ = ["Pruned", "prune"]
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed.
+    """Result of a removal.
 
     Args:
         backups: IDs, the oldest first.
@@ -33,13 +33,13 @@ class Pruned:
 
 
 def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run: bool = False) -> Pruned:
-    """Leave the latest backups, and what they are made of.
+    """Remove all but the latest backups, and files that none of these needs.
 
     Indexes go first: what is interrupted leaves files that the next run removes. A restore of a backup that is removed
     meanwhile fails, and changes nothing.
 
     Args:
-        keep: so many are left.
+        keep: the number of backups that are left.
         key: opens those that are left, if they are encrypted.
         dry_run: remove nothing, and say what would be.
 

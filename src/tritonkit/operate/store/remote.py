@@ -1,4 +1,4 @@
-"""Where backups lie: any file system that fsspec knows, with its errors made ours at this one border.
+"""The store of backups: any file system that fsspec knows, with its errors translated here only.
 
 What is written appears under its name whole or not at all: object stores do that of themselves, elsewhere it is written
 under `unfinished/` and renamed.
@@ -49,7 +49,7 @@ _PACKAGES = {
 """Protocol -> what pip takes."""
 _CHUNK = 1 << 20
 _READING = {"http": {"block_size": 0}, "https": {"block_size": 0}}
-"""As a stream: not all servers of HTTP give ranges."""
+"""Options to read as a stream: not all HTTP servers support ranges."""
 _UNFINISHED = "unfinished"
 _SILENT_S = 60.0
 
@@ -107,7 +107,7 @@ class Store:
             self.files.rm_file(self._at(path))
 
     def size_bytes(self, path: str) -> int | None:
-        """Of a file; None where there is none."""
+        """Size of a file; None if it does not exist."""
         with _translated(self.where(path)):
             try:
                 found = self.files.info(self._at(path))
@@ -179,7 +179,7 @@ class Store:
             raise
 
     def _give_up(self, file: Any) -> None:
-        """Let go of a file that is not whole.
+        """Discard a file that is not whole.
 
         To close an object would put it into the store: fsspec's files are told to discard it, and `closed` keeps their
         finalizer from putting it there. One that a store shows all the same is not of the size that it should have.
@@ -230,7 +230,7 @@ def open_store(url: str) -> Store:
 
 
 def _options(protocol: str) -> dict[str, Any]:
-    """Of HTTP: silence ends a transfer, and not its length, which aiohttp bounds at 5 minutes."""
+    """Options for HTTP: silence ends a transfer, not its duration, which aiohttp bounds at 5 minutes."""
     if protocol not in _READING:
         return {}
     aiohttp = need_package("aiohttp", "aiohttp")

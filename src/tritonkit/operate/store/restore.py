@@ -28,7 +28,7 @@ Copy = Callable[[StoredFile, IO[bytes], Callable[[], Iterator[bytes]]], None]
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did.
+    """Result of a restore.
 
     Args:
         id: the backup.
@@ -46,8 +46,8 @@ def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[
 
     Raises:
         UsageError: no such backup, or another key.
-        StoreError: its index was changed, or it is not encrypted though there is a key: whoever can write to the store
-            could have put it there.
+        StoreError: its index was changed, or it is not encrypted though there is a key: anyone who can write to the
+        store could have put it there.
     """
     known = ids(store)
     name = find(known, store, as_of)
@@ -135,7 +135,7 @@ def _require_signed(store: Store, name: str, index: Index, public_key: Any, mode
 
 @contextmanager
 def _made_private(repository: Path) -> Iterator[None]:
-    """What is restored may be secret: a new repository is its owner's alone. It goes again if nothing comes into it."""
+    """A new repository that only its owner can read, as backups may be secret. It is removed if it stays empty."""
     if repository.exists():
         yield
         return
@@ -178,7 +178,7 @@ def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:
 def _stage(
     store: Store, stage: Staging, models: Contents, key: EncryptionKey | None, progress: Progress, copy: Copy
 ) -> None:
-    """Write the models beside the repository."""
+    """Write the models into a folder next to the repository."""
     total = sum(entry.size_bytes for entries in models.values() for entry in entries)
     require_space(stage.out, total)
     done = 0

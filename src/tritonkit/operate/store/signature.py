@@ -1,6 +1,6 @@
 """A signature over everything a repository holds: Ed25519 (RFC 8032) over the hashes of all files of all models.
 
-It lies in `signature.json` beside the models, where Triton reads folders only.
+It lies in `signature.json` next to the models' folders; Triton reads folders only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TODO = "restore the repository, or look at what has changed and sign it: triton
 
 @dataclass(frozen=True)
 class RepositorySignature:
-    """What was signed and by whom.
+    """A repository's signature: signed hashes and the signer's key.
 
     Args:
         models: model -> path -> SHA-256.
@@ -45,7 +45,7 @@ class RepositorySignature:
     signature: bytes
 
     def to_text(self) -> str:
-        """As it lies in `signature.json`."""
+        """The text of `signature.json`."""
         signature = base64.b64encode(self.signature).decode()
         facts = {"format": _FORMAT, "key": self.key, "signature": signature, "models": self.models}
         return json.dumps(facts, indent=1, sort_keys=True) + "\n"
@@ -78,7 +78,7 @@ def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total:
 
 
 def write(repository: Path, text: str) -> None:
-    """Put a signature beside the models it is for."""
+    """Write a signature into the repository that it is for."""
     try:
         write_whole(repository / FILE, text.encode())
     except OSError as error:
@@ -134,7 +134,7 @@ def check(
     try:
         signature = parse(text)
     except ValueError as error:
-        return [_finding(place / FILE, f"it is no signature: {error}", "one by this key")]
+        return [_finding(place / FILE, f"it is not a valid signature: {error}", "one by this key")]
     wanted = fingerprint(public_key)
     if signature.key != wanted:
         found = f"it was signed with another key, {signature.key!r}"
@@ -151,7 +151,7 @@ def check(
 def differences(
     signed: Mapping[str, Mapping[str, str]], contents: Contents, place: Path, models: Sequence[str]
 ) -> Iterator[Damage]:
-    """Where contents and what was signed differ, without a look at who signed it."""
+    """Differences between contents and signed hashes; the key is not checked."""
     for model in models or sorted({*signed, *contents}):
         if model not in contents:
             yield _finding(place / model, "the model is missing", "what was signed", model)

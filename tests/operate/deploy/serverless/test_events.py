@@ -109,7 +109,7 @@ TENSOR = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["abc"]
         ({"data": ["abc"]}, "model 'digits_decode_image': input 'image', item 0: not a PNG or JPEG"),
         ({"data": [1]}, "inputs[0].data[0]: found 1, wanted a text"),
         ({"data": ["a", "b"]}, "inputs[0].data: found 2 elements, wanted 1: its shape is [1, 1]"),
-        ({"data": [["a"], "b"]}, "inputs[0].data: found lists beside other values"),
+        ({"data": [["a"], "b"]}, "inputs[0].data: found lists mixed with other values"),
         ({"data": None}, "inputs[0].data: found None, wanted a list of BYTES"),
         ({"data": ["*"], "parameters": {"content_type": "base64"}}, "data[0]: wanted base64"),
         ({"name": "pixels"}, "inputs[0].name: found 'pixels', wanted 'image'"),
@@ -173,7 +173,7 @@ def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None
         (http_event("/v2/models/cats/infer"), 404, "model 'cats': wanted 'digits', version 1"),
         (http_event("/v2/models/digits/versions/2/infer"), 404, "version 2"),
         (http_event("/"), 404, "/: there is no such path"),
-        (http_event(INFER) | {"body": "%%%"}, 400, "it is no base64"),
+        (http_event(INFER) | {"body": "%%%"}, 400, "it is not base64"),
         (http_event(INFER) | {"body": True}, 400, "the body: wanted a text"),
     ],
 )

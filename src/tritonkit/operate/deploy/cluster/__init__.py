@@ -1,4 +1,4 @@
-"""What runs in a cluster, and why a pod of it is not ready."""
+"""Causes why pods in a cluster are not ready."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["Cause", "causes_of", "to_dict"]
 
 
 def causes_of(seen: NamespaceState) -> list[Cause]:
-    """Why something is not as it should be, what explains others first.
+    """Causes of everything that is not as it should be; causes that explain others come first.
 
     Each pod has one cause: that of the first rule that fires. Pods of one Deployment with the same cause
     are one entry.
@@ -107,7 +107,7 @@ def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
         f"deployment/{name}",
         f"revision {newest} made no progress in time; {serves}",
         wanted="all pods of the new revision ready",
-        todo=f"mend the causes above, or go back: kubectl rollout undo deployment/{name} -n {seen.namespace}",
+        todo=f"fix the causes above, or go back: kubectl rollout undo deployment/{name} -n {seen.namespace}",
         owner=name,
     )
 

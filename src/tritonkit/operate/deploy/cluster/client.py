@@ -26,7 +26,7 @@ _KINDS = {
     "deployments": ("apps", "AppsV1Api", "list_namespaced_deployment"),
     "replicasets": ("apps", "AppsV1Api", "list_namespaced_replica_set"),
 }
-"""By resource: API group, class and method of the library."""
+"""Resource -> API group, class and method of the library."""
 
 
 class Forbidden(ClientError):
@@ -128,7 +128,7 @@ class Cluster:
                 found=f"no right to {what}: {_message(error)}",
                 wanted=f"a {kind} with the rule"
                 f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}',
-                todo=f"ask whoever runs the cluster for it; kubectl auth can-i {verb} {resource}"
+                todo=f"ask the cluster's administrator for it; kubectl auth can-i {verb} {resource}"
                 f" -n {self.namespace} says whether you have it",
             )
         if error.status == 404:
@@ -187,7 +187,7 @@ def connect(context: str | None, namespace: str) -> Cluster:
             wanted="a kubeconfig with a current context",
             todo="kubectl config view; kubectl config use-context NAME",
         ) from error
-    settings.retries = False  # a cluster that is away is said at once, not after minutes
+    settings.retries = False  # report an unreachable cluster immediately, not after minutes
     return Cluster(client.ApiClient(settings), settings.host, namespace)
 
 

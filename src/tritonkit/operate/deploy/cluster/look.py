@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 @dataclass
 class NamespaceState:
-    """What the API server said; lists of its objects.
+    """State of a namespace: lists of the API server's objects.
 
     `logs` has the last lines by (pod, container); `notes` say what could not be read.
     """
@@ -99,7 +99,7 @@ def logs_of(cluster: Cluster, seen: NamespaceState) -> None:
 
 
 def _ended_log(cluster: Cluster, pod: str, status: Object, restarted: bool) -> str:
-    """Of the run that ended: one that runs again says little yet of why the one before it ended."""
+    """The log of the run that ended: a run that has just begun says little about why the one before it ended."""
     for previous in (True, False) if restarted else (False,):
         try:
             lines = cluster.log(pod, status["name"], tail_lines=_TAIL, previous=previous)

@@ -27,13 +27,13 @@ _STORE = re.compile(
 )
 _STUB = re.compile(r".*\bstubs?\b.*", re.IGNORECASE)
 _CHANGED = re.compile(r"error: .*(?:not as it was published|half built).*")
-"""What entry.py says of a repository that the init container found whole, or did not copy."""
+"""Message of entry.py about a repository that the init container found whole, or did not copy."""
 _REBUILD = "tritonkit build, and make the models' image (or copy) again"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why something is not as it should be.
+    """A reason why something is not as it should be.
 
     Args:
         cause: its name. where: pod and container, or Deployment. found, wanted, todo: sentences.
@@ -124,7 +124,7 @@ def _node(it: Subject) -> Cause | None:
                 "",
                 f"node {node['metadata']['name']}: {ready.get('message') or ready.get('reason')}",
                 "a node whose kubelet answers",
-                "mend or remove the node; Kubernetes starts the pod elsewhere after 5 minutes by default",
+                "repair or remove the node; Kubernetes starts the pod elsewhere after 5 minutes by default",
             )
     return None
 
@@ -285,7 +285,7 @@ def _model(it: Subject) -> Cause | None:
                 each["name"],
                 f"model {found[1]} version {found[2]}: {found[3].strip()}",
                 "every model ready",
-                "mend or rebuild the model, tritonkit verify, and make the model image again",
+                "fix and rebuild the model, tritonkit verify, and make the model image again",
             )
         if found := _NOT_READY.search(it.log(each["name"])):
             return it.cause(
@@ -293,7 +293,7 @@ def _model(it: Subject) -> Cause | None:
                 each["name"],
                 f"model {found[1]}: {found[2].strip()}",
                 "every model ready",
-                "mend or rebuild the model, tritonkit verify, and make the model image again",
+                "fix and rebuild the model, tritonkit verify, and make the model image again",
             )
     return None
 

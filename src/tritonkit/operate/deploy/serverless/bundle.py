@@ -1,4 +1,4 @@
-"""What a function consists of: the handler, a model's files in the form they are served in, what pip installs."""
+"""Contents of a function: the handler, a model's files as they are served, and the packages for pip."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Bundle:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         sizes = (
             len(content) if isinstance(content, bytes) else content.stat().st_size for content in self.files.values()
         )
@@ -288,7 +288,7 @@ def _example(spec: Spec, facts: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _manifest(files: Mapping[str, Content], digests: Mapping[str, str]) -> bytes:
-    """What the function is compared with at its start."""
+    """The manifest that the function compares its files with at its start."""
     sizes = {
         path: len(content) if isinstance(content, bytes) else content.stat().st_size for path, content in files.items()
     }

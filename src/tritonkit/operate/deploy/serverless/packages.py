@@ -26,7 +26,7 @@ class Pin:
 
 
 def pins(text: str) -> list[Pin]:
-    """What deploy/lambda/requirements.txt says."""
+    """The pins of deploy/lambda/requirements.txt."""
     found = (_PIN.fullmatch(line.strip()) for line in text.splitlines())
     return [Pin(each["pin"], each["module"] or "") for each in found if each]
 
@@ -50,7 +50,7 @@ def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence
 
     Args:
         python: name for messages -> a Python file that will run.
-        own: modules that lie beside them.
+        own: modules in the same folders.
         known: pins that come with tritonkit. more: those that a person gave.
 
     Raises:

@@ -20,7 +20,7 @@ _WRITTEN = ".written.json"
 
 
 def compare_bundle(out: Path, bundle: Bundle) -> Changes:
-    """How a folder differs from a function: in words for each file.
+    """Differences between a folder and a function, in words for each file.
 
     Raises:
         RenderError: the folder holds something else.
@@ -82,7 +82,7 @@ def write_bundle(out: Path, bundle: Bundle, *, force: bool = False) -> list[Path
 
 
 def _before(out: Path) -> Mapping[str, str]:
-    """What was written before; RenderError where somebody else's files are there."""
+    """The files written before; RenderError if other files are there."""
     try:
         facts = json.loads((out / _WRITTEN).read_text("utf-8"))
         return {str(path): str(digest) for path, digest in facts.items()}

@@ -1,4 +1,4 @@
-"""Where a request's time goes in Triton: queue, batches, runs, cache."""
+"""Panels about a request's time in Triton: queue, batches, runs, cache."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ BATCHING = Section(
             "Time in the queue, mean",
             MS,
             (Query(ratio(per_s(triton(m.QUEUE_DURATION, *_CHOSEN)), _SERVED, 1e-3), "{{model}}"),),
-            "What a request waits before its run begins, the batcher's delay included.",
-            "A queue longer than a run means too few instances, or more traffic than they can do.",
+            "The time that a request waits before its run begins, including the batcher's delay.",
+            "A wait longer than a run means too few instances, or more traffic than they can handle.",
             Need.traffic,
         ),
         Panel(
             "queue-length",
-            "Requests that wait",
+            "Waiting requests",
             COUNT,
             (Query(instants(triton(m.PENDING, *_CHOSEN)), "{{model}}"),),
             "Requests in Triton's queues at the moment of each scrape.",
-            "A queue that grows is the surest sign of too little capacity; autoscale on it.",
+            "A growing queue is the surest sign of too little capacity; autoscale on it.",
             Need.scraped,
         ),
         Panel(
@@ -51,7 +51,7 @@ BATCHING = Section(
             COUNT,
             (Query(_BATCH, "{{model}}"),),
             "Inferences in one run of the model, on average; a run that failed counts, its inferences do not.",
-            "1 under load means that the batcher has nothing to join: serial callers, shapes that differ, no batcher.",
+            "1 under load means that the batcher has nothing to join: serial callers, different shapes, or no batcher.",
             Need.traffic,
         ),
         Panel(
@@ -72,17 +72,17 @@ BATCHING = Section(
             "Time of a run, mean",
             MS,
             (Query(ratio(per_s(triton(m.COMPUTE_INFER, *_CHOSEN)), _RAN, 1e-3), "{{model}}"),),
-            "What the model itself takes for the batch that a request is in.",
-            "It grows with the batch size, and where other programs take the cores.",
+            "The model's own time for the batch that contains a request.",
+            "It grows with the batch size, and when other programs use the cores.",
             Need.traffic,
         ),
         Panel(
             "compute-split",
-            "What runs spend their time on",
+            "Where runs spend their time",
             PERCENT,
             tuple(Query(ratio(_summed(metric), _WHOLE, 100), name) for name, metric in _PARTS.items()),
             "Shares of all runs: copying inputs into a batch, the model, copying outputs.",
-            "Inputs or outputs above a third: the tensors are large for what the model does with them.",
+            "Inputs or outputs above a third: the tensors are large compared with the model's work.",
             Need.traffic,
             stacked=True,
         ),
@@ -92,7 +92,7 @@ BATCHING = Section(
             PERCENT,
             (Query(ratio(f"100 * {_HITS}", f"({_HITS} + {per_s(triton(m.CACHE_MISSES, *_CHOSEN))})"), "{{model}}"),),
             "Hits over lookups of Triton's response cache, by model.",
-            "Few hits: every lookup costs time and saves none. A sudden 0: the cache is away, or was emptied.",
+            "Few hits: every lookup costs time and saves none. A sudden 0: the cache is down, or was emptied.",
             Need.cache,
         ),
     ),

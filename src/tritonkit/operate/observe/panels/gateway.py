@@ -1,4 +1,4 @@
-"""What the gateway sees of callers, by key, and of the replicas behind it."""
+"""Panels of the gateway: callers by key, and the replicas behind it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KEYS = Section(
             "Requests, by key",
             PER_S,
             (Query(_BY_KEY, "{{key}}"),),
-            "Requests that came with each key, answered well or not.",
-            "Who sends how much, and who began to.",
+            "Requests of each key, whether they succeeded or failed.",
+            "It shows which caller sends how much, and since when.",
             Need.gateway,
         ),
         Panel(
@@ -36,8 +36,8 @@ KEYS = Section(
             "Share of failed requests, by key",
             PERCENT,
             (Query(_by_key(m.BAD_CODES), "{{key}}"),),
-            "Failures by the service's fault, of each key's requests.",
-            "One caller that fails alone sends what the others do not.",
+            "The share of each key's requests that the service failed.",
+            "If only one caller fails, its requests differ from those of others.",
             Need.gateway,
         ),
         Panel(
@@ -46,7 +46,7 @@ KEYS = Section(
             PERCENT,
             (Query(_by_key(m.REFUSED_CODES), "{{key}}"),),
             "Requests beyond the key's limit, or with a key that may not do this.",
-            "A caller at its limit wants a higher one, or has a loop in it.",
+            "A caller at its limit needs a higher one, or retries in a loop.",
             Need.gateway,
         ),
         Panel(
@@ -66,16 +66,16 @@ GATEWAY = Section(
     (
         Panel(
             "gateway-active",
-            "Requests under way",
+            "Requests in flight",
             COUNT,
             (Query(instants(gateway(m.GATEWAY_ACTIVE), _CLUSTER), f"{{{{{_CLUSTER}}}}}"),),
             "Requests that the gateway has sent to replicas and that are not answered yet.",
-            "By Little's law it is the rate times the latency: it grows before latency is seen to.",
+            "By Little's law it is the rate times the latency, and it grows before latency does.",
             Need.gateway,
         ),
         Panel(
             "gateway-replicas",
-            "Replicas that the gateway sends to",
+            "Replicas behind the gateway",
             COUNT,
             (
                 Query(instants(gateway(m.GATEWAY_HEALTHY), _CLUSTER), f"{{{{{_CLUSTER}}}}} healthy"),
@@ -83,7 +83,7 @@ GATEWAY = Section(
                 Query(instants(gateway(m.GATEWAY_EJECTED), _CLUSTER), f"{{{{{_CLUSTER}}}}} ejected"),
             ),
             "Healthy replicas, all that are configured, and those ejected by outlier detection.",
-            "Ejection comes from connections that fail, not from errors of a model.",
+            "Failed connections eject a replica; errors of a model do not.",
             Need.gateway,
         ),
         Panel(
@@ -92,7 +92,7 @@ GATEWAY = Section(
             PER_S,
             (Query(per_s(gateway(m.GATEWAY_RETRIES), _CLUSTER), f"{{{{{_CLUSTER}}}}}"),),
             "Requests that the gateway sent to another replica.",
-            "Retries hide a bad replica from callers; here it shows.",
+            "Retries hide a bad replica from callers; this panel shows it.",
             Need.gateway,
         ),
         Panel(
@@ -105,17 +105,17 @@ GATEWAY = Section(
                     "{{envoy_listener_address}}",
                 ),
             ),
-            "Connections that ended before a request.",
-            "After a change of certificates: callers who do not trust the new one.",
+            "Connections that ended before the first request.",
+            "After a change of certificates: callers that do not trust the new one.",
             Need.gateway,
         ),
         Panel(
             "gateway-certificate",
-            "Days until a certificate ends",
+            "Days until a certificate expires",
             DAYS,
             (Query(instants(gateway(m.GATEWAY_CERTIFICATE_DAYS), "instance", "min"), "{{instance}}"),),
-            "Of the certificate of the gateway that ends first.",
-            "After it nobody can connect.",
+            "The days left of the gateway's certificate that expires first.",
+            "Once it has expired, nobody can connect.",
             Need.gateway,
         ),
     ),

@@ -1,4 +1,4 @@
-"""How language models answer: first tokens, the pace of the others, and whether sequences have room."""
+"""Panels of language models: first tokens, the pace of the others, and whether sequences have room."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _of(metric: str) -> str:
 
 
 def _percentiles(metric: str) -> tuple[Query, ...]:
-    """Of a histogram of seconds, in ms."""
+    """Percentiles, in ms, of a histogram of seconds."""
     buckets = per_s(_of(f"{metric}_bucket"), "le, model")
     return tuple(
         Query(f"1000 * (histogram_quantile({each / 100:g}, {buckets}) >= 0)", f"{{{{model}}}} p{each}")
@@ -57,18 +57,18 @@ LANGUAGE = Section(
             "Time to first token",
             MS,
             _percentiles(m.LLM_FIRST_S),
-            "From a request's arrival in its model to its first token, the wait for a place included; percentiles, "
+            "From a request's arrival in its model to its first token, including the wait for a slot; percentiles, "
             "interpolated within a bucket of the model's histogram.",
-            "It is what a reader waits for: a long prompt, a wait for a place, or a full cache.",
+            "It is the reader's wait; long prompts, a wait for a slot, or a full cache raise it.",
         ),
         _panel(
             "between-tokens",
             "Time between tokens",
             MS,
             _percentiles(m.LLM_BETWEEN_S),
-            "Between two tokens of a sequence, interpolated likewise.",
-            "It grows with the running batch; a p99 far above the median is prompts of others, or pauses for want of "
-            "cache.",
+            "The time between two tokens of a sequence; percentiles are interpolated too.",
+            "It grows with the running batch; a p99 far above the median comes from others' prompts, or from pauses "
+            "for lack of cache.",
         ),
         _panel(
             "tokens",
@@ -76,7 +76,7 @@ LANGUAGE = Section(
             TOKENS_PER_S,
             (Query(per_s(_of(m.LLM_TOKENS)), "{{model}}"),),
             "Tokens of answers a second, of all sequences together.",
-            "It is the throughput; where it no longer grows with the running sequences, the machine is full.",
+            "It is the throughput; if it no longer grows with the running sequences, the machine is saturated.",
         ),
         _panel(
             "prompt-tokens",
@@ -98,35 +98,35 @@ LANGUAGE = Section(
                     (m.LLM_STALLED, "left out"),
                 )
             ),
-            "Sequences that run, requests that wait for a place, and running sequences that the last step left out.",
-            "Waiting, with room in the cache: raise max_sequences. Left out, with a full cache: raise cache_mib.",
+            "Sequences that run, requests that wait for a slot, and running sequences that the last step left out.",
+            "Waiting, with free cache: raise max_sequences. Left out, with a full cache: raise cache_mib.",
         ),
         _panel(
             "cache",
             "Cache of keys and values in use",
             PERCENT,
             (Query(f"100 * {instants(_of(m.LLM_CACHE), 'model, instance', 'max')}", "{{model}} on {{instance}}"),),
-            "The part that running sequences hold; blocks kept for equal beginnings alone are not in it.",
-            "In a full cache sequences pause and are computed again.",
+            "The part that running sequences hold, without blocks that are kept only for shared prefixes.",
+            "When the cache is full, sequences pause and are computed again.",
             ((100.0, "full"),),
         ),
         _panel(
             "preemptions",
-            "Pauses for want of cache",
+            "Pauses for lack of cache",
             EVENTS_PER_S,
             (Query(per_s(_of(m.LLM_PREEMPTIONS)), "{{model}}"),),
-            "How often a sequence that had begun to answer got no token, because the cache had no block for it or "
-            "others took its blocks.",
-            "Each is a gap in somebody's text, and work done twice.",
+            "How often a sequence in progress got no token, because the cache had no block for it or others took "
+            "its blocks.",
+            "Each is a gap in a reader's text, and work done twice.",
         ),
         _panel(
             "outcomes",
             "Requests ended, by outcome",
             PER_S,
             (Query(f"{per_s(_of(m.LLM_REQUESTS), 'model, outcome')} > 0", "{{model}} {{outcome}}"),),
-            "stop and length: whole answers; cancelled: their callers left; deadline; refused: no room to wait; "
-            "invalid: their callers' mistakes; failed: the rest.",
-            "Triton counts an answer that ends with an error as a success, so only here they are apart.",
+            "stop and length: whole answers; cancelled: their callers left; deadline; refused: no slot to wait in; "
+            "invalid: callers' mistakes; failed: the rest.",
+            "Triton counts an answer that ends with an error as a success; only this panel tells them apart.",
         ),
         _panel(
             "steps",
@@ -138,8 +138,8 @@ LANGUAGE = Section(
                     "{{model}} {{phase}}",
                 ),
             ),
-            "Of steps that computed prompts too (prefill), and of those with one token for each sequence (decode).",
-            "While a prompt is computed all others wait: where prefill takes many times as long, lower "
+            "Means of steps that also computed prompts (prefill), and of those with one token per sequence (decode).",
+            "While a prompt is computed, all others wait: if prefill takes many times as long, lower "
             "max_batched_tokens.",
         ),
     ),

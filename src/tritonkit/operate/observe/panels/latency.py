@@ -1,4 +1,4 @@
-"""How long requests take: at the gateway with percentiles, in Triton the mean."""
+"""Panels of latency: percentiles at the gateway, the mean in Triton."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tritonkit.operate.observe.promql import MODEL, REPLICA, gateway, per_s, rat
 __all__ = ["LATENCY", "percentile"]
 
 _BUCKETS = (
-    "Interpolated within a bucket of the gateway's histogram: no more exact than its buckets. "
+    "Interpolated within a bucket of the gateway's histogram, so no more exact than its buckets. "
     "A caller that sends or reads slowly does not add to it."
 )
 
@@ -28,7 +28,7 @@ def _at_gateway(percent: float) -> Panel:
         (Query(percentile(percent, "model", MODEL), "{{model}}"),),
         f"{percent:g} % of a model's requests were answered sooner, from a request's last byte to its answer's first. "
         f"{_BUCKETS}",
-        "It is the service's part of what callers wait for, retries and queues included.",
+        "It is the service's part of the callers' wait, including retries and queues.",
         Need.gateway,
     )
 
@@ -48,8 +48,8 @@ LATENCY = Section(
                     "{{model}}",
                 ),
             ),
-            "The mean of the same requests.",
-            "What it is above the mean in Triton is the gateway, its retries and the network.",
+            "The mean over the same requests.",
+            "The difference to the mean in Triton is the gateway, its retries and the network.",
             Need.gateway,
         ),
         Panel(
@@ -66,10 +66,10 @@ LATENCY = Section(
                     "{{model}}",
                 ),
             ),
-            "From a request's arrival in Triton to its answer, queue included; the mean, by model. Triton has no "
-            "histogram, and its summaries cost a third of the throughput (server#8561): percentiles are the gateway's. "
-            "Of a language model it is only the way into its queue: its own panels have the rest.",
-            "Where it grows, queue and run below say which of the two it is.",
+            "From a request's arrival in Triton to its answer, including the queue; the mean, by model. Triton has no "
+            "histogram, and its summaries cost a third of the throughput (server#8561): the gateway has percentiles. "
+            "For a language model it covers only the way into its queue: its own panels have the rest.",
+            "If it grows, the panels of queue and run below say which of the two is the cause.",
             Need.traffic,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Is it used, and does it work: traffic, errors, and how fast errors use up what the target allows."""
+"""Panels of traffic and errors, and of how fast errors use up what the target allows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TRAFFIC = Section(
             "Requests answered",
             PER_S,
             (Query(per_s(triton(m.REQUESTS_OK, MODEL, REPLICA)), "{{model}}"),),
-            "Requests that replicas answered well, a second, by model; an ensemble's steps are models too.",
-            "A fall without a reason of yours is the first sign of most faults.",
+            "Successful requests per second, by model; an ensemble's steps are models too.",
+            "An unexpected drop is the first sign of most faults.",
             Need.traffic,
         ),
         Panel(
@@ -28,8 +28,8 @@ TRAFFIC = Section(
             "Requests at the gateway, by code",
             PER_S,
             (Query(per_s(gateway(m.GATEWAY_REQUESTS, MODEL), m.GATEWAY_CODES), "{{code}} {{grpc_status}}"),),
-            "Requests that came to the gateway, by the code of the answer, whoever gave it.",
-            "It also counts what no replica saw: refused keys, limits, replicas that were away.",
+            "Requests to the gateway, by status code, whether a replica or the gateway answered.",
+            "It also counts requests that no replica saw: refused keys, limits, replicas that were down.",
             Need.gateway,
         ),
         Panel(
@@ -37,8 +37,8 @@ TRAFFIC = Section(
             "Share of requests that failed",
             PERCENT,
             (Query(f"100 * ({_RATIO})", "{{model}}"),),
-            "Failures by the service's fault over all requests. The gateway's count where it knows the model, else "
-            "Triton's, without requests that their caller gave up.",
+            "Failures that are the service's fault, over all requests: counted by the gateway if it knows the model, "
+            "else by Triton, without requests that the caller gave up.",
             f"The target is {TARGET_TEXT} answered.",
             Need.traffic,
             ((100 * BUDGET, f"{100 * BUDGET:g} %"),),
@@ -64,8 +64,8 @@ TRAFFIC = Section(
                 Query(f"({error_ratio('5m', chosen=True)}) / {BUDGET:g}", "{{model}} 5 min"),
                 Query(f"({error_ratio('1h', chosen=True)}) / {BUDGET:g}", "{{model}} 1 h"),
             ),
-            "The share of failures over the share that the target allows: at 1 the month's budget lasts a month.",
-            f"Alerts come where both a long and a short window burn: {FAST:g} for an hour, {SLOW:g} for six.",
+            "The share of failures over the share that the target allows: at 1, a month's budget lasts a month.",
+            f"Alerts fire when both a long and a short window burn: {FAST:g} for an hour, {SLOW:g} for six.",
             Need.traffic,
             ((FAST, "page"), (SLOW, "ticket")),
         ),
