@@ -46,6 +46,7 @@ GROUND = [
     "limits",
     "machine",
     "moved",
+    "option",
     "releases",
     "resources",
     "text",
