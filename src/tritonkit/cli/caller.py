@@ -3,70 +3,58 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.client import Secret
     from tritonkit.client.options import Options
 
-__all__ = ["API_KEY", "TOKEN", "ApiKeyFile", "Authorities", "Certificate", "CertificateKey", "TokenFile", "caller"]
+__all__ = ["API_KEY", "TOKEN", "Caller"]
 
 API_KEY, TOKEN = "TRITONKIT_API_KEY", "TRITONKIT_TOKEN"
 
-Authorities = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        metavar="FILE",
-        help="PEM of the authorities that the server's certificate may be of, and TLS; grpcs:// alone takes the "
-        "system's.",
-    ),
-]
-Certificate = Annotated[
-    Path | None, typer.Option("--certificate", metavar="FILE", help="PEM of this caller's own (mutual TLS).")
-]
-CertificateKey = Annotated[
-    Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its private key, if it is elsewhere.")
-]
-ApiKeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--api-key-file",
-        metavar="FILE",
-        help=f"File with an API key of a gateway; else the environment's {API_KEY}, if it is set.",
-    ),
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help=f"File with a JSON Web Token; else the environment's {TOKEN}, if it is set.",
-    ),
-]
 
+@dataclass(frozen=True)
+class Caller:
+    """The credentials of a caller, and the authorities that it trusts."""
 
-def caller(
-    ca: Path | None,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    api_key_file: Path | None,
-    token_file: Path | None,
-) -> Options:
-    """A client's settings for these options.
+    ca: Annotated[
+        Path | None,
+        Option(
+            "PEM file of the authorities that may have issued the server's certificate; turns TLS on. The system's with"
+            " grpcs:// alone.",
+            metavar="FILE",
+        ),
+    ] = None
+    certificate: Annotated[
+        Path | None, Option("PEM file of this caller's certificate (mutual TLS).", metavar="FILE")
+    ] = None
+    certificate_key: Annotated[
+        Path | None, Option("Its private key, if it is in a file of its own.", metavar="FILE")
+    ] = None
+    api_key_file: Annotated[
+        Path | None, Option(f"File with an API key of a gateway; {API_KEY} by default, if set.", metavar="FILE")
+    ] = None
+    token_file: Annotated[
+        Path | None, Option(f"File with a JSON Web Token; {TOKEN} by default, if set.", metavar="FILE")
+    ] = None
 
-    Raises:
-        UsageError: a file that cannot be read or is not what it should be.
-    """
-    from tritonkit.client import TLS
+    def options(self) -> Options:
+        """The settings of a client with these credentials.
 
-    options: Options = {"api_key": _secret(api_key_file, API_KEY), "bearer": _secret(token_file, TOKEN)}
-    if ca or certificate or certificate_key:
-        options["tls"] = TLS(ca=ca, certificate=certificate, key=certificate_key)
-    return options
+        Raises:
+            UsageError: a file that cannot be read or is not what it should be.
+        """
+        from tritonkit.client import TLS
+
+        options: Options = {"api_key": _secret(self.api_key_file, API_KEY), "bearer": _secret(self.token_file, TOKEN)}
+        if self.ca or self.certificate or self.certificate_key:
+            options["tls"] = TLS(ca=self.ca, certificate=self.certificate, key=self.certificate_key)
+        return options
 
 
 def _secret(file: Path | None, variable: str) -> Secret | None:

@@ -68,8 +68,7 @@ def expanded(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
         command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
         command.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-        # The signature of the function is not that of the command.
-        del command.__wrapped__  # type: ignore[attr-defined]
+        del command.__wrapped__  # its signature is not that of the command
         return command
 
     return decorate

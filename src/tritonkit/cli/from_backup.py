@@ -9,46 +9,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from tritonkit.cli.options import read_encryption
+from tritonkit.cli.options import project_folder, project_or_here, read_encryption
 from tritonkit.cli.output import byte_bar, note
 from tritonkit.cli.started import recovered
 from tritonkit.errors import UsageError
+from tritonkit.option import Option
 
-__all__ = ["AsOf", "FromBackup", "Memory", "Source", "repository_of"]
-
-FromBackup = Annotated[
-    str | None,
-    typer.Option(
-        "--from-backup",
-        metavar="URL",
-        help="Serve the latest backup of this store, restored into memory for as long as it is served.",
-    ),
-]
-AsOf = Annotated[str | None, typer.Option(metavar="ID", help="With --from-backup: the latest whose ID begins so.")]
-Memory = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="With --from-backup: a folder on a tmpfs; /dev/shm by default.")
-]
+__all__ = ["Source", "repository_of"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the models come from.
+    """The models to serve: those of a repository, or of a backup."""
 
-    Args:
-        repository: the folder; None: the project's.
-        url: of a store of backups instead.
-        as_of, encryption_key, memory: of the backup.
-        public_key: must have signed it.
-    """
+    repository: Annotated[Path | None, Option("A model repository; model_repository/ by default.")] = None
+    from_backup: Annotated[
+        str | None,
+        Option(
+            "Serve the latest backup of this store, restored into memory for as long as it is served.", metavar="URL"
+        ),
+    ] = None
+    as_of: Annotated[str | None, Option("With --from-backup: the latest whose ID begins like this.", metavar="ID")] = (
+        None
+    )
+    encryption_key: Annotated[
+        Path | None, Option("With --from-backup: the key file of encrypted backups.", metavar="FILE")
+    ] = None
+    memory: Annotated[
+        Path | None, Option("With --from-backup: a folder on a tmpfs; /dev/shm by default.", metavar="FOLDER")
+    ] = None
+    public_key: Annotated[
+        Path | None,
+        Option("Refuse what this key has not signed (`tritonkit sign`), file by file.", metavar="FILE"),
+    ] = None
 
-    repository: Path | None
-    url: str | None
-    as_of: str | None
-    encryption_key: Path | None
-    memory: Path | None
-    public_key: Path | None
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the models are not those of the project."""
+        return self.repository is not None or self.from_backup is not None
+
+    def project(self, root: Path | None) -> Path:
+        """The project, or the working folder where the models are from elsewhere and there is none."""
+        return project_or_here(root) if self.is_elsewhere else project_folder(root)
 
 
 def _heed_signals(held: ExitStack) -> None:
@@ -76,22 +78,24 @@ def repository_of(source: Source, project: Path) -> Iterator[Path]:
         UsageError: options that do not go together, or as `restored_in_memory` has them.
         StoreError, PublishError: as there.
     """
-    if source.url is None:
+    if source.from_backup is None:
         given = {"--as-of": source.as_of, "--encryption-key": source.encryption_key, "--memory": source.memory}
         for option, value in given.items():
             if value is not None:
-                raise UsageError(option, found="it stands without --from-backup", wanted="both, or neither")
+                raise UsageError(option, found="no --from-backup", wanted="both, or neither")
         yield recovered((source.repository or project / "model_repository").resolve())
         return
     if source.repository is not None:
-        raise UsageError("--repository", found="it stands beside --from-backup", wanted="one of them")
+        raise UsageError(
+            "--repository and --from-backup", found="both of them", wanted="one of them: they cannot be used together"
+        )
     from tritonkit.operate.store import open_store
     from tritonkit.operate.store.in_memory import MEMORY, restored_in_memory
     from tritonkit.operate.store.keys import read_public_key
 
     key = read_encryption(source.encryption_key)
     public = None if source.public_key is None else read_public_key(source.public_key)
-    store = open_store(source.url)
+    store = open_store(source.from_backup)
     with ExitStack() as held:
         _heed_signals(held)
         with byte_bar("restoring into memory") as shown:

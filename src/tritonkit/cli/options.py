@@ -23,9 +23,7 @@ __all__ = [
     "EncryptionKeyFile",
     "GatewayFolder",
     "KeyFile",
-    "PublicKey",
     "Repository",
-    "Required",
     "Root",
     "Timeout",
     "gateway_folder",
@@ -46,10 +44,6 @@ AnyServer = Annotated[
     str | None, typer.Option("--address", help="gRPC address of a server, host:port; one is started by default.")
 ]
 Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")]
-PublicKey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Refuse what this key has not signed (`tritonkit sign`), file by file."),
-]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
     Path | None,
@@ -63,7 +57,7 @@ AllowPlaintext = Annotated[
     bool,
     typer.Option(
         "--allow-plaintext-credentials",
-        help="Send the key without TLS to another machine, where whoever is on the way can read it.",
+        help="Send the key without TLS to another machine, where the network can read it.",
     ),
 ]
 
@@ -72,14 +66,6 @@ EncryptionKeyFile = Annotated[
 ]
 GatewayFolder = Annotated[
     Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")
-]
-Required = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--require",
-        metavar="NAME",
-        help="End where this model cannot be served; may be repeated, and `all` is every model.",
-    ),
 ]
 
 

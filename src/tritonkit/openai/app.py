@@ -129,7 +129,7 @@ class _Server:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "tritonkit"}
 
     async def _body(self, request: Request) -> bytes:
-        return await body_of(request, self._settings.max_body_bytes)
+        return await body_of(request, self._settings.max_body_kib << 10)
 
     async def _answer(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, request: Request, send: Send

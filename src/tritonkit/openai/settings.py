@@ -8,11 +8,12 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from tritonkit.errors import UsageError
 from tritonkit.openai.certificate import ServedCertificate
 from tritonkit.openai.templates import Chats
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.client.options import Options
@@ -39,22 +40,34 @@ class OpenAISettings:
         max_tokens: of an answer where a request does not say; None: the model's own default.
         timeout_s: seconds for a whole answer.
         max_requests: that may be under way; more are refused.
-        max_body_bytes: of one request.
+        max_body_kib: of one request.
     """
 
     address: str
     client: Options = field(default_factory=dict, repr=False)  # type: ignore[assignment]
-    host: str = "127.0.0.1"
-    port: int = 8000
+    host: Annotated[str, Option("Address to listen on; by default only this machine can connect.")] = "127.0.0.1"
+    port: Annotated[int, Option("0 takes a free one.", min=0, max=65535)] = 8000
     certificate: ServedCertificate | None = field(default=None, repr=False)
     keys: tuple[bytes, ...] = field(default=(), repr=False)
-    forward_keys: bool = False
-    names: Sequence[str] = ()
+    forward_keys: Annotated[
+        bool, Option("Pass each caller's key on to the address: a gateway, which decides what the key may do.")
+    ] = False
+    names: Annotated[
+        Sequence[str],
+        Option(
+            "Serve only this model; may be repeated. By default all that the server has.",
+            name="--model",
+            metavar="NAME",
+        ),
+    ] = ()
     chats: Chats = Chats({})  # noqa: RUF009 - frozen
-    max_tokens: int | None = None
-    timeout_s: float = 600.0
-    max_requests: int = 256
-    max_body_bytes: int = 4 << 20
+    max_tokens: Annotated[
+        int | None,
+        Option("Default limit on the tokens of an answer; the model's own if unset.", min=1, max=2**31 - 1),
+    ] = None
+    timeout_s: Annotated[float, Option("Seconds for a whole answer.", min=0.1)] = 600.0
+    max_requests: Annotated[int, Option("Requests in progress at a time; more are refused.", min=1)] = 256
+    max_body_kib: Annotated[int, Option("Size limit of a request, in KiB.", min=1)] = 4096
 
     def is_local(self) -> bool:
         """Whether only this machine can connect."""

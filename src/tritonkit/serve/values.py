@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from tritonkit.option import Option
 from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
@@ -128,26 +129,52 @@ class Settings:
 
     repository: Path
     _: KW_ONLY
-    models: Sequence[str] | None = None
-    require: Sequence[str] = ()
-    grpc_port: int = Ports.grpc
-    http_port: int = Ports.http
-    metrics_port: int = Ports.metrics
-    host: str = "127.0.0.1"
+    models: Annotated[
+        Sequence[str] | None, Option("Serve only this model; may be repeated.", name="--model", metavar="NAME")
+    ] = None
+    require: Annotated[
+        Sequence[str],
+        Option(
+            "End if this model cannot be served; may be repeated, and `all` stands for every model.", metavar="NAME"
+        ),
+    ] = ()
+    grpc_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.grpc
+    http_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.http
+    metrics_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.metrics
+    host: Annotated[str, Option("Address to listen on; the default cannot be reached from outside.")] = "127.0.0.1"
     ready_timeout_s: float = 120.0
     python_backends: Path | None = None
-    backend: Backend = "auto"
+    backend: Annotated[Backend, Option("Backends of ONNX Runtime and OpenVINO; auto is native where it can be.")] = (
+        "auto"
+    )
     root: Path | None = None
     drain_timeout_s: float = 30.0
     finalize_timeout_s: float = 5.0
     shared_memory: Path = SHARED_MEMORY
-    http: bool = False
-    http_hosts: Sequence[str] = ()
-    http_origins: Sequence[str] = ()
-    shared_memory_api: bool = False
-    max_request_mib: int | None = None
+    http: Annotated[bool, Option("Also serve REST, through a guard (docs/rest.md).")] = False
+    http_hosts: Annotated[
+        Sequence[str],
+        Option(
+            "A name under which REST callers know this machine; may be repeated.", name="--http-host", metavar="NAME"
+        ),
+    ] = ()
+    http_origins: Annotated[
+        Sequence[str],
+        Option(
+            "Web pages that may call, such as https://app.example.org; may be repeated.",
+            name="--http-origin",
+            metavar="ORIGIN",
+        ),
+    ] = ()
+    shared_memory_api: Annotated[
+        bool, Option("Let clients with this run's key pass tensors by shared memory.", name="--shared-memory")
+    ] = False
+    max_request_mib: Annotated[
+        int | None,
+        Option("Largest request; by default what the models' configurations allow, at least 64.", min=1, max=2047),
+    ] = None
     restarts: int = 5
-    verify: bool = False
+    verify: Annotated[bool, Option("Refuse files that are not as they were published; a second for each GB.")] = False
     triton_flags: Mapping[str, str | int] = field(default_factory=dict)
     on_event: Callable[[ServeEvent], None] | None = None
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.caller import ApiKeyFile, Authorities, Certificate, CertificateKey, TokenFile, caller
+from tritonkit.cli.caller import Caller
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import note, print_json, print_table, to_plain
 from tritonkit.errors import UsageError
@@ -20,6 +21,7 @@ __all__ = ["command"]
 _SHOWN = 6
 
 
+@expanded("call")
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
     inputs: Annotated[
@@ -49,12 +51,9 @@ def command(
         ),
     ] = None,
     version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,
+    *,
+    caller: Caller,
     address: Address = "127.0.0.1:8001",
-    ca: Authorities = None,
-    certificate: Certificate = None,
-    certificate_key: CertificateKey = None,
-    api_key_file: ApiKeyFile = None,
-    token_file: TokenFile = None,
     timeout_s: Timeout = 30.0,
     stream: Annotated[
         bool,
@@ -76,7 +75,7 @@ def command(
     from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
     given = split_inputs(inputs)
-    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options = caller.options()
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         handle = client.model(model, version)

@@ -8,30 +8,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.from_backup import AsOf, FromBackup, Memory, Source, repository_of
-from tritonkit.cli.options import (
-    AsJson,
-    EncryptionKeyFile,
-    GatewayFolder,
-    PublicKey,
-    Repository,
-    Required,
-    Root,
-    gateway_folder,
-    host_and_port,
-    project_folder,
-    project_or_here,
-)
+from tritonkit.cli.fields import command_line, expanded
+from tritonkit.cli.from_backup import Source, repository_of
+from tritonkit.cli.options import AsJson, GatewayFolder, Root, gateway_folder, host_and_port, project_or_here
 from tritonkit.cli.output import note, print_json, print_line
+from tritonkit.operate.stack.values import StackSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.table import Table
 
     from tritonkit.operate.stack import Stack, StackEvent, StackPart
@@ -42,30 +33,14 @@ _WATCH_S = 0.5
 _START_S, _STOP_S = 300.0, 120.0
 
 
+@expanded("up")
 def up(
-    replicas: Annotated[int, typer.Option(help="Servers of the repository.")] = 2,
-    models: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME", help="Serve only this; may be repeated.")
-    ] = None,
-    require: Required = None,
+    settings: partial[StackSettings],
+    source: Source,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once all is ready; `tritonkit down` ends it.")
     ] = False,
-    prometheus: Annotated[bool, typer.Option(help="Prometheus beside it, where it is installed.")] = True,
-    alertmanager: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="An Alertmanager that Prometheus tells of alerts.")
-    ] = "",
-    redis: Annotated[bool, typer.Option(help="Redis beside it, where it is installed.")] = True,
-    verify: Annotated[
-        bool, typer.Option(help="Refuse files that are not as they were published; some 2 s for each GiB.")
-    ] = True,
-    public_key: PublicKey = None,
-    from_backup: FromBackup = None,
-    as_of: AsOf = None,
-    encryption_key: EncryptionKeyFile = None,
-    memory: Memory = None,
     gateway: GatewayFolder = None,
-    repository: Repository = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -73,37 +48,24 @@ def up(
 
     Example: tritonkit certs && tritonkit keys add me > me.key && tritonkit up --replicas 2
     """
-    from tritonkit.operate.stack import Stack, StackSettings
+    from tritonkit.operate.stack import Stack
 
-    elsewhere = repository is not None or from_backup is not None
-    project = project_or_here(root) if elsewhere else project_folder(root)
-    if alertmanager:
+    project = source.project(root)
+    if alertmanager := settings.keywords["alertmanager"]:
         host_and_port("--alertmanager", alertmanager)
     if detach:
-        _start_detached(project, as_json=as_json)
+        _start_detached(project, command_line(detach=False, as_json=False), as_json=as_json)
         return
     for one in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C, also before all of it has started
         signal.signal(one, signal.default_int_handler)
-    own = gateway_folder(root, gateway) if gateway or not elsewhere else project / "deploy" / "gateway"
-    source = Source(repository, from_backup, as_of, encryption_key, memory, public_key)
-    restored = from_backup is not None  # then all of it was checked
-    with repository_of(source, project) as folder:
-        settings = StackSettings(
-            project,
-            folder,
-            models=models or None,
-            require=tuple(require or ()),
-            replicas=replicas,
-            gateway=own,
-            prometheus=prometheus,
-            redis=redis,
-            alertmanager=alertmanager,
-            verify=verify and not restored,
-            public_key=None if restored else public_key,
-            models_folder=folder.parent / "served" if restored else None,
-            on_event=_print_event,
-        )
-        with Stack(settings) as stack:
+    folder = gateway_folder(root, gateway) if gateway or not source.is_elsewhere else project / "deploy" / "gateway"
+    with repository_of(source, project) as repository:
+        stack_settings = settings(project, repository, gateway=folder, on_event=_print_event)
+        if source.from_backup is None:
+            stack_settings = replace(stack_settings, public_key=source.public_key)
+        else:  # all of it was checked when it was restored
+            stack_settings = replace(stack_settings, verify=False, models_folder=repository.parent / "served")
+        with Stack(stack_settings) as stack:
             _print_ready(stack.address, stack.parts, as_json=as_json)
             _watch(stack)
 
@@ -170,7 +132,7 @@ def _table(parts: Sequence[StackPart]) -> Table:
     return table
 
 
-def _start_detached(project: Path, *, as_json: bool) -> None:
+def _start_detached(project: Path, words: Sequence[str], *, as_json: bool) -> None:
     """The same command in the background, once it is ready or has failed."""
     from tritonkit.errors import ServerStartError
     from tritonkit.operate.stack import read_state
@@ -184,7 +146,6 @@ def _start_detached(project: Path, *, as_json: bool) -> None:
         )
     log = project / FOLDER / "up.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = [word for word in sys.argv[1:] if word not in ("--detach", "--json")]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "tritonkit", *words],

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from tritonkit.option import Option
 
 __all__ = ["StackEvent", "StackPart", "StackSettings", "State"]
 
@@ -66,14 +68,23 @@ class StackSettings:
     root: Path
     repository: Path
     _: KW_ONLY
-    models: Sequence[str] | None = None
-    require: Sequence[str] = ()
-    replicas: int = 2
+    models: Annotated[
+        Sequence[str] | None, Option("Serve only this model; may be repeated.", name="--model", metavar="NAME")
+    ] = None
+    require: Annotated[
+        Sequence[str],
+        Option(
+            "End if this model cannot be served; may be repeated, and `all` stands for every model.", metavar="NAME"
+        ),
+    ] = ()
+    replicas: Annotated[int, Option("Number of servers.")] = 2
     gateway: Path = Path("deploy/gateway")
-    prometheus: bool = True
-    redis: bool = True
-    alertmanager: str = ""
-    verify: bool = True
+    prometheus: Annotated[bool, Option("Start Prometheus too, where it is installed.")] = True
+    redis: Annotated[bool, Option("Start Redis too, where it is installed.")] = True
+    alertmanager: Annotated[
+        str, Option("An Alertmanager that Prometheus sends its alerts to.", metavar="HOST:PORT")
+    ] = ""
+    verify: Annotated[bool, Option("Refuse files that are not as they were published; some 2 s for each GiB.")] = True
     public_key: Path | None = None
     models_folder: Path | None = None
     drain_s: float = 30.0

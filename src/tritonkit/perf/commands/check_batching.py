@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.caller import ApiKeyFile, Authorities, Certificate, CertificateKey, TokenFile, caller
+from tritonkit.cli.caller import Caller
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import Address, AsJson, Root, Timeout, project_or_here
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import InvalidInput, TritonkitError, UsageError
@@ -23,6 +24,7 @@ __all__ = ["command"]
 _ITEMS = 16
 
 
+@expanded("check-batching")
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
     inputs: Annotated[
@@ -42,12 +44,9 @@ def command(
         ),
     ] = None,
     version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,
+    *,
+    caller: Caller,
     address: Address = "127.0.0.1:8001",
-    ca: Authorities = None,
-    certificate: Certificate = None,
-    certificate_key: CertificateKey = None,
-    api_key_file: ApiKeyFile = None,
-    token_file: TokenFile = None,
     timeout_s: Timeout = 30.0,
     as_json: AsJson = False,
     root: Root = None,
@@ -62,7 +61,7 @@ def command(
     from tritonkit.client import Client
     from tritonkit.perf.diagnose import check_batching
 
-    options = caller(ca, certificate, certificate_key, api_key_file, token_file)
+    options = caller.options()
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         signature = client.model(model, version).signature
