@@ -33,8 +33,8 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
     [
         ([*RATE, "--processes", "2"], "--processes: it does not go with the other options"),
         ([*RATE, "--users", "3"], "wanted: a closed loop"),
-        (["--users", "3", "--rest"], "wanted: a model that is no language model"),
-        (["--users", "3", "--think-time", "1s"], "wanted: a model that is no language model"),
+        (["--users", "3", "--rest"], "wanted: a model that is not a language model"),
+        (["--users", "3", "--think-time", "1s"], "wanted: a model that is not a language model"),
         (["--users", "3", "--slo", "p99=1s", "--arrivals", "bursty"], "wanted: --rate or --find-rate"),
         (["--users", "3", "--slo", "p99=1s", "--shape", "daily"], "wanted: --rate or --find-rate"),
         ([*RATE, "--cv", "2"], "wanted: --arrivals bursty"),
@@ -52,7 +52,7 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
         (["--rate", "0.01", "--slo", "p99=1s", "--duration", "1ms"], "no request falls into it"),
         (["--find-rate", "--slo", "p99=1s", "--shape", "daily"], "wanted: a steady rate"),
         (["--rate", "5"], "unknown key 'p98_ms'"),
-        ([*RATE, "plain"], "chat, a language model, among others"),
+        ([*RATE, "plain"], "chat, a language model, and others"),
     ],
 )
 def test_one_message_before_a_server_is_started(chat: Path, options: list[str], said: str) -> None:

@@ -5,57 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tritonkit.cli.options import refuse
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.cli.started import called
 from tritonkit.errors import ModelNotFound, UsageError
-from tritonkit.perf.commands.load_open import stretched
+from tritonkit.perf.commands.load_open import DURATION_S, find_highest, open_load
+from tritonkit.perf.commands.load_options import LoadOptions
 from tritonkit.perf.commands.load_shown import end_generation, print_generation, write_generation
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
-    from tritonkit.perf.load.generation import GenerationReport, TextGenerator, TextTraffic, Trace
-    from tritonkit.perf.load.openloop import OpenLoad, RateSearch, RateTrial, Slo
-    from tritonkit.perf.load.openloop.arrivals import Kind
+    from tritonkit.perf.load.generation import GenerationReport, TextGenerator, TextTraffic
+    from tritonkit.perf.load.openloop import OpenLoad, RateSearch, Slo
 
-__all__ = ["GenerationOptions", "has_language_model", "load_language_model"]
+__all__ = ["has_language_model", "load_language_model"]
 
-_DURATION_S, _WARM_S, _USERS, _TIMEOUT_S = 20.0, 1.0, 20, 120.0
-_CV = 4.0
+_WARM_S, _USERS, _TIMEOUT_S = 1.0, 20, 120.0
 _LENGTHS = "sharegpt"
 
 
 @dataclass(frozen=True)
-class GenerationOptions:
-    """What the command line asks for; None where it says nothing."""
-
-    model: str
-    rate_per_s: float | None
-    find: bool
-    users: int | None
-    duration_s: float | None
-    warm_s: float | None
-    slo: tuple[str, ...]
-    arrivals: str | None
-    cv: float | None
-    shape: str
-    prompt_tokens: str | None
-    output_tokens: str | None
-    trace: Path | None
-    shared_prefix: int | None
-    timeout_s: float | None
-    tier: str | None
-    thresholds: Path | None
-    seed: int
-    report: Path | None
-    as_json: bool
-
-
-@dataclass(frozen=True)
 class _Asked:
-    """The options, read: what is sent, how, and what is wanted of it."""
+    """The load that the options describe: its requests, their times, and the target."""
 
     traffic: TextTraffic
     slo: Slo
@@ -65,18 +38,19 @@ class _Asked:
 
 
 def has_language_model(project: Path, names: Sequence[str], address: str | None) -> bool:
-    """Whether the only model that is named is a language model: by its spec, or where the project has none by the
-    tensors that the server says.
+    """Whether the only model that is named is a language model, by its spec, or without one by the server's tensors.
 
     Raises:
-        UsageError: there is one among several.
+        UsageError: a language model and others are named.
         SpecError: a spec that cannot be read.
         ClientError: the server does not answer.
     """
     found = [name for name in dict.fromkeys(names) if _is_language_model(project, name, address)]
     if found and len({*names}) > 1:
         raise UsageError(
-            "MODEL", found=f"{found[0]}, a language model, among others", wanted="it alone, as its load is another"
+            "MODEL",
+            found=f"{found[0]}, a language model, and others",
+            wanted="the language model alone: it cannot be loaded together with other models",
         )
     return bool(found)
 
@@ -98,20 +72,20 @@ def _is_language_model(project: Path, name: str, address: str | None) -> bool:
             return False
 
 
-def load_language_model(project: Path, address: str | None, options: GenerationOptions) -> None:
-    """Check what can be checked before a server is started, then send; `typer.Exit` as `run_open`."""
+def load_language_model(project: Path, address: str | None, options: LoadOptions) -> None:
+    """Check what can be checked before a server is started, then send; `typer.Exit` as `load_at_rate`."""
     asked = _read(project, options)
     folder = project / "model_repository"
     first, *others = (address or "").split(",")
-    with called(project, folder, [options.model], first or None) as (grpc, _):
+    with called(project, folder, options.models, first or None) as (grpc, _):
         _run((grpc, *others), asked, options)
 
 
-def _read(project: Path, options: GenerationOptions) -> _Asked:
-    """Read all that stands on the command line and in files.
+def _read(project: Path, options: LoadOptions) -> _Asked:
+    """Read the options, and the files that they name.
 
     Raises:
-        UsageError: it says nothing that can be.
+        UsageError: options that contradict one another.
         SpecError: the thresholds file.
     """
     from tritonkit.perf.load.generation import TextTraffic, parse_lengths, read_token_trace
@@ -130,7 +104,8 @@ def _read(project: Path, options: GenerationOptions) -> _Asked:
     is_file = options.arrivals is not None and options.arrivals not in KINDS
     is_open = options.rate_per_s is not None or options.find or is_file or replayed
     _check(options, is_open, is_file or (replayed and options.arrivals is None and not options.find))
-    load = _open_load(options, slo, trace) if is_open else None
+    recorded = None if trace is None or options.find else trace.seconds
+    load = open_load(options, slo, recorded) if is_open else None
     if options.find and not (slo.percentiles or slo.ttft or slo.itl):
         raise UsageError(
             "--find-rate",
@@ -142,13 +117,13 @@ def _read(project: Path, options: GenerationOptions) -> _Asked:
     return _Asked(traffic, slo, min_rate, load)
 
 
-def _check(options: GenerationOptions, is_open: bool, is_trace: bool) -> None:
-    """Refuse options that have no meaning beside the others.
+def _check(options: LoadOptions, is_open: bool, is_trace: bool) -> None:
+    """Refuse options that have no meaning next to the others.
 
     Args:
         is_trace: whether requests leave at recorded moments.
     """
-    shape = None if options.shape == "steady" else options.shape
+    shape = None if options.shape.value == "steady" else options.shape
     drawn: dict[str, object] = {"--cv": options.cv, "--shape": shape}
     if not is_open:
         refuse({"--arrivals": options.arrivals} | drawn, "--rate or --find-rate")
@@ -170,16 +145,7 @@ def _check(options: GenerationOptions, is_open: bool, is_trace: bool) -> None:
         refuse(lengths, "no --trace, which has its own")
 
 
-def _warm_s(options: GenerationOptions) -> float:
-    return _WARM_S if options.warm_s is None else options.warm_s
-
-
-def _cv(options: GenerationOptions) -> float:
-    """Of the gaps between arrivals."""
-    return 1.0 if options.arrivals != "bursty" else _CV if options.cv is None else options.cv
-
-
-def _target(project: Path, options: GenerationOptions) -> tuple[Slo, float | None]:
+def _target(project: Path, options: LoadOptions) -> tuple[Slo, float | None]:
     """What is wanted: by --slo, or else by the thresholds file; and right answers a second by that."""
     from tritonkit.perf.load import limits_for, read_thresholds
     from tritonkit.perf.load.locust_run import THRESHOLDS
@@ -189,46 +155,22 @@ def _target(project: Path, options: GenerationOptions) -> tuple[Slo, float | Non
         return parse_slo(options.slo, language=True), None
     file = (options.thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
     known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
-    thresholds = read_thresholds(file, [*known, options.model])
-    limits = limits_for(thresholds, options.model, options.tier, language=True)
+    thresholds = read_thresholds(file, [*known, options.models[0]])
+    limits = limits_for(thresholds, options.models[0], options.tier, language=True)
     return limits.slo, limits.min_rate
 
 
-def _open_load(options: GenerationOptions, slo: Slo, trace: Trace | None) -> OpenLoad:
-    from tritonkit.perf.load.openloop import Arrivals, OpenLoad, read_trace
-    from tritonkit.perf.load.openloop.arrivals import KINDS
-
-    arrivals, moments = options.arrivals, None
-    duration_s = options.duration_s
-    if arrivals is not None and arrivals not in KINDS:
-        moments = read_trace(Path(arrivals))
-    elif arrivals is None and trace is not None and not options.find:
-        moments = trace.seconds
-    if moments is not None:
-        moments, duration_s = stretched(moments, options.rate_per_s, duration_s)
-    kind = cast("Kind", arrivals if arrivals in KINDS else "poisson")
-    drawn = Arrivals(kind, _cv(options), options.shape, options.seed)
-    return OpenLoad(
-        options.rate_per_s or 1.0,
-        duration_s or _DURATION_S,
-        _warm_s(options) if moments is None else 0.0,
-        drawn,
-        moments,
-        slo=slo,
-    )
-
-
-def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) -> None:
+def _run(addresses: Sequence[str], asked: _Asked, options: LoadOptions) -> None:
     """Run the load or the search, print what it showed, write the reports."""
     from tritonkit.perf.load.generation import TextGenerator
 
     search: RateSearch[GenerationReport] | None = None
     report: GenerationReport | None
-    note(f"looking at {options.model} at {', '.join(addresses)} ...")
+    note(f"looking at {options.models[0]} at {', '.join(addresses)} ...")
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with TextGenerator(options.model, addresses, asked.traffic, timeout_s, asked.min_rate) as generator:
+    with TextGenerator(options.models[0], addresses, asked.traffic, timeout_s, asked.min_rate) as generator:
         if options.find:
-            search = _find(generator, asked.slo, options)
+            search = find_highest(generator, asked.slo, options, DURATION_S)
             report = search.report
         else:
             report = _loaded(generator, asked, options)
@@ -245,7 +187,7 @@ def _run(addresses: Sequence[str], asked: _Asked, options: GenerationOptions) ->
     end_generation(report, search, asked.slo)
 
 
-def _loaded(generator: TextGenerator, asked: _Asked, options: GenerationOptions) -> GenerationReport:
+def _loaded(generator: TextGenerator, asked: _Asked, options: LoadOptions) -> GenerationReport:
     from tritonkit.perf.load.generation import ClosedLoad
 
     if asked.open is not None:
@@ -253,27 +195,7 @@ def _loaded(generator: TextGenerator, asked: _Asked, options: GenerationOptions)
         said = "the trace" if moments else f"{asked.open.rate_per_s:g} requests/s"
         note(f"{said} for {asked.open.duration_s:g} s ...")
         return generator.run(asked.open)
-    users, duration_s = options.users or _USERS, options.duration_s or _DURATION_S
+    users, duration_s = options.users or _USERS, options.duration_s or DURATION_S
+    warm_s = _WARM_S if options.warm_s is None else options.warm_s
     note(f"{users} streams at the same time for {duration_s:g} s ...")
-    return generator.run_closed(ClosedLoad(users, duration_s, _warm_s(options), options.seed, asked.slo))
-
-
-def _find(generator: TextGenerator, slo: Slo, options: GenerationOptions) -> RateSearch[GenerationReport]:
-    from tritonkit.perf.load.openloop import Arrivals, find_rate
-
-    kind = cast("Kind", options.arrivals or "poisson")
-
-    def say(trial: RateTrial) -> None:
-        tail = "-" if trial.tail_ms is None else f"{trial.tail_ms:.1f} ms"
-        held = "holds" if trial.holds else "missed"
-        note(f"{trial.rate_per_s:.2f}/s for {trial.duration_s:.1f} s: {tail}, {held}")
-
-    note(f"looking for the highest rate that holds {slo} ...")
-    return find_rate(
-        generator,
-        slo,
-        start_per_s=options.rate_per_s,
-        trial_s=options.duration_s or _DURATION_S,
-        arrivals=Arrivals(kind, _cv(options), seed=options.seed),
-        say=say,
-    )
+    return generator.run_closed(ClosedLoad(users, duration_s, warm_s, options.seed or 0, asked.slo))

@@ -4,75 +4,74 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from tritonkit.cli.fields import command_line
 from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
+from tritonkit.perf.commands.load_names import check_names
+from tritonkit.perf.commands.load_options import LoadOptions
 
 if TYPE_CHECKING:
-    from tritonkit.perf.load.openloop import Generator, OpenLoad, OpenReport, RateSearch, RateTrial, Slo, Times
+    from tritonkit.perf.load.openloop import Arrivals, OpenLoad, OpenReport, RateSearch, RateTrial, Slo, Times
     from tritonkit.perf.load.openloop.arrivals import Kind, Moments
 
 __all__ = [
+    "DURATION_S",
     "INTERRUPTED_CODE",
-    "OpenOptions",
+    "find_highest",
     "is_local",
+    "load_at_rate",
     "open_load",
-    "run_open",
-    "stretched",
     "tell_invalid",
     "write_reports",
 ]
 
 INTERRUPTED_CODE = 130
-_DURATION_S, _TRIAL_S = 20.0, 5.0
+DURATION_S = 20.0
+_WARM_S, _TRIAL_S, _TIMEOUT_S, _CV = 1.0, 5.0, 10.0, 4.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
-@dataclass(frozen=True)
-class OpenOptions:
-    """What the command line asks for; seconds are whole microseconds over a million."""
+def load_at_rate(project: Path, address: str | None, options: LoadOptions) -> None:
+    """Check what can be checked before a server is started, then send; `typer.Exit` with 1 where a target is missed or
+    the run is not valid, with 130 after an interrupt."""
+    from tritonkit.perf.load.openloop import Slo, moments_of, parse_slo
+    from tritonkit.perf.load.openloop.arrivals import KINDS
 
-    models: tuple[str, ...]
-    rate_per_s: float | None
-    find: bool
-    duration_s: float | None
-    slo: tuple[str, ...]
-    arrivals: str
-    cv: float
-    shape: str
-    warm_s: float
-    processes: int | None
-    seed: int
-    report: Path | None
-    as_json: bool
-    given: tuple[str, ...] = ()
-    timeout_s: float = 10.0
-    sequence_calls: int | None = None
-
-
-def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> None:
-    """Run the load or the search, print what it showed, write the reports; `typer.Exit` with 1 where a target
-    is missed or the run is not valid, with 130 after an interrupt."""
-    from tritonkit.perf.load.kinds import SEQUENCE_CALLS
-    from tritonkit.perf.load.openloop import Generator, Slo, parse_slo
-
+    if options.find and not options.slo:
+        raise UsageError("--find-rate", found="no --slo", wanted="a target, such as --slo p99=20ms")
+    if options.find and (options.shape.value != "steady" or options.arrivals not in (None, *KINDS)):
+        raise UsageError("--find-rate", found="a rate that changes, or a trace", wanted="a steady rate")
     slo = parse_slo(options.slo) if options.slo else Slo({})
     load = open_load(options, slo)
+    if not options.find:
+        moments_of(load)
+    check_names(project, options.models, address, options.given)
+    first, *others = (address or "").split(",")
+    with called(project, project / "model_repository", options.models, first or None) as (grpc, _):
+        _run(project, (grpc, *others), options, load, slo)
+
+
+def _run(project: Path, addresses: Sequence[str], options: LoadOptions, load: OpenLoad, slo: Slo) -> None:
+    """Run the load or the search, print what it showed, write the reports."""
+    from tritonkit.perf.load.kinds import SEQUENCE_CALLS
+    from tritonkit.perf.load.openloop import Generator
+
     search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
     calls = options.sequence_calls or SEQUENCE_CALLS
-    with Generator(project, options.models, addresses, options.timeout_s, options.given, calls) as generator:
+    timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
+    with Generator(project, options.models, addresses, timeout_s, options.given, calls) as generator:
         if options.find:
-            search = _find(generator, slo, options)
+            search = find_highest(generator, slo, options, _TRIAL_S)
             report = search.report
             if generator.unit == "requests":
                 _keep(project, addresses, options, slo, search)
@@ -94,7 +93,7 @@ def run_open(project: Path, addresses: Sequence[str], options: OpenOptions) -> N
 
 
 def _keep(
-    project: Path, addresses: Sequence[str], options: OpenOptions, slo: Slo, search: RateSearch[OpenReport]
+    project: Path, addresses: Sequence[str], options: LoadOptions, slo: Slo, search: RateSearch[OpenReport]
 ) -> None:
     """Note the rate of a model on this machine, for a plan to be compared with."""
     from tritonkit.perf.load.rates import keep_rate
@@ -104,33 +103,45 @@ def _keep(
         keep_rate(project, options.models[0], str(slo), search.rate_per_s, "load --find-rate")
 
 
-def open_load(options: OpenOptions, slo: Slo) -> OpenLoad:
+def open_load(options: LoadOptions, slo: Slo, recorded: Moments | None = None) -> OpenLoad:
     """The run that the options ask for.
+
+    Args:
+        recorded: moments to send at where `--arrivals` says nothing.
 
     Raises:
         UsageError: a trace file that cannot be read, or an option that does not go with it.
     """
-    from tritonkit.perf.load.openloop import Arrivals, OpenLoad, read_trace
+    from tritonkit.perf.load.openloop import OpenLoad, read_trace
     from tritonkit.perf.load.openloop.arrivals import KINDS
 
-    trace, kind, duration_s = None, options.arrivals, options.duration_s
-    if kind not in KINDS:
-        trace, kind = read_trace(Path(options.arrivals)), "poisson"
-        trace, duration_s = stretched(trace, options.rate_per_s, duration_s)
-    cv = options.cv if kind == "bursty" else 1.0
-    arrivals = Arrivals(cast("Kind", kind), cv, options.shape, options.seed)
+    moments, duration_s = recorded if options.arrivals is None else None, options.duration_s
+    if options.arrivals not in (None, *KINDS):
+        moments = read_trace(Path(options.arrivals or ""))
+    if moments is not None:
+        moments, duration_s = _stretched(moments, options.rate_per_s, duration_s)
+    warm_s = _WARM_S if options.warm_s is None else options.warm_s
     return OpenLoad(
         options.rate_per_s or 1.0,
-        duration_s or _DURATION_S,
-        options.warm_s if trace is None else 0.0,
-        arrivals,
-        trace,
+        duration_s or DURATION_S,
+        warm_s if moments is None else 0.0,
+        _arrivals(options),
+        moments,
         options.processes,
         slo=slo,
     )
 
 
-def stretched(trace: Moments, rate_per_s: float | None, duration_s: float | None) -> tuple[Moments, float]:
+def _arrivals(options: LoadOptions) -> Arrivals:
+    from tritonkit.perf.load.openloop import Arrivals
+    from tritonkit.perf.load.openloop.arrivals import KINDS
+
+    kind = options.arrivals if options.arrivals in KINDS else "poisson"
+    cv = 1.0 if kind != "bursty" else _CV if options.cv is None else options.cv
+    return Arrivals(cast("Kind", kind), cv, options.shape.value, options.seed or 0)
+
+
+def _stretched(trace: Moments, rate_per_s: float | None, duration_s: float | None) -> tuple[Moments, float]:
     """Recorded moments at another rate, where there is one, and how long they last, at most as long as is said."""
     if rate_per_s is not None:
         own_per_s = len(trace) / max(float(trace[-1]), 1e-3)
@@ -139,19 +150,19 @@ def stretched(trace: Moments, rate_per_s: float | None, duration_s: float | None
     return trace, whole_s if duration_s is None else min(duration_s, whole_s)
 
 
-def _find(generator: Generator, slo: Slo, options: OpenOptions) -> RateSearch[OpenReport]:
+def find_highest(generator: Any, slo: Slo, options: LoadOptions, trial_s: float) -> Any:
+    """The search for the highest rate that holds the target; generator and result are of one kind of report."""
     from tritonkit.perf.load.openloop import find_rate
 
-    load = open_load(options, slo)
     note(f"looking for the highest rate that holds {slo} ...")
     return find_rate(
         generator,
         slo,
         start_per_s=options.rate_per_s,
-        trial_s=options.duration_s or _TRIAL_S,
-        arrivals=load.arrivals,
+        trial_s=options.duration_s or trial_s,
+        arrivals=_arrivals(options),
         processes=options.processes,
-        unit=generator.unit,
+        unit=getattr(generator, "unit", "requests"),
         say=_say,
     )
 
@@ -235,7 +246,7 @@ def _write(
     report: OpenReport | None,
     search: RateSearch[OpenReport] | None,
     slo: Slo,
-    options: OpenOptions,
+    options: LoadOptions,
     addresses: Sequence[str],
 ) -> None:
     """report.html, report.json, seconds.csv and counters.csv."""
@@ -253,7 +264,7 @@ def _write(
             title=title,
             slo=slo if slo.percentiles else None,
             search=search,
-            command=shlex.join(["tritonkit", *sys.argv[1:]]),
+            command=shlex.join(["tritonkit", *command_line()]),
             local=is_local(addresses),
         ),
         "report.json": json.dumps(search.to_dict() if search else report.to_dict(), indent=1) + "\n",
@@ -274,6 +285,7 @@ def write_reports(folder: Path, files: Mapping[str, str]) -> None:
     Raises:
         UsageError: they cannot be written.
     """
+    folder = folder.resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

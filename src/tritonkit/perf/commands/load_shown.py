@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tritonkit.cli.fields import command_line
 from tritonkit.cli.output import note, print_line, print_table
 from tritonkit.machine import cores
 from tritonkit.perf.commands.load_open import INTERRUPTED_CODE, is_local, tell_invalid, write_reports
@@ -96,7 +96,7 @@ def write_generation(
                 title=f"{report.model} under load",
                 slo=slo,
                 search=search,
-                command=shlex.join(["tritonkit", *sys.argv[1:]]),
+                command=shlex.join(["tritonkit", *command_line()]),
                 local=is_local(addresses),
             ),
             "report.json": json.dumps((search or report).to_dict(), indent=1) + "\n",
