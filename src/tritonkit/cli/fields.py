@@ -129,7 +129,8 @@ class _Field(NamedTuple):
         option, default = self.option, self.default
         kind: Any = self.kind
         if self.is_many:
-            kind, default = list[str] | None, None
+            is_required = default is inspect.Parameter.empty
+            kind, default = (list[str], default) if is_required else (list[str] | None, None)
         elif option.unit is not None:
             kind = str | None if default is None else str
             default = default if default in (None, inspect.Parameter.empty) else as_text(default)

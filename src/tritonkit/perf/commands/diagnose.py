@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritonkit.cli.options import AsJson, Repository, Root, project_or_here, seconds
+from tritonkit.cli.fields import expanded
+from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.perf.diagnose import Diagnosis, Evidence, Watcher
@@ -29,58 +31,71 @@ _MODERATE, _MOST_PER_S = 0.5, 200.0
 _TRIES = 5
 
 
+@dataclass(frozen=True)
+class LookOptions:
+    """The servers to look at, the load during it, and how long."""
+
+    address: Annotated[
+        str | None,
+        Option(
+            "gRPC addresses of servers that serve the same; one is started and loaded by default.",
+            metavar="HOST:PORT,...",
+        ),
+    ] = None
+    metrics: Annotated[
+        str | None,
+        Option(
+            "Their Prometheus metrics, in the same order; found by itself for `tritonkit serve`.",
+            metavar="HOST:PORT,...",
+        ),
+    ] = None
+    pid: Annotated[
+        str | None,
+        Option(
+            "Their tritonserver processes on this machine, if another process has the port, as with a container.",
+            metavar="PID,...",
+        ),
+    ] = None
+    load: Annotated[
+        float | None,
+        Option("Requests a second to send meanwhile; with --address only a few by default.", metavar="N", min=0.1),
+    ] = None
+    duration_s: Annotated[
+        float | None,
+        Option(
+            "How long to look; 5s by default, with --watch without end.",
+            name="--duration",
+            metavar="TIME",
+            unit="time",
+            min=_LEAST_S,
+        ),
+    ] = None
+    target_s: Annotated[
+        float,
+        Option("Acceptable time of a request in the server.", name="--target", metavar="TIME", unit="time", min=1e-6),
+    ] = 0.05
+    watch: Annotated[bool, Option("Show it again every second, until Ctrl-C.")] = False
+
+
+@expanded("diagnose")
 def command(
     name: Annotated[
         str | None, typer.Argument(metavar="[MODEL]", help="A model that is served; all of --address by default.")
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            help="gRPC addresses of servers that serve the same; one is started and loaded by default.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            help="Their Prometheus metrics, in the same order; found by itself for `tritonkit serve`.",
-        ),
-    ] = None,
-    pid: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PID,...",
-            help="Their tritonserver processes on this machine, where the port is not their own, as of a container.",
-        ),
-    ] = None,
-    load: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            min=0.1,
-            help="Send so many requests a second meanwhile; with --address none but a few by default.",
-        ),
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long to look; 5s by default, with --watch without end.")
-    ] = None,
-    target: Annotated[str, typer.Option(metavar="TIME", help="What a request may take in the server.")] = "50ms",
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+    *,
+    options: LookOptions,
     repository: Repository = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Name what keeps a server from being faster, with the evidence, what to change and what that brings.
+    """Name the bottleneck of a server, with the evidence, the change that removes it, and the expected gain.
 
-    It looks at Triton's statistics, configuration and metrics, at requests of its own, and at the machine
-    where the server runs on this one, under the traffic that there is. Without --address it starts a server
-    and loads it moderately.
+    It looks at Triton's statistics, configuration and metrics, at requests of its own, and at the machine, if the
+    server runs on this one, under the present traffic. Without --address it starts a server and loads it moderately.
 
     Example: tritonkit diagnose digits --load 300
     """
-    duration_s = None if duration is None else seconds("--duration", duration, _LEAST_S)
-    target_ms = 1e3 * seconds("--target", target, 1e-6)
+    address, load = options.address, options.load
     project = project_or_here(root)
     if address is None and name is None:
         raise UsageError(
@@ -93,19 +108,20 @@ def command(
         raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
     if name is not None and (address is None or load is not None):
         _refuse_language_model(project, name)
-    with _servers(project, repository, name, address, metrics) as (addresses, found):
-        processes = {} if pid is None else dict(zip(addresses, _pids(pid, len(addresses)), strict=True))
+    with _servers(project, repository, name, address, options.metrics) as (addresses, found):
+        pids = None if options.pid is None else _pids(options.pid, len(addresses))
+        processes = dict(zip(addresses, pids, strict=True)) if pids else {}
         inputs = None if name is None else _inputs(project, name, addresses)
         if address is None and name is not None and load is None:
             load = _moderate(name, addresses[0], inputs)
         with _loaded(project, name, addresses, load):
             from tritonkit.perf.diagnose import Watcher
 
-            window_s = _WINDOW_S if watch or duration_s is None else duration_s
+            window_s = _WINDOW_S if options.watch or options.duration_s is None else options.duration_s
             with Watcher(
                 addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
             ) as watcher:
-                _look(watcher, addresses, window_s, duration_s, target_ms, watch, as_json)
+                _look(watcher, addresses, window_s, options, as_json)
 
 
 def _refuse_language_model(project: Path, name: str) -> None:
@@ -129,17 +145,16 @@ def _look(
     watcher: Watcher,
     addresses: Sequence[str],
     window_s: float,
-    duration_s: float | None,
-    target_ms: float,
-    watch: bool,
+    options: LookOptions,
     as_json: bool,
 ) -> None:
     from tritonkit.perf.diagnose import diagnose, evidence_of
 
-    if watch:
+    target_ms = 1e3 * options.target_s
+    if options.watch:
         from tritonkit.perf.commands.diagnose_watch import show
 
-        show(watcher, duration_s, target_ms, as_json)
+        show(watcher, options.duration_s, target_ms, as_json)
         return
     note(f"looking at {', '.join(addresses)} for {window_s:g} s ...")
     watcher.wait(window_s)

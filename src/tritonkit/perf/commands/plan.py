@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritonkit.cli.options import AsJson, Root, project_folder, seconds
+from tritonkit.cli.fields import command_line, expanded
+from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import UsageError
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.perf.plan import FunctionPlan, FunctionPrice, Measured, Plan, Price, Traffic
@@ -33,75 +35,97 @@ class BalancingName(StrEnum):
     LEAST_REQUEST = "least_request"
 
 
-def command(
-    rate: Annotated[float, typer.Option(help="Requests a second, at the busiest moment.")],
-    slo: Annotated[list[str], typer.Option(metavar="p99=50ms", help="The latency target.")],
-    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")] = None,
-    price: Annotated[
-        str | None, typer.Option(metavar="0.526/h", help="Of a machine: per s, h, day, month or year.")
-    ] = None,
+@dataclass(frozen=True)
+class FleetOptions:
+    """The load of a fleet, and the way it is spread."""
+
+    rate_per_s: Annotated[float, Option("Requests a second, at the busiest moment.", name="--rate")]
+    slo: Annotated[Sequence[str], Option("The latency target.", metavar="p99=50ms")]
+    price: Annotated[str | None, Option("Price of a machine: per s, h, day, month or year.", metavar="0.526/h")] = None
     traffic: Annotated[
         str,
-        typer.Option(
+        Option(
+            "A day: steady, daily, step, spike, ramp, or lines of seconds since midnight and a rate.",
             metavar="SHAPE|FILE.csv",
-            help="A day: steady, daily, step, spike, ramp, or lines of seconds since midnight and a rate.",
         ),
-    ] = "daily",
-    spare: Annotated[int, typer.Option(min=0, max=1000, help="Replicas that may be down at the same time.")] = 1,
-    start_up: Annotated[
-        str | None,
-        typer.Option(
-            "--start-up",
+    ] = "daily"
+    spare: Annotated[int, Option("Replicas that may be down at the same time.", min=0, max=1000)] = 1
+    start_s: Annotated[
+        float | None,
+        Option(
+            "From a decision until a new replica answers; by default the start-up time measured here.",
+            name="--start-up",
             metavar="TIME",
-            help="From a decision until a new replica answers; by default what the server takes here.",
+            unit="time",
         ),
-    ] = None,
-    balancing: Annotated[
-        BalancingName, typer.Option(help="How requests are spread over the replicas.")
-    ] = BalancingName.LEAST_REQUEST,
+    ] = None
+    balancing: Annotated[BalancingName, Option("How requests are spread over the replicas.")] = (
+        BalancingName.LEAST_REQUEST
+    )
     cv: Annotated[
-        float, typer.Option(min=0.1, max=20, help="Of the gaps between requests: 1 is Poisson, above bursts.")
-    ] = 1.0,
+        float,
+        Option("Coefficient of variation of the gaps between requests: 1 is Poisson, above bursts.", min=0.1, max=20),
+    ] = 1.0
+
+
+@dataclass(frozen=True)
+class ReplicaOptions:
+    """The replica that is measured, and the files about it."""
+
     variants: Annotated[
-        list[str] | None,
-        typer.Option("--variants", metavar="NAME", help="Also measure these; `spec`, `all`. May be repeated."),
-    ] = None,
+        Sequence[str], Option("Also measure these variants; `spec`, `all`. May be repeated.", metavar="NAME")
+    ] = ()
     measured: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Plan with what --save wrote, perhaps elsewhere; no server is started."),
-    ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what was measured of a replica.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Folder for report.html and report.json.")] = None,
+        Option("Plan with the file of an earlier --save, also from another machine; starts no server.", metavar="FILE"),
+    ] = None
+    save: Annotated[Path | None, Option("Keep the measurements of a replica.", metavar="FILE")] = None
+    report: Annotated[Path | None, Option("Folder for report.html and report.json.")] = None
+
+
+@dataclass(frozen=True)
+class LambdaOptions:
+    """The prices of AWS Lambda, for comparison."""
+
     lambda_price_gb_s: Annotated[
         float | None,
-        typer.Option(
-            "--lambda-price-gb-s",
+        Option(
+            "AWS Lambda's price of a GB-second; reports the rate up to which calls cost less.",
             metavar="PRICE",
-            help="Of AWS Lambda, for a GB and a second: says the rate up to which calls cost less.",
         ),
-    ] = None,
-    lambda_price_million: Annotated[
-        float | None,
-        typer.Option("--lambda-price-million", metavar="PRICE", help="Of AWS Lambda, for a million calls."),
-    ] = None,
+    ] = None
+    lambda_price_million: Annotated[float | None, Option("AWS Lambda's price of a million calls.", metavar="PRICE")] = (
+        None
+    )
     lambda_memory: Annotated[
-        int | None, typer.Option("--lambda-memory", metavar="MIB", help="Of the function; 1769, one vCPU, by default.")
-    ] = None,
-    lambda_call: Annotated[
-        str | None,
-        typer.Option(
-            "--lambda-call",
+        int | None, Option("Memory of the function; 1769, one vCPU, by default.", metavar="MIB")
+    ] = None
+    lambda_call_s: Annotated[
+        float | None,
+        Option(
+            "Billed time of a call; by default the time of a request that does not wait for others.",
+            name="--lambda-call",
             metavar="TIME",
-            help="That a call is billed; by default what a request takes that waits for no other.",
+            unit="time",
+            min=0.001,
         ),
-    ] = None,
+    ] = None
+
+
+@expanded("plan")
+def command(
+    fleet: FleetOptions,
+    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")] = None,
+    *,
+    replica: ReplicaOptions,
+    prices: LambdaOptions,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Say how many replicas hold a target at a rate, what they cost, what would save, and how to scale them.
+    """Plan how many replicas hold a target at a rate, their cost, possible savings, and how to scale them.
 
     One replica is measured on this machine for about a minute; the fleet, its failures and a day of
-    autoscaling are simulated. Figures are those of machines like the one that was measured.
+    autoscaling are simulated. The figures hold for machines like the measured one.
 
     Example: tritonkit plan sentences --rate 500 --slo p99=150ms --price 0.526/h
     """
@@ -109,55 +133,53 @@ def command(
     from tritonkit.perf.load.rates import kept_rates
     from tritonkit.perf.plan import Demand, make_plan, parse_price
 
-    if not 0 < rate <= _MOST_RATE:
-        raise UsageError("--rate", found=f"{rate:g}", wanted=f"above 0, at most {_MOST_RATE:g}")
-    target = parse_slo(slo)
-    function = _function(lambda_price_gb_s, lambda_price_million, lambda_memory, lambda_call, price)
+    if not 0 < fleet.rate_per_s <= _MOST_RATE:
+        raise UsageError("--rate", found=f"{fleet.rate_per_s:g}", wanted=f"above 0, at most {_MOST_RATE:g}")
+    target = parse_slo(fleet.slo)
     demand = Demand(
-        _traffic(traffic, rate),
+        _traffic(fleet.traffic, fleet.rate_per_s),
         target,
-        parse_price(price) if price else None,
-        spare,
-        None if start_up is None else seconds("--start-up", start_up),
-        balancing.value,
-        Arrivals("poisson" if cv == 1 else "bursty", cv),
-        function,
+        parse_price(fleet.price) if fleet.price else None,
+        fleet.spare,
+        fleet.start_s,
+        fleet.balancing.value,
+        Arrivals("poisson" if fleet.cv == 1 else "bursty", fleet.cv),
+        _function(prices, fleet.price),
     )
-    found = _measured(name, measured, variants or [], target, root)
-    if save is not None:
-        found.save(save)
-        note(f"measured: {save}")
+    found = _measured(name, replica.measured, list(replica.variants), target, root)
+    if replica.save is not None:
+        found.save(replica.save)
+        note(f"measured: {replica.save}")
     plan = make_plan(found, demand, lambda text: note(f"{text} ..."))
-    if measured is None:  # measured on this machine
+    if replica.measured is None:  # measured on this machine
         plan = replace(plan, before=kept_rates(project_folder(root), found.model, str(target)))
     if as_json:
         print_json(plan.to_dict())
     else:
         _print(plan)
-    if report is not None:
-        _write(report, plan)
+    if replica.report is not None:
+        _write(replica.report, plan)
 
 
-def _function(
-    gb_s: float | None, million: float | None, memory: int | None, call: str | None, price: str | None
-) -> FunctionPrice | None:
+def _function(prices: LambdaOptions, price: str | None) -> FunctionPrice | None:
     """The prices of a function, all or none of them."""
     from tritonkit.perf.plan.functions import MEMORY_MIB, FunctionPrice
 
+    gb_s, million, call_s = prices.lambda_price_gb_s, prices.lambda_price_million, prices.lambda_call_s
     if gb_s is None and million is None:
-        given = {"--lambda-memory": memory, "--lambda-call": call}
+        given = {"--lambda-memory": prices.lambda_memory, "--lambda-call": call_s}
         for option in (name for name, value in given.items() if value is not None):
             raise UsageError(option, found="no price of a function", wanted="--lambda-price-gb-s too")
         return None
-    prices = {"--lambda-price-gb-s": gb_s, "--lambda-price-million": million, "--price": price}
-    for option in (name for name, value in prices.items() if value is None):
+    needed = {"--lambda-price-gb-s": gb_s, "--lambda-price-million": million, "--price": price}
+    for option in (name for name, value in needed.items() if value is None):
         raise UsageError(
             option, found="none", wanted="both prices of a function, and that of a machine to compare them with"
         )
     assert gb_s is not None  # noqa: S101
     assert million is not None  # noqa: S101
-    call_ms = None if call is None else 1000 * seconds("--lambda-call", call, least=0.001)
-    return FunctionPrice(gb_s, million, MEMORY_MIB if memory is None else memory, call_ms)
+    memory = MEMORY_MIB if prices.lambda_memory is None else prices.lambda_memory
+    return FunctionPrice(gb_s, million, memory, None if call_s is None else 1000 * call_s)
 
 
 def _traffic(text: str, rate: float) -> Traffic:
@@ -283,7 +305,7 @@ def _write(folder: Path, plan: Plan) -> None:
     from tritonkit.perf.plan.page import page
 
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    command = shlex.join(["tritonkit", *sys.argv[1:]])
+    command = shlex.join(["tritonkit", *command_line()])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         text = page(plan, written, command=command)

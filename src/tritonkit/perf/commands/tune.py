@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,12 +18,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, rate_per_s, read_key, seconds
+from tritonkit.cli.fields import command_line, expanded
+from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, read_key
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.machine import cores
+from tritonkit.option import Option
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
@@ -39,94 +41,86 @@ _INTERRUPTED = 130
 _SHOWN = 8
 
 
-def command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
-    slo: Annotated[list[str], typer.Option(metavar="p99=50ms", help="The target; percentiles, and errors=0.1%.")],
+@dataclass(frozen=True)
+class TuneOptions:
+    """The search: its target, its candidates, its time, and the server it runs on."""
+
+    slo: Annotated[Sequence[str], Option("The target; percentiles, and errors=0.1%.", metavar="p99=50ms")]
     objective: Annotated[
         str,
-        typer.Option(
+        Option(
+            "throughput: the highest rate. At one rate: latency, the lowest; cost, the least processor time.",
             metavar="NAME",
-            help="throughput: the highest rate. At one rate: latency, the lowest; cost, the least processor time.",
         ),
-    ] = "throughput",
-    rate: Annotated[
-        str | None,
-        typer.Option(metavar="R", help="Requests/s of latency and cost; by default what the model holds now."),
-    ] = None,
+    ] = "throughput"
+    rate_per_s: Annotated[
+        float | None,
+        Option(
+            "Requests/s for latency and cost; by default the model's rate as it is served now.",
+            name="--rate",
+            metavar="R",
+            unit="rate",
+        ),
+    ] = None
     variants: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variants",
+        Sequence[str],
+        Option(
+            "Also try these variants that passed the gate; `spec`, `all`. May be repeated; by default the served one.",
             metavar="NAME",
-            help="Also try these, of the gate's; `spec`, `all`. May be repeated; by default the one that is served.",
         ),
-    ] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="For all of it.")] = "10min",
-    trial: Annotated[str, typer.Option(metavar="TIME", help="How long a run under load lasts.")] = "4s",
-    apply: Annotated[bool, typer.Option("--apply", help="Write the choice into model.yaml.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier search found.")] = False,
+    ] = ()
+    budget_s: Annotated[
+        float, Option("Time for the whole search.", name="--budget", metavar="TIME", unit="time", min=1)
+    ] = 600.0
+    trial_s: Annotated[
+        float, Option("Time of each run under load.", name="--trial", metavar="TIME", unit="time", min=1)
+    ] = 4.0
+    apply: Annotated[bool, Option("Write the choice into model.yaml.")] = False
+    fresh: Annotated[bool, Option("Forget the results of earlier searches.")] = False
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="gRPC address of a server that runs already; one is started by default."
-        ),
-    ] = None,
+        Option("gRPC address of a server that runs already; one is started by default.", metavar="HOST:PORT"),
+    ] = None
+    cores: Annotated[
+        int | None,
+        Option("Cores of the server at --address; this machine's if it runs here.", metavar="N", min=1),
+    ] = None
+    client_batching: Annotated[bool, Option("Also measure whether clients that batch hold a higher rate of items.")] = (
+        False
+    )
+    report: Annotated[Path | None, Option("Folder for report.html and report.json.")] = None
+
+
+@expanded("tune")
+def command(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
+    options: TuneOptions,
     key_file: KeyFile = None,
     allow_plaintext_credentials: AllowPlaintext = False,
-    machine_cores: Annotated[
-        int | None,
-        typer.Option(
-            "--cores", metavar="N", min=1, help="Cores of the server at --address; this machine's if it is on this one."
-        ),
-    ] = None,
-    client_batching: Annotated[
-        bool, typer.Option("--client-batching", help="Also see whether clients that batch hold a higher rate of items.")
-    ] = False,
-    report: Annotated[Path | None, typer.Option(help="Folder for report.html and report.json.")] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Find how a model is to be served: variant, instances x threads, batch limit, preferred sizes, queue delay.
+    """Find the best way to serve a model: variant, instances x threads, batch limit, preferred sizes, queue delay.
 
-    A simulation of Triton's batcher, fitted to this machine, ranks all ways; the promising ones are
-    measured under an open loop on a server of their own, or on one that runs already (--address), which serves as
-    before at the end. Ctrl-C gives the best so far; the same command goes on later.
-    0 if a way holds the target, 1 if none does.
+    A simulation of Triton's batcher, fitted to this machine, ranks all ways. The promising ones are measured under an
+    open loop on a server of their own, or on a running one (--address), which afterwards serves as before. Ctrl-C gives
+    the best so far; the same command continues later. Exit code 0 if a way holds the target, 1 if none does.
 
-    Other objectives are sought at one rate: of all ways that hold the target there, the one with the lowest latency, or
-    with the least processor time of the server for a request.
+    The other objectives look at one rate: among the ways that hold the target there, for the lowest latency, or for the
+    least processor time per request.
 
     Example: tritonkit tune sentences --slo p99=50ms --variants spec
     """
-    from tritonkit.perf.load.openloop import INTERRUPTED, parse_slo
-    from tritonkit.perf.load.rates import keep_rate
     from tritonkit.perf.tune import changed_text, difference
-    from tritonkit.perf.tune.run import TunePlan, tune
+    from tritonkit.perf.tune.run import tune
 
-    if apply:
+    if options.apply:
         need_package("ruamel.yaml", "tritonkit[tune]")
-    project = project_folder(root)
-    plan = TunePlan(
-        project,
-        name,
-        parse_slo(slo),
-        tuple(variants or ()),
-        seconds("--budget", budget, 1),
-        seconds("--trial", trial, 1),
-        fresh,
-        _objective(objective, rate_per_s(rate)),
-        address,
-        None if address is None else read_key(key_file, address),
-        allow_plaintext_credentials,
-        machine_cores,
-        client_batching,
-    )
+    key = None if options.address is None else read_key(key_file, options.address)
+    plan = _plan(project_folder(root), name, options, key, allow_plaintext_credentials)
     with _watching(plan.budget_s, str(plan.slo), plan.objective) as listener:
         spec, outcome = tune(plan, listener)
-    now = outcome.current
-    is_rate = plan.objective.name == "throughput" and address is None and machine_cores is None
-    if is_rate and now is not None and now.rate_per_s and not outcome.ended:
-        keep_rate(project, spec.name, str(plan.slo), now.rate_per_s, "tune")
+    _keep_rate(plan, spec, outcome)
     text = ""
     if outcome.best and find_spec("ruamel"):
         text = changed_text(spec, outcome.best.point, outcome.now)
@@ -135,39 +129,75 @@ def command(
         print_json(outcome.to_dict() | {"diff": diff})
     else:
         _print(outcome, diff)
-    if report is not None:
-        _write(report, spec, outcome, diff, plan)
+    if options.report is not None:
+        _write(options.report, spec, outcome, diff, plan)
     if outcome.ended:
-        note(f"ended early: {outcome.ended}; the same command goes on from here")
+        note(f"ended early: {outcome.ended}; the same command continues from here")
     elif not outcome.complete:
-        note("the budget was too small to try all that is promising; the same command goes on from here")
-    if apply and diff and outcome.ended:
+        note("the budget was too small for all promising candidates; the same command continues from here")
+    if options.apply and diff:
+        _apply(spec, outcome, text, options.address)
+    _end(outcome)
+
+
+def _plan(project: Path, name: str, options: TuneOptions, key: str | None, allow_plaintext: bool) -> TunePlan:
+    from tritonkit.perf.load.openloop import parse_slo
+    from tritonkit.perf.tune import Objective
+    from tritonkit.perf.tune.run import TunePlan
+
+    return TunePlan(
+        project,
+        name,
+        parse_slo(options.slo),
+        tuple(options.variants),
+        options.budget_s,
+        options.trial_s,
+        options.fresh,
+        Objective(cast("ObjectiveName", options.objective), options.rate_per_s),
+        options.address,
+        key,
+        allow_plaintext,
+        options.cores,
+        options.client_batching,
+    )
+
+
+def _keep_rate(plan: TunePlan, spec: Spec, outcome: Outcome) -> None:
+    """Keep the rate of the model as it is served, for a plan to be compared with."""
+    from tritonkit.perf.load.rates import keep_rate
+
+    now = outcome.current
+    is_rate = plan.objective.name == "throughput" and plan.address is None and plan.cores is None
+    if is_rate and now is not None and now.rate_per_s and not outcome.ended:
+        keep_rate(plan.root, spec.name, str(plan.slo), now.rate_per_s, "tune")
+
+
+def _apply(spec: Spec, outcome: Outcome, text: str, address: str | None) -> None:
+    """Write the choice into model.yaml, if it was validated."""
+    if outcome.ended:
         note("not applied: the choice was not validated")
-    elif apply and diff:
-        try:
-            spec.file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise unwritable(spec.file, error) from error
-        there = "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
-        note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
+        return
+    try:
+        spec.file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(spec.file, error) from error
+    there = "" if address is None else f", then tritonkit reload {spec.name} --address {address}"
+    note(f"written: {spec.file}; now: tritonkit build {spec.name}{there}")
+
+
+def _end(outcome: Outcome) -> None:
+    """Say why there is no choice, if there is none, and set the exit code."""
+    from tritonkit.perf.load.openloop import INTERRUPTED
+
     if outcome.ended == INTERRUPTED:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
-        tried = (
-            "nothing was measured in time"
-            if not outcome.seen
-            else f"nothing that was measured in time holds {plan.slo}"
-        )
-        note(tried if outcome.ended else f"no way of serving holds {plan.slo}")
+        holds = f"holds {outcome.slo}"
+        tried = f"nothing that was measured in time {holds}" if outcome.seen else "nothing was measured in time"
+        note(tried if outcome.ended else f"no way of serving {holds}")
         if outcome.limit:
             note(outcome.limit)
         raise typer.Exit(1)
-
-
-def _objective(name: str, rate: float | None) -> Objective:
-    from tritonkit.perf.tune import Objective
-
-    return Objective(cast("ObjectiveName", name), rate)
 
 
 def _print(outcome: Outcome, diff: str) -> None:
@@ -197,7 +227,7 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
     from tritonkit.repository.report import this_machine
 
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    command = shlex.join(["tritonkit", *sys.argv[1:]])
+    command = shlex.join(["tritonkit", *command_line()])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.html").write_text(
