@@ -1,8 +1,9 @@
 """Make the server's Python environment: `python environment.py .venv-server`.
 
-Triton and what its Python backends import (requirements.txt beside this file), the native guard and the native
-backends (native/). This file needs the standard library alone, so that any Python can run it; the environment gets
-one for which everything has a wheel: Triton's Python stub needs numpy below 2, and that has none for 3.13.
+It holds Triton and the packages that its Python backends import (requirements.txt next to this file), the native guard
+and the native backends (native/). This file needs only the standard library, so that any Python can run it. The
+environment gets a Python for which everything has a wheel: Triton's Python stub needs numpy below 2, which has none for
+3.13.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements.txt"
 LOCK = HERE / "requirements.lock"
-"""The same as one version of each package, with the hashes of its files on PyPI; `make lock` writes it."""
+"""One version of each required package, with the hashes of its files on PyPI; `make lock` writes it."""
 WITH_TORCH = HERE / "requirements-torch.txt"
 SITE = HERE / "site"
 """Its files go next to the installed packages."""
@@ -34,13 +35,13 @@ GUARD = NATIVE / "guard.so"
 _NATIVE = ("onnxruntime", "openvino", "python")
 BACKENDS = tuple(NATIVE / f"libtriton_{name}.so" for name in _NATIVE)
 MARKER = "tritonkit.json"
-"""Written last: an environment without it was interrupted while it was made."""
+"""Marker that is written last: an environment without it was interrupted while it was made."""
 
 SIZE_GB = 0.8
-"""As measured: 0.72 GB of files, and the byte code that pip compiles."""
+"""Measured: 0.72 GB of files, and the byte code that pip compiles."""
 
 VERSIONS = ((3, 12), (3, 11))
-"""Pythons that Triton has a stub for and every requirement a wheel, best first."""
+"""Pythons for which Triton has a stub and every requirement a wheel, best first."""
 
 _FREE_BYTES = 2_000_000_000  # the environment, and the wheels while they are unpacked
 _PROBE = """
@@ -58,14 +59,14 @@ program = getattr(sys, "_base_executable", None) or sys.executable
 print(json.dumps([program, list(sys.version_info[:2]), platform.python_version(), shared]))
 """
 
-# As pip and uv announce a download of a megabyte or more.
+# pip and uv announce a download of a megabyte or more in this form.
 _LARGE = re.compile(r" *Downloading (?P<name>\w+(?:-[A-Za-z]\w*)*)[^ ]* \((?P<size>[\d.]+ ?Mi?B)\)")
 
 Say = Callable[[str], object]
 
 
 class InstallError(Exception):
-    """The environment cannot be made: what was found, and in `todo` what to do."""
+    """The environment cannot be made: the text says what was found, and `todo` what to do."""
 
     def __init__(self, found: str, todo: str) -> None:
         super().__init__(found)
@@ -74,7 +75,7 @@ class InstallError(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that the environment can be made with; `shared` says that its libpython is there."""
+    """A Python with which the environment can be made; `shared` says whether its libpython exists."""
 
     path: str
     version: str
@@ -82,7 +83,7 @@ class Interpreter:
 
 
 def fingerprint() -> str:
-    """Names what an environment is made from: its requirements and the native sources."""
+    """Hash of everything that goes into an environment: its requirements and the native sources."""
     whole = hashlib.sha256(platform.machine().encode())
     for file in (REQUIREMENTS, LOCK, *sorted((HERE / "native").rglob("*.[chp]*"))):
         if "__pycache__" not in file.parts and file.is_file():
@@ -91,7 +92,7 @@ def fingerprint() -> str:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether an environment was made to its end, from these requirements."""
+    """Whether an environment is complete and was made from these requirements."""
     try:
         facts = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError):
@@ -100,16 +101,16 @@ def is_whole(folder: Path) -> bool:
 
 
 def make(folder: Path, say: Say, python: str = "", torch: bool = False, hashes: bool = True) -> bool:
-    """Make the environment unless it is there and current; gives whether anything was done.
+    """Make the environment unless it exists and is current; return whether anything was done.
 
-    One that is interrupted is removed, or has no marker and is made again by the next call.
+    An interrupted environment is removed, or has no marker and is made again by the next call.
 
     Args:
-        folder: where it goes.
-        say: takes a line about what is going on.
+        folder: the place for it.
+        say: takes a line about progress.
         python: the interpreter to use instead of looking for one.
-        torch: install requirements-torch.txt too (about 1 GB more), of which no hashes are known.
-        hashes: install requirements.lock, and no file of another hash; else what requirements.txt allows.
+        torch: install requirements-torch.txt too (about 1 GB more), without hashes.
+        hashes: install requirements.lock, and no file of another hash; else the versions that requirements.txt allows.
 
     Raises:
         InstallError: no interpreter fits, the disk is full, or a package cannot be installed.
@@ -130,7 +131,7 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False, hashes: 
 
 
 def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
-    named = choose(python) if python else None  # a wrong one is said on a full disk, too
+    named = choose(python) if python else None  # a wrong one is reported on a full disk, too
     free = shutil.disk_usage(folder.parent).free
     if free < _FREE_BYTES:
         raise InstallError(f"{free / 1e9:.1f} GB free at {folder.parent}", "free 2 GB")
@@ -157,14 +158,14 @@ def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
 def place(folder: Path) -> None:
     """Put the modules of `site/` next to an environment's packages, where each of its interpreters imports them."""
     for packages in folder.glob("lib/python3.*/site-packages"):
-        for file in sorted(SITE.glob("*.p*"), reverse=True):  # what a .pth imports comes before it
+        for file in sorted(SITE.glob("*.p*"), reverse=True):  # modules that a .pth imports are copied before it
             draft = packages / f".{file.name}.{os.getpid()}"
             shutil.copyfile(file, draft)
             draft.replace(packages / file.name)
 
 
 def why(chosen: Interpreter) -> str:
-    """Why this interpreter, in a few words."""
+    """The reason for choosing this interpreter, in a few words."""
     running = ".".join(map(str, sys.version_info[:2]))
     wanted = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
     if chosen.version.startswith(f"{running}."):
@@ -173,8 +174,7 @@ def why(chosen: Interpreter) -> str:
 
 
 def choose(python: str = "", fetch: bool = True) -> Interpreter:
-    """The interpreter to make the environment with: the named one, this one, one on PATH or of pyenv, or
-    one that uv fetches, if it may.
+    """The interpreter for the environment: the named one, this one, one on PATH or of pyenv, or one that uv may fetch.
 
     Raises:
         InstallError: none fits.
@@ -216,7 +216,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _probe(path: str) -> Interpreter | None:
-    """What it is; None where it does not run, is of another version or cannot make environments."""
+    """The Python of an interpreter; None if it does not run, is of another version or cannot make environments."""
     try:
         ran = subprocess.run([path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60)
         program, number, version, shared = json.loads(ran.stdout)
@@ -238,7 +238,7 @@ def _from_uv() -> Interpreter | None:
 
 
 def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
-    """An empty environment with pip; gives what will fill it."""
+    """An empty environment with pip, and the command that will fill it."""
     uv = shutil.which("uv")
     if uv is not None:
         command = [uv, "venv", "--quiet", "--seed", "--python", chosen.path, str(folder)]
@@ -253,7 +253,7 @@ def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
 
 
 def _install(folder: Path, requirements: Path, say: Say) -> None:
-    """With uv where it is there, else and where it fails with pip; from wheels alone."""
+    """Install with uv if it exists, and otherwise or after a failure with pip; from wheels only."""
     python = str(folder / "bin" / "python")
     words = ["--only-binary", ":all:", "-r", str(requirements)]
     words += ["--require-hashes"] if requirements == LOCK else []
@@ -270,7 +270,8 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
 
 
 def _not_installed(requirements: Path, text: str) -> InstallError:
-    """An index that gives other files than PyPI is told apart from one that cannot be reached."""
+    """The error of an installation, which distinguishes an index with other files than PyPI's from an unreachable
+    one."""
     other = re.search(r"(?m)^ *(?P<name>[\w.-]+==\S+) .*:\n *Expected sha256", text)
     if other is not None:
         return InstallError(
@@ -284,7 +285,7 @@ def _not_installed(requirements: Path, text: str) -> InstallError:
 
 
 def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
-    """Exit code and output; what is downloaded is said."""
+    """Exit code and output; downloads are reported."""
     lines = []
     with subprocess.Popen(
         command,
@@ -293,7 +294,7 @@ def _run(command: Sequence[str], say: Say) -> tuple[int, str]:
         text=True,
         env={**os.environ, "VIRTUAL_ENV": "", "PYTHONPATH": ""},
     ) as process:
-        assert process.stdout is not None  # noqa: S101 - asked for above
+        assert process.stdout is not None  # noqa: S101 - requested above
         for line in process.stdout:
             lines.append(line.strip())
             large = _LARGE.match(line)
@@ -309,7 +310,7 @@ def _last_line(text: str) -> str:
 
 
 def _is_compiled(folder: Path) -> bool:
-    """All that can be: where nothing is shipped and there is no C++ compiler, Python stand-ins serve."""
+    """Make all libraries that can be made: without shipped ones and a C++ compiler, Python stand-ins serve."""
     shipped = HERE / "native" / "prebuilt" / platform.machine()
     possible = shipped.is_dir() or any(map(shutil.which, ("c++", "g++", "clang++")))
     wanted = (GUARD, *(BACKENDS if possible else ()))
@@ -317,7 +318,7 @@ def _is_compiled(folder: Path) -> bool:
 
 
 def _compile(folder: Path, say: Say) -> None:
-    """Take or compile what runs inside tritonserver, and say what came of it; nothing of it is needed to serve."""
+    """Take or compile the libraries that run inside tritonserver, and report the result; serving needs none of them."""
     wrong = _build(folder, "guard")
     say(
         f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again ({wrong})"
@@ -335,7 +336,7 @@ def _compile(folder: Path, say: Say) -> None:
 
 
 def _build(folder: Path, *words: str) -> str:
-    """Run native/build.py; empty, or why it failed in a line."""
+    """Run native/build.py; empty, or the reason of a failure in a line."""
     script = HERE / "native" / "build.py"
     ran = subprocess.run(
         [str(folder / "bin" / "python"), str(script), "--venv", str(folder), *words],
@@ -352,7 +353,7 @@ def _has_torch(folder: Path) -> bool:
 
 @contextmanager
 def _alone(folder: Path, say: Say) -> Iterator[None]:
-    """One at a time below a folder; the lock goes with its process."""
+    """A lock for one installation at a time below a folder; it ends with its process."""
     lock = os.open(folder.parent, os.O_RDONLY)
     try:
         try:
@@ -366,7 +367,7 @@ def _alone(folder: Path, say: Say) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make it as the arguments say; 0, or 4 with the reason on stderr."""
+    """Make the environment as the arguments say; 0, or 4 with the reason on stderr."""
     parser = argparse.ArgumentParser(description="Make the server's Python environment.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="", help="the interpreter; found by itself by default")

@@ -1,7 +1,7 @@
 """Answers the requests of one `execute()`, merged where their shapes allow, each with its own error.
 
-Shared by the stand-ins for Triton's native backends. Knows nothing of Triton and of no engine:
-requests are names and arrays, so all of it is tested with engines alone.
+The stand-ins for Triton's native backends share this module. It depends on neither Triton nor an engine: requests are
+names and arrays, so it is tested with engines alone.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ class RequestError(Exception):
 
 
 class Engine(Protocol):
-    """What runs a network."""
+    """An engine that runs a network."""
 
     def begin(self) -> None:
-        """Arrays that `run` gave before may be overwritten from now on."""
+        """From now on, earlier arrays from `run` may be overwritten."""
 
     def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
-        """Outputs by name for parts that are to be joined along the first axis.
+        """Outputs by name for parts that are joined along the first axis.
 
-        One part goes in as it is. Raises RequestError.
+        A single part is passed unchanged. Raises RequestError.
         """
 
 
 @dataclass(frozen=True)
 class Request:
-    """Input arrays by name (batch axis first where the model has one) and the outputs wanted."""
+    """Input arrays by name (batch axis first if the model has one), and the requested outputs."""
 
     inputs: Mapping[str, np.ndarray]
     outputs: Sequence[str]
@@ -49,10 +49,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Network:
-    """An engine with a network, and what it takes.
+    """An engine with a network, and the tensors it takes.
 
-    `optional` are the inputs with a default; `scalars` gives, for outputs of rank 0, the shape the
-    configuration shows them in; `padding` the axes whose sizes may differ within a batch.
+    `optional` are the inputs with a default. `scalars` gives the configured shape of outputs of rank 0, and `padding`
+    the axes whose sizes may differ within a batch.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Network:
     padding: Padding = field(default_factory=Padding)
 
     def answer(self, requests: Sequence[Request]) -> list[Arrays | RequestError]:
-        """One result per request, in order: its outputs by name, or why it has none.
+        """One result per request, in order: its outputs by name, or the reason why it has none.
 
-        Arrays are views of the engine's memory, good until the next call.
+        Arrays are views of the engine's memory, valid until the next call.
         """
         self.engine.begin()
         results: list[Arrays | RequestError] = [RequestError("not run")] * len(requests)
@@ -88,7 +88,7 @@ class Network:
         return results
 
     def _runs(self, group: list[int], feeds: Mapping[int, Arrays]) -> list[list[int]]:
-        """The requests of a group that run together: all, but where their lengths differ too much."""
+        """The requests of a group that run together: all of them, unless their lengths differ too much."""
         if not self.padding.inputs or len(group) == 1:
             return [group]
         falling = sorted(group, key=lambda index: -self._length(feeds[index]))
@@ -96,7 +96,7 @@ class Network:
         return [[falling[place] for place in run] for run in runs]
 
     def _run_group(self, feeds: list[Arrays], wanted: list[str]) -> list[Arrays | RequestError]:
-        """Run requests of equal shapes as one batch; if that fails, each alone to find the bad."""
+        """Run requests of equal shapes as one batch; if that fails, run each alone to find the bad one."""
         if len(feeds) == 1:
             return [self._run_alone(feeds[0], wanted)]
         edges = [0, *accumulate(batch_size(feed) for feed in feeds)]
@@ -146,15 +146,15 @@ class Network:
                 )
 
     def _length(self, feed: Arrays) -> int:
-        """Of its padded inputs; 0 where there are none."""
+        """Length of the request's padded inputs; 0 without any."""
         return next(iter(self.padding.lengths(feed).values()), 0)
 
     def _shape_key(self, feed: Arrays) -> Hashable:
-        """What requests of one batch have alike."""
+        """The properties that requests of one batch have in common."""
         return tuple(sorted((n, self.padding.shape_but_length(n, a.shape)) for n, a in feed.items()))
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """The arrays as engines take them; no copy is made except of strings."""
+        """The arrays in the form that engines take; only strings are copied."""
         for name in self.inputs:
             if name not in inputs:
                 raise RequestError(f"model '{self.name}': input '{name}' is missing; found {sorted(inputs)}")
@@ -185,7 +185,7 @@ def batch_size(feed: Arrays) -> int:
 
 
 def joined(parts: Sequence[Arrays]) -> Arrays:
-    """The parts along their first axis; a single one as it is."""
+    """The parts joined along their first axis; a single one unchanged."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -207,7 +207,7 @@ def _fit(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 
 def _decoded(array: np.ndarray, where: str) -> np.ndarray:
-    """Bytes to str, which is what ONNX Runtime's Python takes for a string tensor."""
+    """Bytes as str, the form of a string tensor in ONNX Runtime's Python."""
     texts = np.empty(array.size, dtype=object)
     for index, value in enumerate(array.ravel()):
         try:

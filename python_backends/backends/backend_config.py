@@ -1,4 +1,4 @@
-"""What the stand-ins for Triton's native backends read in a model's configuration alike."""
+"""The parts of a model's configuration that all stand-ins for Triton's native backends read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ModelError(Exception):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output: Triton datatype without `TYPE_`, and dims with -1 for a free axis."""
+    """One input or output: its Triton datatype without `TYPE_`, and dims with -1 for a free axis."""
 
     name: str
     dtype: str
@@ -42,7 +42,7 @@ class TensorSpec:
 
 
 def check_served_here(config: Mapping[str, Any], kind: str, backend: str) -> None:
-    """Refuse what a stand-in cannot do: it would otherwise be silently left out."""
+    """Refuse fields that a stand-in cannot honor, because it would otherwise ignore them silently."""
     if kind != "CPU":
         raise ModelError(
             f"instance kind {kind} found; this stand-in of the {backend} backend runs on the"
@@ -68,14 +68,14 @@ def triton_dtype(entry: Mapping[str, Any]) -> str:
 
 
 def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
-    """The dims a network sees: those of `reshape` where there is one."""
+    """The dims that a network sees: those of `reshape`, if there is one."""
     dims = entry["reshape"].get("shape", []) if "reshape" in entry else entry["dims"]
     return tuple(int(dim) for dim in dims)
 
 
 def cores_of_quota() -> int:
-    """Cores of a container's quota, which does not show in the affinity, as whoever started the server says; 0 where it
-    says nothing."""
+    """Cores of a container's quota, which the affinity does not show, as reported by the process that started the
+    server; 0 without a report."""
     told = os.environ.get("TRITONKIT_CORES", "")
     return int(told) if told.isdecimal() else 0
 
@@ -92,6 +92,6 @@ def is_batched(config: Mapping[str, Any]) -> bool:
 
 
 def text_parameter(config: Mapping[str, Any], key: str) -> str:
-    """A parameter's `string_value`; empty where there is none."""
+    """A parameter's `string_value`; empty without one."""
     value: str = config.get("parameters", {}).get(key, {}).get("string_value", "")
     return value

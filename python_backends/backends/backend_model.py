@@ -1,4 +1,4 @@
-"""What Triton calls: a model on a stand-in, from `open_network` of the backend's own `model.py`."""
+"""The model class that Triton calls: a stand-in around `open_network` of the backend's own `model.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StandIn:
     open_network: Callable[[dict[str, str]], Network]
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Open the network; raises TritonModelException where the model cannot be served."""
+        """Open the network; raises TritonModelException if the model cannot be served."""
         try:
             self.network = type(self).open_network(args)
         except ModelError as refused:
@@ -42,7 +42,7 @@ class StandIn:
 
 
 def _response(answer: Arrays | RequestError, wanted: Sequence[str]) -> Any:
-    """Triton's response for one answer, with the outputs its request wanted."""
+    """Triton's response for one answer, with the outputs that its request wanted."""
     if isinstance(answer, RequestError):
         error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)
         return pb_utils.InferenceResponse(output_tensors=[], error=error)

@@ -1,6 +1,6 @@
-"""Requests of different lengths in one batch: the shorter are padded before the run, their outputs cut after it.
+"""Requests of different lengths in one batch: shorter ones are padded before the run, and their outputs cut after it.
 
-As `padding.cpp` of the native backends does it; the model's parameter `tritonkit.pad` says which axes.
+`padding.cpp` of the native backends does the same. The model's parameter `tritonkit.pad` names the axes.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ if TYPE_CHECKING:
 
 PARAMETER = "tritonkit.pad"
 _UNPADDED = {True: ("BYTES", "FP16"), False: ("BYTES",)}
-"""Types of inputs, and of outputs, that have no value to fill with or none to cut."""
+"""Types of inputs that have no value to fill with, and of outputs that cannot be cut."""
 RUN_COST = 32
-"""What a run costs beside its rows, in positions of one row."""
+"""Fixed cost of a run, in positions of one row."""
 
 
 @dataclass(frozen=True)
 class Padding:
-    """Axes whose size is a request's length, by tensor, the batch axis counted; of inputs also the value that fills."""
+    """Axes whose size is a request's length, by tensor, counted with the batch axis; for inputs also the value that
+    fills."""
 
     inputs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
 
     def shape_but_length(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
-        """Without the batch and the padded axis."""
+        """The request's shape without the batch and the padded axis."""
         axis, _ = self.inputs.get(name, (0, 0))
         return tuple(size for place, size in enumerate(shape) if place not in (0, axis))
 
     def lengths(self, feed: Arrays) -> dict[str, int]:
-        """By padded input that a request brings."""
+        """Length of each padded input of a request."""
         return {name: feed[name].shape[axis] for name, (axis, _) in self.inputs.items() if name in feed}
 
     def padded(self, feed: Arrays, length: int) -> Arrays:
-        """The request as long as its batch."""
+        """The request, padded to the length of its batch."""
         return {name: self._filled(name, array, length) for name, array in feed.items()}
 
     def cut(self, outputs: Arrays, length: int) -> Arrays:
-        """Views of a request's outputs as long as it was."""
+        """Views of a request's outputs, cut to its own length."""
         return {
             name: array[(slice(None),) * axis + (slice(length),)] if (axis := self.outputs.get(name, 0)) else array
             for name, array in outputs.items()
@@ -62,10 +63,10 @@ class Padding:
 def read_padding(
     config: Mapping[str, Any], inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
 ) -> Padding:
-    """What the model's parameter asks for.
+    """The padding that the model's parameter requests.
 
     Raises:
-        ModelError: it names what is not there or cannot be padded.
+        ModelError: it names a tensor that does not exist or cannot be padded.
     """
     text = text_parameter(config, PARAMETER)
     if not text:
@@ -102,7 +103,7 @@ def _parsed(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
-    """Only what fits the type: nothing is rounded or wraps around."""
+    """The fill value, if it fits the type: it is neither rounded nor wrapped around."""
     value = asked.get("value", "")
     kind = np.dtype(TRITON_TO_NUMPY[spec.dtype])
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -120,7 +121,7 @@ def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
 
 
 def _axis(spec: TensorSpec, asked: Mapping[str, Any], *, is_input: bool) -> int:
-    """In the configuration it is counted without the batch."""
+    """The axis as the configuration counts it, without the batch."""
     given = asked.get("axis", "")
     axis = given + 1 if isinstance(given, int) and not isinstance(given, bool) else 0
     where = f"parameter {PARAMETER}, '{spec.name}'"
@@ -132,10 +133,10 @@ def _axis(spec: TensorSpec, asked: Mapping[str, Any], *, is_input: bool) -> int:
 
 
 def split(falling: Sequence[tuple[int, int]]) -> list[range]:
-    """Where to split requests into runs.
+    """Positions at which to split requests into runs.
 
-    Every row costs as many positions as the longest of its run has, and a run RUN_COST more, so a few that are much
-    longer run apart. The least that all cost together is found over all ways to split.
+    Every row costs as many positions as the longest of its run has, and a run RUN_COST more, so a few much longer
+    requests run apart. The result has the lowest total cost of all ways to split.
 
     Args:
         falling: length and rows of each request, the longest first.

@@ -1,4 +1,4 @@
-"""Python outside of the server's environment is run from its source, never from compiled files next to it.
+"""Run Python outside of the server's environment from its source, never from compiled files next to it.
 
 `tritonkit_sources.pth` imports this in each interpreter of the environment, before Triton's stub imports a model.py.
 The stub ignores PYTHONDONTWRITEBYTECODE and PYTHONPYCACHEPREFIX. Signatures and manifests cover sources, and a compiled
@@ -20,7 +20,7 @@ _from_cache = SourceFileLoader.get_code
 
 @cache
 def _environment() -> tuple[str, ...]:
-    """Folders of the standard library and of installed packages; asked for once `site` has found them."""
+    """Folders of the standard library and of installed packages; read once `site` has found them."""
     library = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib costs each start 10 ms
     return tuple(os.path.join(folder, "") for folder in (library, *site.getsitepackages()))  # noqa: PTH118
 

@@ -1,8 +1,7 @@
-"""What the adapters of all steps share; the publisher copies it beside each `model.py`.
+"""Helpers that the adapters of all steps share; the publisher copies this file next to each `model.py`.
 
-A step's `model.py` keeps to three things: read its settings, read a request, hand arrays to its
-core. A `ValueError` about a request becomes that request's own error response; its neighbors in
-the same `execute()` are answered.
+A step's `model.py` has three tasks: read its settings, read a request, hand arrays to its core. A `ValueError` about a
+request becomes that request's own error response; its neighbors in the same `execute()` are answered.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TRUE_FALSE = {"1": True, "true": True, "0": False, "false": False}
 
 
 class Busy(Exception):
-    """A good request without room beside those that Triton merged with it; it may come again."""
+    """A good request without room next to those that Triton merged with it; the caller may send it again."""
 
 
 def settings_from(kind: type[Settings], parameters: Mapping[str, str]) -> Settings:
@@ -58,7 +57,7 @@ class Step:
     """The published model an adapter runs in, from the `args` Triton gives to `initialize`."""
 
     def __init__(self, args: Mapping[str, str]) -> None:
-        """Read `args`; keeps only what steps need."""
+        """Read `args`, and keep only the parts that steps need."""
         config = json.loads(args["model_config"])
         self.name = args["model_name"]
         self.batched = config.get("max_batch_size", 0) > 0
@@ -96,18 +95,18 @@ class Step:
         read: Callable[[Any], Item],
         compute: Callable[[list[Item]], Sequence[Arrays | Exception]],
     ) -> list[Any]:
-        """Triton's responses: `read` each request, then `compute` what was readable in one call.
+        """Triton's responses: `read` each request, then `compute` all readable ones in one call.
 
-        `read` raises ValueError for a bad item, saying which. `compute` gives an exception in place of
-        a request's outputs; where it raises one for several requests together it is called for each
-        alone, so that only the guilty get an error.
+        `read` raises ValueError for a bad item and names it. `compute` gives an exception in place of a request's
+        outputs. If it raises one for several requests together, it is called for each alone, so that only the bad
+        requests get an error.
         """
         responses: list[Any] = [None] * len(requests)
         items: dict[int, Item] = {}
         for index, request in enumerate(requests):
             try:
                 items[index] = read(request)
-            except Exception as error:  # whatever one request provokes must not fail the others
+            except Exception as error:  # an error of one request must not fail the others
                 responses[index] = self._error(error)
         for index, result in zip(items, self._computed(list(items.values()), compute), strict=True):
             failed = isinstance(result, Exception)

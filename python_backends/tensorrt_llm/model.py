@@ -1,4 +1,4 @@
-"""The model of TensorRT-LLM's LLM API that NVIDIA's image has, which reads the model.yaml beside this file."""
+"""The model of TensorRT-LLM's LLM API in NVIDIA's image, which reads the model.yaml next to this file."""
 
 import importlib.util
 import os

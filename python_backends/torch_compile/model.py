@@ -1,7 +1,7 @@
-"""Serves model.pt2, a network that torch compiled ahead of time (AOTInductor), by Triton's python backend.
+"""Serves model.pt2, a network that torch compiled ahead of time (AOTInductor), with Triton's python backend.
 
-The build puts this file and what it imports beside the package. Triton's native pytorch backend takes
-such packages from 26.03 on (platform torch_aoti), and does not batch them.
+The build puts this file and its imports next to the package. Triton's native pytorch backend takes such packages from
+26.03 on (platform torch_aoti), and does not batch them.
 """
 
 from __future__ import annotations

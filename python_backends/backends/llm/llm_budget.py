@@ -1,8 +1,8 @@
-"""The work that a chat template may do for one prompt: steps and bytes, counted, so that the same template is refused
-everywhere alike.
+"""The work that a chat template may do for one prompt, counted in steps and bytes, so that the same template is refused
+on every machine.
 
-A step is a filter, a test, a call, an operator, a piece of a loop's body, or an item that one of these looks at. Bytes
-are those of all values that are made, and of those that are read from end to end.
+A step is a filter, a test, a call, an operator, a piece of a loop's body, or an item that one of these reads. Bytes
+count all values that are made, and all that are read from end to end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _STEPS, _STEPS_PER_VALUE, _MOST_STEPS = 1_000_000, 1_000, 8_000_000
-"""At first, for each value of the messages, and in all; 1,000 messages have 5,000 values."""
+"""Initial steps, steps for each value of the messages, and most steps; 1,000 messages have 5,000 values."""
 _BYTES, _BYTES_PER_BYTE, _MOST_BYTES = 64 << 20, 64, 512 << 20
 DEEPEST = 100
-"""Values within values. Python's own hash of a tuple would end the process somewhere below."""
+"""Most levels of nested values. Python's own hash of a tuple would end the process at some deeper level."""
 _CHARACTER_BYTES = 80
 """Bytes of a text of one character, with its place in a list."""
 _HASHED_BELOW = sys.hash_info.modulus
@@ -31,14 +31,14 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class Exhausted(TemplateError):
-    """The template needs more than it may take."""
+    """The template needs more work than it may do."""
 
 
 class Budget:
-    """What is left for one prompt.
+    """The work that is left for one prompt.
 
     Args:
-        given: the values that the template gets; more of them allow more work.
+        given: the values that the template gets; more values allow more work.
     """
 
     __slots__ = ("bytes", "most_bytes", "most_steps", "steps")
@@ -76,7 +76,7 @@ class Budget:
         self.take(sys.getsizeof(value))
 
     def read(self, value: Any, times: int = 1) -> None:
-        """Pay for a value with all that is in it, as often as it is in there."""
+        """Pay for a value with all its contents, as often as each is in there."""
         if type(value) in _SCALARS:
             _hold_number(value)
             self.take(times * sys.getsizeof(value))
@@ -91,14 +91,14 @@ class Budget:
                 self.step(times)
                 self.take(times * sys.getsizeof(each))
                 _hold_number(each)
-                # Those within count before they are listed: one value may be in there a million times.
+                # Contents count before they are listed: one value may be in there a million times.
                 inner = _within(each)
                 self.take(8 * len(inner))
                 below.extend(inner)
             level = below
 
     def items(self, value: Any) -> Any:
-        """Pay for going through a value; an iterator becomes a list, so that its end is known."""
+        """Pay for iterating over a value; an iterator becomes a list, so that its length is known."""
         if isinstance(value, str):
             self.step(len(value))
             self.take(_CHARACTER_BYTES * len(value))
@@ -106,13 +106,13 @@ class Budget:
             self.step(len(value))
             self.take(8 * len(value))
         elif not hasattr(type(value), "__iter__"):
-            return value  # whatever goes through it says so
+            return value  # code that iterates over it reports the error
         else:
             value = list(self._stepping(value))
         return value
 
     def listed(self, value: Any) -> Any:
-        """An iterator as a list, whose values can then be read; another value as it is."""
+        """An iterator as a list, whose values can then be read; another value unchanged."""
         return self.items(value) if hasattr(type(value), "__next__") else value
 
     def _stepping(self, values: Any) -> Iterator[Any]:
@@ -123,13 +123,14 @@ class Budget:
 
 
 def _hold_number(value: Any) -> None:
-    """Whole numbers of 61 bits and more share hashes: each would be compared with all others that share its own."""
+    """Cost of hashing whole numbers of 61 bits and more, which share hashes: each would be compared with all others
+    that share its own."""
     if type(value) is int and abs(value) >= _HASHED_BELOW:
         raise SecurityError(f"whole numbers from {_HASHED_BELOW:,} on are not offered here")
 
 
 def _within(value: Any) -> list[Any] | tuple[Any, ...]:
-    """The values in a value, of those kinds that Python writes or compares with all that is in them."""
+    """The values inside a value, for the kinds that Python writes or compares with all their contents."""
     if isinstance(value, str | Undefined):
         return ()
     if isinstance(value, dict):
@@ -154,7 +155,7 @@ def current() -> Budget:
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[Budget]:
-    """Let what is rendered inside pay from this budget."""
+    """Let everything that is rendered inside pay from this budget."""
     token = _CURRENT.set(budget)
     try:
         yield budget

@@ -34,10 +34,10 @@ class Chat:
         self._special = special
 
     def prompt(self, messages: Sequence[Any]) -> str:
-        """The prompt that these messages make, up to where the answer begins.
+        """The prompt of these messages, up to the start of the answer.
 
         Raises:
-            ChatError: the template does not take these messages, or takes more than it may for them.
+            ChatError: the template refuses these messages, or needs too much work for them.
         """
         try:
             return self._template.render(messages, self._special)
@@ -46,7 +46,7 @@ class Chat:
 
 
 def read_chat(folder: Path) -> Chat | None:
-    """The template of a version's folder: chat_template.jinja, else that of tokenizer_config.json; None: no chat."""
+    """The template of a version's folder: chat_template.jinja, else that of tokenizer_config.json; None without one."""
     told = read_json(folder / "tokenizer_config.json")
     file = folder / "chat_template.jinja"
     if file.exists() and (not file.is_file() or file.stat().st_size > _MOST_BYTES):

@@ -1,8 +1,8 @@
-"""What a model's configuration and files ask of the engine; what cannot be served is refused here.
+"""Settings of the engine from a model's configuration and files; settings that cannot be served are refused here.
 
-The engine keeps keys and values in blocks of 32 tokens. As `f16` each token's are for themselves; as `u8` they take
-about half the memory, but the keys of a block share one scale for each channel, so an answer changes a little with
-what the engine computes beside it, which can be seen in greedy answers.
+The engine keeps keys and values in blocks of 32 tokens. With `f16` each token is stored independently. With `u8` they
+take about half the memory, but the keys of a block share one scale for each channel, so an answer depends slightly on
+the other sequences that the engine computes, which is visible in greedy answers.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _FILES = ("openvino_model.xml", "openvino_model.bin", "config.json", "tokenizer.
 
 @dataclass(frozen=True)
 class Settings:
-    """How one model is served.
+    """Settings for serving one model.
 
     Args:
         context: tokens of prompt and answer together.
-        max_tokens: of an answer whose request says nothing.
-        blocks: of the cache, of 32 tokens each.
-        max_sequences: that run at once; more wait.
-        max_batched_tokens: that one step of the engine takes, prompts included.
-        cache_precision: of keys and values, `f16` or `u8`.
-        precision: of the computation, `f32` or `bf16`.
+        max_tokens: limit on answer tokens for requests without one.
+        blocks: blocks of the cache, of 32 tokens each.
+        max_sequences: most sequences that run concurrently; more wait.
+        max_batched_tokens: most tokens in one step of the engine, prompts included.
+        cache_precision: type of keys and values, `f16` or `u8`.
+        precision: type of the computation, `f32` or `bf16`.
         prefix_cache: whether blocks of equal beginnings are computed once.
-        threads: of the engine.
-        max_waiting: requests that may wait; one more is refused.
-        static: a batch runs until its last sequence has ended.
-        stop_tokens: those that end an answer; may be none.
-        vocabulary: the number of tokens the network knows.
+        threads: threads of the engine.
+        max_waiting: most requests that may wait; one more is refused.
+        static: whether a batch runs until its last sequence has ended.
+        stop_tokens: tokens that end an answer; may be empty.
+        vocabulary: number of tokens that the network knows.
     """
 
     context: int
@@ -60,7 +60,7 @@ class Settings:
 
     @property
     def longest(self) -> int:
-        """Tokens that one sequence may have: those of the context that the cache holds too."""
+        """Most tokens of one sequence: those of the context for which the cache has room."""
         return min(self.context, self.blocks * BLOCK)
 
 
@@ -68,7 +68,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     """The settings from `parameters` of the configuration and the files of the version's folder.
 
     Raises:
-        ModelError: a file is missing, or a parameter is not what it must be.
+        ModelError: a file is missing, or a parameter has a wrong value.
     """
     _check_shape(config)
     for name in _FILES:
@@ -106,7 +106,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object of a JSON file; empty where there is no file."""
+    """The object in a JSON file; empty without a file."""
     if not path.exists():
         return {}
     try:
@@ -138,7 +138,7 @@ def block_bytes(network: Mapping[str, Any], precision: str) -> int:
 
 
 def _blocks(mib: int, one: int) -> int:
-    """How many blocks of `one` bytes there are room for."""
+    """Number of blocks of `one` bytes for which there is room."""
     blocks = mib * 2**20 // one
     if blocks < 2:
         raise _unfit("cache_mib", mib, f"room for two blocks, {2 * one / 2**20:.1f} MiB")
@@ -177,7 +177,7 @@ def _number(config: Mapping[str, Any], key: str, default: int, least: int = 1) -
 
 
 def _choice(config: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
-    """One of the known words; the first where the configuration says nothing."""
+    """One of the known words; the first if the configuration gives none."""
     text = text_parameter(config, key) or known[0]
     if text not in known:
         raise _unfit(key, text, " or ".join(known))

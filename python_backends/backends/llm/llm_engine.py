@@ -1,12 +1,12 @@
 """The loop around OpenVINO GenAI's continuous batching: sequences join and leave the running batch at every step.
 
-One thread has the pipeline. Others hand it commands through a queue, and it sends what a step made before it makes the
-next one. Facts about the engine that this relies on:
+One thread owns the pipeline. Others send it commands through a queue, and it sends the results of a step before it
+makes the next one. It relies on these facts about the engine:
 
-- `step()` holds Python's global lock for as long as it takes (seen with 2026.4): other threads run between two steps
-  alone. What they were to send would leave a step later, and most of it many steps later.
+- `step()` holds Python's global lock for its whole duration (seen with 2026.4), so other threads run only between two
+  steps. Results sent by another thread would leave one step later, and most of them many steps later.
 - A sequence that finds no free block waits, and is computed again later without giving a token twice.
-- A sequence larger than the whole cache is given up without an exception; its status says IGNORED.
+- A sequence larger than the whole cache is dropped without an exception; its status says IGNORED.
 - The blocks of a stopped sequence are free after the next step.
 - Sequences that have begun to answer are scheduled before prompts, and `max_batched_tokens` has room for a token of
   each: one that gets none in a step had no block.
@@ -34,12 +34,13 @@ STOP, LENGTH = "stop", "length"
 
 
 class Overloaded(Exception):
-    """As many requests wait as may."""
+    """The queue of waiting requests is full."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a sequence ended without an answer: a name of Triton's error codes, a text, and the outcome it counts as."""
+    """The error that ended a sequence without an answer: a name of Triton's error codes, a text, and the outcome it
+    counts as."""
 
     code: str
     message: str
@@ -48,12 +49,12 @@ class Failure:
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One request on its way.
+    """One request in progress.
 
     Args:
-        asked: what it asks for.
+        asked: the checked request.
         arrived: moment of `time.monotonic()`, seconds.
-        reply: whatever the receiver of steps needs to answer it; the engine does not look at it.
+        reply: the value that the receiver of steps needs to answer it; the engine does not use it.
     """
 
     asked: Asked
@@ -68,7 +69,8 @@ class Sequence:
 
 @dataclass(slots=True)
 class Step:
-    """What a step made of one sequence: tokens, their log probabilities, and its end (STOP, LENGTH or a failure)."""
+    """The results of a step for one sequence: tokens, their log probabilities, and its end (STOP, LENGTH or a
+    failure)."""
 
     sequence: Sequence
     tokens: list[int]
@@ -80,10 +82,10 @@ class Engine:
     """Runs sequences in a thread of its own.
 
     Args:
-        settings: of the model.
-        make: makes the pipeline; also anew after a step that failed.
-        deliver: sends what a step made; the next step waits for it.
-        counts: what is counted for the metrics.
+        settings: the model's settings.
+        make: makes the pipeline, also a new one after a step that failed.
+        deliver: sends the results of a step; the next step waits for it.
+        counts: counters for the metrics.
     """
 
     def __init__(
@@ -102,9 +104,10 @@ class Engine:
         self._number = 0
         self._most_open = settings.max_sequences + settings.max_waiting
         self.between_steps = Lock()
-        """Whoever has it is waited for before a step: through that it would wait for Python's lock."""
+        """A lock that other threads hold to run before the next step, which would otherwise make them wait for Python's
+        lock."""
         self.open: set[Sequence] = set()
-        """Sequences that were taken and have not ended. Sets change in one piece under Python's own lock."""
+        """Sequences that were taken and have not ended. Python's own lock makes each change of the set atomic."""
         self._thread = Thread(target=self._run, name="llm-engine", daemon=True)
         self._thread.start()
 
@@ -112,7 +115,7 @@ class Engine:
         """Take a sequence.
 
         Raises:
-            Overloaded: as many wait as may.
+            Overloaded: the queue of waiting requests is full.
         """
         if len(self.open) >= self._most_open:
             limit = self._settings.max_waiting
@@ -123,7 +126,8 @@ class Engine:
     def drop(self, sequence: Sequence, end: str | Failure) -> None:
         """End a sequence, running or waiting; one that has ended is left alone.
 
-        One that `submit` has not handed over yet is, too: whoever watches sequences asks again.
+        A sequence that `submit` has not handed over yet is left alone too; the thread that watches sequences tries
+        again.
         """
         self._commands.put((sequence, end))
 
@@ -140,7 +144,7 @@ class Engine:
         self._lose_pipeline()
 
     def _turn(self) -> bool:
-        """Commands, admission and a step; False: the end. Nothing that fails here may end the thread."""
+        """Run commands, admission and a step; False at the end. No failure here may end the thread."""
         try:
             if not self._obey():
                 return False
@@ -148,7 +152,7 @@ class Engine:
             stalled, cache = self._step() if self._running else (0, 0.0)
             self._counts.now(len(self._running), len(self._waiting), stalled, cache)
         except Exception as error:
-            # What the engine's state is then is unknown: those that wait get a new one.
+            # The engine's state is unknown after that: waiting sequences get a new one.
             failure = Failure("INTERNAL", f"a step of the engine failed: {error}")
             self._end_all(list(self._running), failure)
             self._lose_pipeline()
@@ -156,7 +160,7 @@ class Engine:
         return True
 
     def _obey(self) -> bool:
-        """Carry out the commands there are, and wait for one where there is nothing else to do; False: the end."""
+        """Run the commands in the queue, and wait for one if there is nothing else to do; False at the end."""
         while not (self._running or self._waiting) or not self._commands.empty():
             sequence, end = self._commands.get()
             if sequence is None:
@@ -164,7 +168,7 @@ class Engine:
             if end is not None:
                 self._drop(sequence, end)
                 if not self._running:
-                    break  # for the metrics to say so
+                    break  # so that the metrics show it
             else:
                 self._waiting.append(sequence)
         return True
@@ -186,12 +190,12 @@ class Engine:
             self._free()
 
     def _free(self) -> None:
-        """Let the engine take back the blocks of stopped sequences; where others run, their next step does."""
+        """Let the engine take back the blocks of stopped sequences; if others run, their next step does it."""
         if not self._running and self._pipeline is not None and self._pipeline.has_non_finished_requests():
             self._pipeline.step()
 
     def _admit(self) -> None:
-        """Give the pipeline what waits, as far as it may run."""
+        """Give the pipeline the waiting sequences, as far as they may run."""
         if not self._waiting or (self._settings.static and self._running):
             return
         while self._waiting and len(self._running) < self._settings.max_sequences:
@@ -202,15 +206,15 @@ class Engine:
                 self._number += 1
                 tokens = self._tensor([sequence.asked.prompt])
                 sequence.handle = self._pipeline.add_request(self._number, tokens, self._config(sequence.asked))
-            except Exception as error:  # of this sequence alone
+            except Exception as error:  # an error of this sequence only
                 self._end_all([sequence], Failure("INTERNAL", f"the engine refuses this request: {error}"))
                 continue
             self._running[sequence] = None
 
     def _step(self) -> tuple[int, float]:
-        """One step. Gives how many running sequences had no part in it, and the part of the cache that sequences hold,
-        0 to 1; what is kept for equal beginnings can be had back, and is not in it."""
-        time.sleep(0)  # whoever waited for Python's lock has it now, such as a new request
+        """Run one step. Returns the number of running sequences without a part in it, and the part of the cache that
+        sequences hold, 0 to 1. Blocks that are kept for equal beginnings can be freed and do not count."""
+        time.sleep(0)  # threads that waited for Python's lock have it now, such as a new request's
         with self.between_steps:
             pass
         running, began = len(self._running), time.monotonic()
@@ -225,8 +229,8 @@ class Engine:
         return running - scheduled, metrics.cache_usage / 100 if self._running else 0.0
 
     def _read(self, now: float) -> tuple[list[Step], int]:
-        """What the step made, of every sequence with news, and how many of these had tokens before. One pass: this is
-        paid for each token."""
+        """The results of a step for every sequence with news, and the number of these that had tokens before. One pass,
+        because this is paid for each token."""
         steps = []
         ended = []
         decoded = 0
@@ -287,7 +291,7 @@ class Engine:
         self._deliver([Step(sequence, [], [], failure) for sequence in sequences])
 
     def _lose_pipeline(self) -> None:
-        """Forget the pipeline, with its memory; the next sequence makes another."""
+        """Drop the pipeline with its memory; the next sequence makes another."""
         self._pipeline = None
 
 
@@ -296,7 +300,7 @@ def _too_large() -> Failure:
 
 
 def _names() -> tuple[Callable[[list[list[int]]], Any], Any, dict[Any, str], Any]:
-    """What the loop needs of the libraries, looked up once: a tensor of token IDs; names of ends and states."""
+    """Names of the libraries that the loop needs, looked up once: a tensor of token IDs, and ends and states."""
     import numpy as np
     from openvino import Tensor
     from openvino_genai import GenerationFinishReason, GenerationStatus
@@ -317,7 +321,7 @@ def _config_maker(settings: Settings) -> Callable[[Asked], Any]:
         config = GenerationConfig()
         config.max_new_tokens = asked.max_tokens
         config.ignore_eos = asked.ignore_eos or not settings.stop_tokens
-        # The engine refuses a configuration without any, also where they are ignored.
+        # The engine refuses a configuration without any, even if they are ignored.
         stops = set(settings.stop_tokens) or {0}
         config.eos_token_id = min(stops)
         config.stop_token_ids = stops
@@ -340,7 +344,7 @@ def _config_maker(settings: Settings) -> Callable[[Asked], Any]:
 
 
 def _chance() -> int:
-    """A seed for a request that names none: the engine's own would be the same for all."""
+    """A seed for a request without one, because the engine's own would be the same for all."""
     import secrets
 
     return secrets.randbits(63)
@@ -362,10 +366,10 @@ def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
             "INFERENCE_NUM_THREADS": settings.threads,
             # Processes that pin their threads without knowing of each other all take the first cores.
             "ENABLE_CPU_PINNING": False,
-            # What `llm_config` counts the cache's bytes by.
+            # The value by which `llm_config` counts the cache's bytes.
             "KV_CACHE_PRECISION": settings.cache_precision,
             # Without a hint OpenVINO computes in bfloat16 wherever the processor can: an answer would depend on the
-            # machine, and on what is computed in the same batch.
+            # machine, and on the other items of the same batch.
             "INFERENCE_PRECISION_HINT": settings.precision,
         }
         return ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)

@@ -1,13 +1,13 @@
-"""What is measured of a language model, as Triton's custom metrics with the labels `model` and `version`.
+"""Measurements of a language model, as Triton's custom metrics with the labels `model` and `version`.
 
-A change of a metric is a message to Triton, so changes are gathered and written together. Triton's own histograms
-take one message for each value, which for every token is too much: here a histogram is its buckets, sum and count as
-counters of the usual names, which Prometheus reads as it reads any histogram.
+A change of a metric is a message to Triton, so changes are collected and written together. Triton's own histograms take
+one message for each value, which is too much for every token. Here a histogram consists of its buckets, sum and count
+as counters of the usual names, which Prometheus reads as any histogram.
 
-OpenVINO GenAI does not tell how many tokens of a prompt were found in the prefix cache (nothing that it gives out, of
-the pipeline or of a request, depends on that), so there is no metric of it. It does not tell of preemptions either,
-but those of sequences that had begun to answer can be seen: its scheduler serves them before prompts and gives each
-a token in every step, unless the cache has no block for it or others took its blocks (`llm_engine`).
+OpenVINO GenAI does not report how many tokens of a prompt were found in the prefix cache, so there is no metric for it.
+It does not report preemptions either, but those of sequences that had begun to answer are visible: its scheduler serves
+them before prompts and gives each a token in every step, unless the cache has no block for it or others took its blocks
+(`llm_engine`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BETWEEN_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 OUTCOMES = ("stop", "length", "cancelled", "deadline", "refused", "invalid", "failed")
-"""How a request ends: `refused` for want of room, `invalid` by its caller's mistake, `failed` by any other error."""
+"""Outcomes of a request: `refused` for lack of room, `invalid` by its caller's mistake, `failed` by any other error."""
 PREFILL, DECODE = "prefill", "decode"
-"""Phases of a step: whether it computed tokens of prompts too, or one for each sequence and nothing else."""
+"""Phases of a step: whether it also computed tokens of prompts, or only one token for each sequence."""
 
 
 class Histogram:
@@ -42,13 +42,14 @@ class Histogram:
         self.sum += seconds
 
     def totals(self) -> list[int]:
-        """How many are within each bound; the last is how many there are."""
+        """Number of values within each bound; the last is the number of all values."""
         total = 0
         return [total := total + count for count in self.counts]
 
 
 class Counts:
-    """What the engine's thread counts, and ends of requests, which several threads do; others only read it."""
+    """Counters that the engine's thread changes, and ends of requests, which several threads change; others only
+    read."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -66,7 +67,8 @@ class Counts:
         self._ending = Lock()
 
     def now(self, running: int, waiting: int, stalled: int, cache: float) -> None:
-        """Sequences there are, those without a part in the last step, and the part of the cache they hold, 0 to 1."""
+        """Number of sequences, of those without a part in the last step, and the part of the cache they hold, 0 to
+        1."""
         self.running, self.waiting, self.stalled, self.cache = running, waiting, stalled, cache
 
     def step(self, phase: str, seconds: float) -> None:
@@ -90,7 +92,7 @@ _LABELLED = {
     "steps_total": ("Steps of the engine", "phase", (PREFILL, DECODE)),
     "step_seconds_total": ("Seconds that the engine's steps took", "phase", (PREFILL, DECODE)),
 }
-"""Counters with a label of their own, and its values."""
+"""Counters with a label of their own, and the label's values."""
 _GAUGES = {
     "running": "Sequences that run",
     "waiting": "Requests that wait for a place",
@@ -109,7 +111,7 @@ class Metrics:
     Args:
         utils: Triton's module for Python models.
         model: the model's name.
-        version: and version.
+        version: the model's version.
     """
 
     def __init__(self, utils: Any, model: str, version: str) -> None:
@@ -124,7 +126,7 @@ class Metrics:
         self._histograms = {key: self._histogram(key, text, bounds[key]) for key, text in _HISTOGRAMS.items()}
 
     def write(self, counts: Counts) -> None:
-        """Bring Triton's values to these; a message for each that has changed."""
+        """Bring Triton's values up to these; one message for each that has changed."""
         gauges = {
             "running": counts.running,
             "waiting": counts.waiting,
@@ -149,7 +151,7 @@ class Metrics:
                 self._raise(metric, value)
 
     def close(self) -> None:
-        """Let go of the metrics, then of their families, as Triton demands."""
+        """Release the metrics, then their families, in the order that Triton demands."""
         self._gauges, self._counters, self._histograms, self._written = {}, {}, {}, {}
         self._labelled = {}
         self._families.clear()

@@ -1,6 +1,6 @@
 """Cost of each filter, test, method and operator of a chat template, paid before it runs.
 
-Whatever is not named here cannot be used: nothing is free because nobody thought of it.
+Operations that have no price here cannot be used, so that none is free by oversight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 Price = Callable[[Budget, Any, Sequence[Any], Mapping[str, Any]], Any]
-"""Pays for a value and the arguments beside it; gives the value that is then worked on."""
+"""Pays for a value and its arguments, and returns the value on which the operation then works."""
 
 MOST_BITS = 4096
 _MOST_PRECISION = 100
@@ -31,25 +31,25 @@ _WIDTH_DIGITS = 4
 _PIECE_BYTES = 64
 """Bytes of a short text in a list."""
 _COMPARED_PER_BYTE = 16
-"""Characters that are compared in the time in which one is copied, about."""
+"""Number of characters that are compared in the time that copying one takes, roughly."""
 _WIDTH = re.compile(r"%[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?")
 NUMBER = re.compile(r"\d+")
 _WORD, _LINE = re.compile(r"\S+"), re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def free(_budget: Budget, value: Any, _args: Sequence[Any], _named: Mapping[str, Any]) -> Any:
-    """Nothing beyond the step itself."""
+    """No cost beyond the step itself."""
     return value
 
 
 def text(budget: Budget, value: Any, _args: Sequence[Any], _named: Mapping[str, Any]) -> Any:
-    """It is read once, with all that is in it."""
+    """Cost of reading a value once with all its contents."""
     budget.read(value)
     return value
 
 
 def items(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Each item is looked at, with the arguments."""
+    """Cost of looking at each item, with the arguments."""
     value = budget.items(value)
     count = len(value) if hasattr(type(value), "__len__") else 0
     for each in (*args, *named.values()):
@@ -58,14 +58,14 @@ def items(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, A
 
 
 def ordered(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Items are compared with each other: in a sort each some twenty times."""
+    """Cost of comparing items with each other; a sort compares each about twenty times."""
     value = items(budget, value, args, named)
     budget.read(value, times=20)
     return value
 
 
 def _numbers(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """A sum of lists would copy them again for each."""
+    """Cost of a sum, which copies lists again for each item."""
     value = items(budget, value, args, named)
     if "attribute" in named or args or named.get("start", 0) != 0:
         raise SecurityError("sum: it adds up plain numbers here")
@@ -75,7 +75,7 @@ def _numbers(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str
 
 
 def _wide(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The first argument is a width."""
+    """Cost of an operation whose first argument is a width."""
     width = args[0] if args else named.get("width", 80)
     budget.read(value)
     budget.take(4 * width if isinstance(width, int) and width > 0 else 0)
@@ -91,7 +91,7 @@ def _indented(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[st
 
 
 def _replaced(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Filter and method alike: text to find, text in its place."""
+    """Cost of replacing text, as a filter or a method: the text to find, and the text in its place."""
     old, new = [*args, *(named[key] for key in ("old", "new") if key in named), "", ""][:2]
     for each in (value, old, new):
         budget.read(each)
@@ -101,14 +101,14 @@ def _replaced(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[st
 
 
 def _joined(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """As a filter: values, and what stands between."""
+    """Cost of the filter `join`: the values, and the text between them."""
     value = items(budget, value, args, named)
     budget.read(value)
     return value
 
 
 def written(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """JSON: each value with what stands between values, and where it is indented with spaces before it."""
+    """Cost of JSON: each value with the text between values, and its indentation if there is any."""
     before = budget.steps
     budget.read(value)
     values = before - budget.steps
@@ -142,10 +142,10 @@ def checked_width(width: str) -> int:
 
 
 def _printed(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """`"%5s" % x`, also as a filter: each place may take all arguments, and what is wide is paid."""
+    """Cost of `"%5s" % x`, also as a filter: each place may take all arguments, and widths are paid."""
     budget.read(value)
     form = str(value)
-    # A name may hold parentheses, so where a width begins after one only Python knows.
+    # A name may hold parentheses, so only Python knows where a width begins after one.
     widths = NUMBER.findall(form) if "%(" in form else chain(*_WIDTH.findall(form))
     places = form.count("%")
     budget.take(places * 4 * max(map(checked_width, widths), default=0))
@@ -155,7 +155,7 @@ def _printed(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str
 
 
 def _stripped(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Each character may be compared with each of the argument."""
+    """Cost of comparing each character with each of the argument."""
     wanted = [*args, named.get("chars")][0]
     budget.read(value)
     if isinstance(value, str) and isinstance(wanted, str):
@@ -223,7 +223,7 @@ _AT_ENDS = ("endswith", "removeprefix", "removesuffix", "startswith")
 
 
 def _cut(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Into pieces, each a text."""
+    """Cost of splitting into pieces, each a text."""
     at = [*args, named.get("sep")][0]
     pieces = value.count(at) if isinstance(at, str) and at else _count(_WORD, value)
     budget.take(_PIECE_BYTES * (pieces + 1))
@@ -266,7 +266,8 @@ METHODS: dict[tuple[type, str], Price] = {
     (int, "bit_length"): free,
     (float, "is_integer"): free,
 }
-"""By type and name. The values that `str.join` takes are paid where it is called; `str.format` pays by itself."""
+"""Methods by type and name. The values that `str.join` takes are paid where it is called; `str.format` pays by
+itself."""
 
 
 def offered_filters(more: Mapping[str, tuple[Price, Callable[..., Any]]]) -> dict[str, Any]:
@@ -295,7 +296,7 @@ def _both(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, A
 
 
 def paid(price: Price, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter or test that pays first. It is given the context, so that Jinja never runs it while it compiles."""
+    """A filter or test that pays first. It takes the context, so that Jinja never runs it while it compiles."""
     first = {
         _PassArg.context: lambda context: context,
         _PassArg.eval_context: lambda context: context.eval_ctx,
@@ -319,7 +320,7 @@ def paid(price: Price, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compared(budget: Budget, left: Any, name: str, right: Any) -> Any:
-    """One comparison, by Jinja's name of it."""
+    """One comparison, by Jinja's name for it."""
     budget.step()
     inside = name in ("in", "notin")
     right = budget.listed(right) if inside else right
@@ -363,7 +364,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _whole(value: Any) -> int:
-    """How often or how wide: 0 for whatever is no number, which Python then refuses."""
+    """A count or width; 0 for a value that is not a number, which Python then refuses."""
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -1,4 +1,5 @@
-"""A request's inputs as a checked prompt and its sampling; every refusal says where, what was found, what is wanted."""
+"""A request's inputs as a checked prompt and its sampling; every refusal names the place, the value and the expected
+one."""
 
 from __future__ import annotations
 
@@ -32,15 +33,15 @@ class Asked:
 
     Args:
         prompt: token IDs.
-        max_tokens: of the answer, at most.
-        min_tokens: before which the answer does not end.
+        max_tokens: most tokens of the answer.
+        min_tokens: tokens before which the answer does not end.
         temperature: 0 for the most likely token.
         top_p: tokens are drawn from the most likely ones that together have this probability.
         top_k: tokens are drawn from this many; 0: all.
         repetition_penalty: 1: none.
         presence_penalty: 0: none.
         frequency_penalty: 0: none.
-        seed: of the drawing; None: it differs with each request.
+        seed: seed of the drawing; None: it differs with each request.
         stop: strings before the first of which the text ends.
         ignore_eos: whether the answer goes on to `max_tokens` in any case.
         logprobs: whether each token's log probability is wanted.
@@ -82,7 +83,7 @@ class Reader:
         """Check all inputs of a request, by name; absent ones have their defaults.
 
         Raises:
-            RequestError: of the first that does not fit.
+            RequestError: names the first input that does not fit.
         """
         given = _Inputs(inputs)
         prompt = self._prompt(given)
@@ -127,10 +128,10 @@ class Reader:
         return list(tokens)
 
     def _tokens(self, name: str, text: str) -> list[int]:
-        """The text's tokens; a tokenizer's expressions give up where a text would take them for ever."""
+        """The text's tokens. A tokenizer's expressions give up on a text that would take them forever."""
         try:
             return list(self._tokenizer.encode(text, add_special_tokens=name == "text").ids)
-        except BaseException as error:  # the library's panics are no Exception
+        except BaseException as error:  # the library's panics are not instances of Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
             said = str(error)[:200] or type(error).__name__
@@ -153,11 +154,11 @@ class Reader:
         room = self._settings.longest - prompt
         if "max_tokens" not in given:
             return min(self._settings.max_tokens, room)
-        return given.whole("max_tokens", 0, 1, room, f" beside a prompt of {prompt} tokens")
+        return given.whole("max_tokens", 0, 1, room, f" with a prompt of {prompt} tokens")
 
 
 class _Inputs:
-    """The inputs of a request, by name; every one but `stop` is one value."""
+    """The inputs of a request, by name; all except `stop` have one value."""
 
     def __init__(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._inputs = inputs
@@ -232,7 +233,7 @@ def _utf8(name: str, value: Any, most_bytes: int) -> str:
 
 
 def _bytes(name: str, text: str) -> bytes:
-    """The text in UTF-8; JSON can name halves of characters, which have none."""
+    """The text in UTF-8, which has no encoding for the halves of characters that JSON can name."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """Jinja's sandbox for chat templates, in which everything that a template does is paid from a budget.
 
-The template's tree is changed before it is compiled: whatever makes or reads values becomes a filter that pays first,
-and each body of a loop or macro begins with a payment for itself. Jinja runs none of these while it compiles.
+The template's tree is changed before it is compiled. Operations that make or read values become filters that pay first,
+and each body of a loop or macro begins with its own payment. Jinja runs none of these while it compiles.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _HASHED, _SLICE, _TEXT = "hashed value", "slice value", "text of value"
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment whose templates can be rendered within a budget alone."""
+    """An environment whose templates can only be rendered within a budget."""
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
@@ -69,7 +69,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.tests = offered_tests()
 
     def tree_of(self, source: str) -> nodes.Template:
-        """The tree of a template's text, with all that it has to pay."""
+        """The tree of a template's text, with all its payments."""
         tree = _Paying(self).visit(self.parse(source))
         assert isinstance(tree, nodes.Template)  # noqa: S101  for the type
         return tree
@@ -92,13 +92,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return result
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """An item; Python reads all of what it is looked up by."""
+        """An item, whose key Python reads completely."""
         if not isinstance(argument, str | int):
             current().read(argument)
         return super().getitem(obj, argument)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call what can be paid for, and nothing else."""
+        """Call an object whose cost is known; refuse all others."""
         budget = current()
         budget.step(_CALL_STEPS + len(args) + len(kwargs))
         args = tuple(budget.listed(value) for value in args)
@@ -142,7 +142,7 @@ class _Formatter(SandboxedFormatter):
 
 
 class _Namespace(Namespace):
-    """Jinja's, without the names that Python gives a meaning, as in transformers."""
+    """Jinja's method, without the names that have a meaning for Python, as in transformers."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         values = dict(*args[1:], **kwargs)
@@ -161,7 +161,7 @@ def _check_name(name: Any) -> None:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, by which templates mark answers for training: a scope and nothing else."""
+    """`{% generation %}`, by which templates mark answers for training: only a scope."""
 
     tags = {"generation"}
 
@@ -185,7 +185,7 @@ class _Paying(NodeTransformer):
         return nodes.Const(value, lineno=line, environment=self._environment)
 
     def _body(self, node: Any) -> Any:
-        """A body that pays for itself each time: for what is in it, whether or not it is reached."""
+        """A body that pays each time for its whole content, whether or not that is reached."""
         steps = 1 + _size(node) // _NODES_PER_STEP
         self.generic_visit(node)
         pays = self._filter(_BODY, self._const(steps, node.lineno))
@@ -195,7 +195,7 @@ class _Paying(NodeTransformer):
     visit_Macro = visit_CallBlock = visit_Block = _body  # noqa: N815  as Jinja names them
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A loop; its condition is tried for each item, too."""
+        """A loop, whose condition is tried for each item, too."""
         steps = 1 + _size(node) // _NODES_PER_STEP
         self._body(node)
         if node.test is not None:
@@ -217,7 +217,7 @@ class _Paying(NodeTransformer):
         return self._filter(_CONCAT, nodes.List(node.nodes, lineno=node.lineno))
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        """`a == b`; in a chain each value is paid by itself, as some may never be computed."""
+        """`a == b`; in a chain each value is paid separately, because some may never be computed."""
         self.generic_visit(node)
         if len(node.ops) == 1:
             operation = self._const(node.ops[0].op, node.lineno)
@@ -237,14 +237,14 @@ class _Paying(NodeTransformer):
         return self._filter(_SLICE, node.node, *(none if end is None else end for end in ends))
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
-        """Python reads all of a dictionary's key."""
+        """A dictionary's key, which Python reads completely."""
         self.generic_visit(node)
         if not isinstance(node.key, nodes.Const):
             node.key = self._filter(_HASHED, node.key)
         return node
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:
-        """A number that the template itself has written."""
+        """A number that is written in the template itself."""
         if isinstance(node.value, int) and node.value.bit_length() > MOST_BITS:
             raise TemplateSyntaxError(f"a number of more than {MOST_BITS} bits", node.lineno)
         return node
@@ -282,7 +282,7 @@ def _compare(_context: Context, left: Any, name: str, right: Any) -> Any:
 
 @pass_context
 def _read(_context: Context, value: Any) -> Any:
-    """A value of which Python is about to read everything: to write, to compare or to look something up."""
+    """A value that Python is about to read completely: to write, to compare or to look something up."""
     if not isinstance(value, str):
         current().read(value)
     return value
@@ -309,7 +309,7 @@ def _pay_call(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> N
     """Pay for a call.
 
     Raises:
-        SecurityError: nobody knows what it costs.
+        SecurityError: its cost is unknown.
     """
     budget = current()
     owner = getattr(function, "__self__", None)
@@ -343,7 +343,7 @@ def _refused(function: Any) -> SecurityError:
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Jinja's own would write `<` as for HTML."""
+    """Jinja's own filter would write `<` as for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

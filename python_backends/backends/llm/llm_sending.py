@@ -1,7 +1,7 @@
-"""Sends what a step made, before the next step is made.
+"""Sends the results of a step before the next step is made.
 
-`step()` of the engine holds Python's global lock, so a thread that sends beside it would get on between two steps
-alone. A response is a message that Triton confirms; while one thread waits for that, another one makes the next.
+`step()` of the engine holds Python's global lock, so a thread that sends concurrently would run only between two steps.
+A response is a message that Triton confirms; while one thread waits for that, another one makes the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Reply(Protocol):
-    """Where one request's responses go, and what is known of its caller."""
+    """The place for one request's responses, and the state of its caller."""
 
     text: AnswerText
     deadline: float | None
@@ -38,7 +38,7 @@ class Reply(Protocol):
 
 
 THREADS = 4
-"""That send; more than one of them works only where others wait for Triton."""
+"""Threads that send; more than one of them works only while others wait for Triton."""
 
 
 class Sending:
@@ -51,7 +51,7 @@ class Sending:
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
         self._closed: set[Sequence] = set()
-        """Sequences that were answered before the engine has let go of them."""
+        """Sequences that were answered before the engine has released them."""
         self._engine: Engine | None = None
         self._parts: SimpleQueue[list[Step] | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
@@ -60,7 +60,7 @@ class Sending:
         ]
 
     def start(self, engine: Engine) -> None:
-        """Begin, with the engine that is told of answers that ended before it."""
+        """Begin, with the engine that must know of answers that ended before it."""
         self._engine = engine
         for thread in self._threads:
             thread.start()
@@ -89,13 +89,13 @@ class Sending:
             self._done.put(None)
 
     def _guarded(self, step: Step) -> None:
-        """Answer one sequence; what fails there is no other's trouble."""
+        """Answer one sequence; a failure there does not affect the others."""
         try:
             self._answer(step)
         except Exception as error:
             self._log(f"a response could not be sent: {error!r}")
             failure = Failure("INTERNAL", f"a response could not be sent: {error}")
-            with suppress(Exception):  # whatever failed before may fail again
+            with suppress(Exception):  # the same failure may come again
                 step.sequence.reply.fail(failure)
             self._close(step.sequence, step.end is not None, failure)
 
@@ -120,7 +120,7 @@ class Sending:
             reply.send(text, step.tokens, step.logprobs, None)
 
     def _close(self, sequence: Sequence, ended: bool, end: str | Failure) -> None:
-        """Nothing more is sent; the engine lets go of it where it has not."""
+        """Send nothing more; the engine releases the sequence if it has not done so."""
         if not ended and self._engine:
             self._closed.add(sequence)
             self._engine.drop(sequence, end)

@@ -1,9 +1,9 @@
 """Chat templates as transformers renders them, within a budget of steps and bytes.
 
-A template comes with a checkpoint, from anywhere; what is put into it is a stranger's. It runs in a sandbox, where
-neither can change or reach anything (`llm_sandbox`), nor go on for ever (`llm_budget`).
+A template comes with a checkpoint from anywhere, and its input comes from a stranger. It runs in a sandbox, where
+neither can change or reach anything (`llm_sandbox`), nor run forever (`llm_budget`).
 
-tritonkit reads templates by this module, too: it imports nothing but Jinja and its siblings.
+tritonkit reads templates with this module, too: it imports nothing but Jinja and its siblings.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MOST_CHARACTERS = 1 << 17
-"""Of a template; those of models have some 20,000."""
+"""Most characters of a template; those of models have about 20,000."""
 _LONGEST_MESSAGE = 500
 _FILE = "<chat template>"
 
 
 class RenderError(TemplateError):
-    """The template does not take these messages; the text says why."""
+    """The template refuses these messages; the text says why."""
 
 
 class ChatTemplate:
@@ -43,7 +43,7 @@ class ChatTemplate:
         self._template = _compiled(source)
 
     def render(self, messages: Sequence[Any], special: Mapping[str, str]) -> str:
-        """The prompt that these messages make, up to where the answer begins.
+        """The prompt of these messages, up to the start of the answer.
 
         Args:
             messages: objects with a role and a content.
@@ -59,7 +59,7 @@ class ChatTemplate:
                 return "".join(_paid_for(self._template.generate(given), budget))
         except Exhausted as error:
             raise Exhausted(f"{error}{_line_of(error)}") from None
-        # A template indexes and adds whatever it finds: any error is one of the messages.
+        # A template indexes and adds any value it finds: every error is one of the messages.
         except Exception as error:
             said = str(error) or type(error).__name__
             raise RenderError(said[:_LONGEST_MESSAGE]) from error
@@ -92,7 +92,7 @@ def _paid_for(pieces: Iterable[str], budget: Budget) -> Iterator[str]:
 
 
 def _line_of(error: Exception) -> str:
-    """Place in the template where it happened, as far as Python knows."""
+    """Place in the template at which an error happened, as far as Python knows."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == _FILE]
     return f" (line {lines[-1]})" if lines else ""
 

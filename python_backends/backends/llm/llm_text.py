@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MOST_HELD = 32
-"""Tokens that may wait for the end of a character: four bytes, and more where tokens end in the middle of the next one.
-What is no text after these leaves as replacement characters."""
+"""Most tokens that may wait for the end of a character: four bytes, and more where tokens end in the middle of the next
+one. Bytes that are still not text then leave as replacement characters."""
 _CONTEXT = 8
 
 
@@ -44,23 +44,23 @@ class Characters:
         return self._leave(text)
 
     def end(self) -> str:
-        """What is left, valid UTF-8 also where the last character never came to its end."""
+        """The remaining text, valid UTF-8 even if the last character is incomplete."""
         return self._leave(self._decode(self._before + self._held)) if self._held else ""
 
     def _leave(self, text: str) -> str:
-        # Else these tokens changed how those before them read, which have left.
+        # Otherwise these tokens changed the text of those before them, which has left.
         goes_on = text.startswith(self._before_text)
         added = text[len(self._before_text) :] if goes_on else self._decode(self._held)
         if added:
             self._before, self._held = self._held[-_CONTEXT:], []
             self._before_text = self._decode(self._before)
-        elif len(self._held) >= _MOST_HELD:  # tokens without any text, as special ones
+        elif len(self._held) >= _MOST_HELD:  # tokens without any text, such as special ones
             self._held = []
         return added
 
 
 class StopStrings:
-    """Lets text through up to the first of some strings; what may be the beginning of one waits.
+    """Passes text on up to the first of some strings; text that may be the beginning of one waits.
 
     Args:
         strings: none of them empty.
@@ -72,13 +72,13 @@ class StopStrings:
         self.found = False
 
     def add(self, text: str) -> str:
-        """What may leave now; `found` says whether a stop string is complete."""
+        """The text that may leave now; `found` says whether a stop string is complete."""
         if not self._strings:
             return text
         if self.found or not text:
             return ""
         text = self._held + text
-        # The one that is complete first, however the text was cut; then the longer.
+        # The string that is complete first, regardless of how the text was cut; then the longer one.
         ends = [(at + len(stop), at) for stop in self._strings if (at := text.find(stop)) >= 0]
         if ends:
             self.found = True
@@ -89,13 +89,13 @@ class StopStrings:
         return text[:keep]
 
     def end(self) -> str:
-        """What waited, as no more text comes."""
+        """The waiting text, when no more text comes."""
         text, self._held = self._held, ""
         return text
 
 
 def _beginning(text: str, stop: str) -> int:
-    """Length of the longest beginning of `stop` that `text` ends with, `stop` itself apart."""
+    """Length of the longest beginning of `stop` with which `text` ends, `stop` itself excluded."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length
@@ -121,10 +121,10 @@ class AnswerText:
         return self._stop.found
 
     def add(self, tokens: Sequence[int]) -> str:
-        """What these tokens add to the text."""
+        """The text that these tokens add."""
         return self._stop.add(self._characters.add(tokens))
 
     def end(self) -> str:
-        """The rest, as no more tokens come."""
+        """The remaining text, when no more tokens come."""
         rest = self._stop.add(self._characters.end())
         return rest if self.stopped else rest + self._stop.end()

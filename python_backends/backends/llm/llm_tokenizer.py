@@ -1,6 +1,6 @@
-"""How much longer a tokenizer may make a text before it cuts it: its file says so, and may come from anywhere.
+"""Bounds on the length of a text that a tokenizer makes before it cuts it, from its file, which may come from anywhere.
 
-tritonkit checks tokenizers by this module, too: it imports the standard library alone.
+tritonkit checks tokenizers with this module, too: it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_ADDED = 1024
 
 
 def refusal(facts: Mapping[str, Any]) -> str:
-    """The reason why a tokenizer.json cannot be served; empty where it can."""
+    """The reason why a tokenizer.json cannot be served; empty if it can."""
     for part in ("normalizer", "decoder"):
         growth = 1
         for step in _steps(facts.get(part)):
@@ -39,7 +39,7 @@ def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(step: Mapping[str, Any]) -> int:
-    """How many bytes stand where one stood, at most."""
+    """Most bytes that may replace one byte."""
     if step.get("type") != "Replace":
         return 1
     pattern, content = step.get("pattern"), str(step.get("content", ""))

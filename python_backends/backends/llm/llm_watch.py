@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from llm_sending import Reply
 
 _LOOK_S = 0.05
-"""Each request is asked for at most this often,"""
+"""Least interval between two checks of a request,"""
 _LOOK_SHARE = 0.01
-"""and less often where that would take more of the engine's time, which waits for it."""
+"""which grows if checks would take more of the engine's time, which waits for them."""
 _METRICS_S = 0.5
 
 
 class Watch:
-    """Ends sequences nobody waits for, or whose time is over.
+    """Ends sequences that nobody waits for, or whose time is over.
 
     Args:
         engine: has the sequences.
         write_metrics: says whether there will be more to write.
-        log: takes a line about what failed.
+        log: takes a line about a failure.
     """
 
     def __init__(self, engine: Engine, write_metrics: Callable[[], bool], log: Callable[[str], None]) -> None:
@@ -40,7 +40,7 @@ class Watch:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to look at: a new sequence, or a new end."""
+        """Report a new sequence, or a new end."""
         self._woken.set()
 
     def close(self) -> None:
@@ -83,8 +83,8 @@ class Watch:
             return False
 
     def _metrics(self) -> bool:
-        """Write the metrics; whether they go on changing."""
-        busy = bool(self._engine.open)  # before: what ends meanwhile is written the next time
+        """Write the metrics, and return whether they still change."""
+        busy = bool(self._engine.open)  # before: a sequence that ends meanwhile is written the next time
         try:
             return self._write_metrics() or busy
         except Exception as error:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _STATUS = {"INVALID_ARG": "INVALID_ARGUMENT"}
-"""As gRPC names what pb_utils names otherwise."""
+"""Error codes that gRPC and pb_utils name differently."""
 
 
 class TritonPythonModel:
     """One language model, with its engine and its threads."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Read the model; raises TritonModelException where it cannot be served."""
+        """Read the model; raises TritonModelException if it cannot be served."""
         config = json.loads(args["model_config"])
         folder = Path(args["model_repository"]) / args["model_version"]
         try:
@@ -77,7 +77,7 @@ class TritonPythonModel:
                 self._refuse(sender, failure)
 
     def finalize(self) -> None:
-        """End what runs, and free the engine."""
+        """End the running sequences, and free the engine."""
         self._watch.close()
         self._engine.close()
         self._sending.close()
@@ -104,7 +104,7 @@ class TritonPythonModel:
         self._watch.wake()  # the engine may be done already, and its metrics written
 
     def _write_metrics(self) -> bool:
-        """Whether they go on changing, as it was before: what changes meanwhile is written the next time."""
+        """Whether the metrics still change, read before they are written: later changes are written the next time."""
         busy = self._counts.running + self._counts.waiting > 0
         if self._metrics:
             self._metrics.write(self._counts)
@@ -114,11 +114,11 @@ class TritonPythonModel:
 class Responses:
     """The responses to one request.
 
-    Triton forgets a request with its last response, and reads freed memory where it is asked after that whether the
-    request was cancelled. So one of the two waits for the other.
+    Triton forgets a request with its last response, and reads freed memory if it is then asked whether the request was
+    cancelled. So one of the two waits for the other.
 
     Args:
-        count_end: told of the outcome, once, before the last response leaves.
+        count_end: called with the outcome, once, before the last response leaves.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Responses:
         self._ended = False
 
     def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
-        """Send one response: few tensors, as each costs as much as a token's whole way else."""
+        """Send one response with few tensors, because each costs as much as a token's whole way otherwise."""
         values: dict[str, np.ndarray[Any, Any]] = {
             "text": np.array([text.encode()], np.object_),
             "tokens": np.array(tokens, np.int64),
@@ -161,7 +161,7 @@ class Responses:
             self._sender.send(response, flags=_FINAL)
 
     def fail(self, failure: Failure) -> None:
-        """Send an error as the last response, where none was sent."""
+        """Send an error as the last response, unless one was sent."""
         with self._ending:
             if not self._ended:
                 self._ended = True
@@ -189,14 +189,14 @@ def _tokenizer(folder: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises no class of its own
         raise ModelError(f"{folder / 'tokenizer.json'}: {error}") from error
-    # A file may ask for these for training; a prompt is one text, and one too long is refused.
+    # A file may request these for training; a prompt is one text, and one too long is refused.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def _metrics(args: dict[str, str]) -> Metrics | None:
-    """The model's metrics; None where the server has none."""
+    """The model's metrics; None if the server has none."""
     try:
         return Metrics(pb_utils, args["model_name"], args["model_version"])
     except Exception as error:

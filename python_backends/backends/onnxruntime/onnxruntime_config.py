@@ -1,9 +1,9 @@
-"""What a model's configuration asks of ONNX Runtime, read as Triton's native backend reads it.
+"""The options of ONNX Runtime in a model's configuration, read as Triton's native backend reads it.
 
 Source of every rule here: `src/onnxruntime.cc` (ModelState, ValidateInputs, ValidateOutputs) and
-`src/onnxruntime_utils.cc` (CompareDimsSupported) of triton-inference-server/onnxruntime_backend.
-A configuration the native backend refuses is refused here too, so that a repository tried on the
-embedded server is not a surprise in NVIDIA's image.
+`src/onnxruntime_utils.cc` (CompareDimsSupported) of triton-inference-server/onnxruntime_backend. A configuration that
+the native backend refuses is refused here too, so that a repository tried on the embedded server holds no surprise in
+NVIDIA's image.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ GRAPH_LEVELS = {  # any other level, and none at all, means everything
 }
 SESSION_ENTRY = "session.use_device_allocator_for_initializers"
 HALF_ENTRY = "mlas.enable_gemm_fastmath_arm64_bfloat16"
-"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can; "0" unless a model asks."""
+"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can; "0" unless a model requests
+it."""
 ALONE = "tritonkit.threads_alone"
 RUN_ENTRY = "memory.enable_memory_arena_shrinkage"
 SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
@@ -78,11 +79,11 @@ def check_accelerators(config: Mapping[str, Any]) -> None:
 
 
 def idle_workers(version: str) -> dict[str, str]:
-    """What a session's worker threads do while they wait, as session entries of this version of ONNX Runtime.
+    """Behavior of a session's worker threads while they wait, as session entries of this version of ONNX Runtime.
 
-    To wake a worker for each operator takes a good part of a run's time; one that spins until the next run takes
-    a core from Triton and from other models. So workers spin for a moment, and within a run alone, where that can
-    be asked for. `python -m bench spinning` has it beside both. No version: they do not spin.
+    Waking a worker for each operator takes a good part of a run's time; one that spins until the next run takes a core
+    from Triton and from other models. So workers spin briefly, and only within a run, if this version has that option.
+    `python -m bench spinning` compares the two. Without a version they do not spin.
     """
     if tuple(int(part) for part in version.split(".")[:2] if part) < (1, 26):
         return {"session.intra_op.allow_spinning": "0"}
@@ -94,7 +95,7 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.logid = config.get("name", "")
     threads, alone = _threads(config, "intra_op_thread_count"), _integer(config, ALONE)
-    # A stub does not see the others' runs: it takes up to twice its share, and leaves it while it waits.
+    # A stub does not see the others' runs: it takes up to twice its share, and yields it while it waits.
     options.intra_op_num_threads = max(threads, min(alone, 2 * threads))
     version = ort.__version__ if options.intra_op_num_threads == threads else ""
     for key, value in idle_workers(version).items():
@@ -117,12 +118,12 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
 
 
 def _threads(config: Mapping[str, Any], key: str) -> int:
-    """Those of a parameter; 0, one for each core by ONNX Runtime's own count, where there is no quota either."""
+    """Threads of a parameter; 0, one for each core by ONNX Runtime's own count, without a quota."""
     return max(0, _integer(config, key)) or cores_of_quota()
 
 
 def run_options(config: Mapping[str, Any]) -> ort.RunOptions | None:
-    """Options of every run, or None where the configuration asks for nothing."""
+    """Options of every run, or None if the configuration has none."""
     entry = text_parameter(config, RUN_ENTRY)
     if not entry:
         return None
@@ -150,8 +151,8 @@ def check_signature(
 ) -> None:
     """Refuse a configuration that differs from the file, naming the first difference.
 
-    Every input must be configured; outputs may be left out. A configured free axis fits any input
-    axis, while output dims must be equal, as in the native backend.
+    Every input must be configured; outputs may be left out. A configured free axis fits any input axis, while output
+    dims must be equal, as in the native backend.
     """
     asked = {entry["name"] for entry in config["input"]} | _control_names(config)
     for name in inputs:
@@ -197,7 +198,7 @@ def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool)
 
 
 def _control_names(config: Mapping[str, Any]) -> set[str]:
-    """Inputs the sequence batcher adds itself; they are not listed under `input`."""
+    """Inputs that the sequence batcher adds itself; they are not listed under `input`."""
     controls = config.get("sequence_batching", {}).get("control_input", [])
     return {control["name"] for control in controls}
 

@@ -1,4 +1,4 @@
-"""An ONNX Runtime session as what runs a network."""
+"""An ONNX Runtime session as the engine of a network."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Session:
     run_options: Any = None  # onnxruntime.RunOptions
 
     def begin(self) -> None:
-        """Every run gives arrays of its own."""
+        """Nothing to do: every run gives arrays of its own."""
 
     def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
-        """Outputs by name for the parts joined along the first axis; RequestError where it fails."""
+        """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         try:
             values = self.session.run(wanted, joined(parts), self.run_options)
         except Exception as error:  # its classes are unrelated: Fail, InvalidArgument, RuntimeError

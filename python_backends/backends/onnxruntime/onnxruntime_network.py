@@ -1,4 +1,4 @@
-"""An ONNX file opened as a configuration asks: what the stand-in serves, and what a build tries before it publishes."""
+"""An ONNX file opened with a configuration, for the stand-in that serves it and for a build that tries it first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def network_of(name: str, path: Path, config: Mapping[str, Any]) -> Network:
-    """The session of a file, checked against the configuration; ModelError where they do not fit."""
+    """The session of a file, checked against the configuration; ModelError if they do not fit."""
     options = session_options(config)
     try:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,9 +1,9 @@
-"""Which batches go through a network compiled for one size, by what that is worth here.
+"""The choice between a network compiled for one batch size and one for any size, by measured time.
 
-Measured when a model loads, in about a second, on zeros: the network of any size and those of one
-size run the same batches in turn, so that the former pays for its changes of shape as it would
-when serving. Seen: for a small convolutional network on 2 cores the fixed sizes took two thirds of
-the time; for ResNet-50 on the same cores both took the same, on another processor 1.7 times.
+A model measures when it loads, in about a second, on zeros. The network of any size and those of one size run the same
+batches in turn, so that the former pays for its changes of shape as it would when serving. Seen: for a small
+convolutional network on 2 cores the fixed sizes took two thirds of the time; for ResNet-50 both took the same on these
+cores, and 1.7 times as long on another processor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-WORTH = 0.95  # share of the free form's time below which a fixed form is kept: it holds weights too
+WORTH = 0.95  # share of the free form's time below which a fixed form is kept, because it holds weights too
 ROUNDS = 5
 LONGEST_S = 0.25  # runs expected to take longer are judged by the next smaller size
 BUDGET_S = 1.0
@@ -37,14 +37,14 @@ class Choice:
         return f"compiled for batches of {', '.join(gains) or 'any size alone'}"
 
     def size_for(self, count: int) -> int | None:
-        """The compiled size to pad a batch of `count` to; None: it goes through the free form."""
+        """The compiled size to which a batch of `count` is padded; None: it goes through the free form."""
         size = min((size for size in self.fixed if size >= count), default=None)
         if size is None or self.fixed[size] > self._free_s(count):
             return None
         return size
 
     def _free_s(self, count: int) -> float:
-        """Seconds in the free form, on the line between the sizes that were tried around it."""
+        """Seconds in the free form, on the line between the nearest sizes that were tried."""
         sizes = sorted(self.free)
         above = min(bisect_left(sizes, count), len(sizes) - 1)
         high, low = sizes[above], sizes[max(above - 1, 0)]
@@ -55,7 +55,7 @@ class Choice:
 
 
 def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[int], None]) -> Choice:
-    """What a form of its own is worth for each size: `free` and `fixed` run a batch of a size."""
+    """Time of each size in a form of its own; `free` and `fixed` run a batch of a size."""
     free_s: dict[int, float] = {}
     fixed_s: dict[int, float] = {}
     for size in sizes:
@@ -77,7 +77,7 @@ def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[
 
 
 def _expected(seconds: Mapping[int, float], size: int) -> float:
-    """As long per item as the largest size before it."""
+    """Expected seconds, at the time per item of the largest size before it."""
     largest = max(seconds)
     return seconds[largest] * size / largest
 

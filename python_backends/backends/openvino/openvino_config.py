@@ -1,9 +1,8 @@
-"""What a model's configuration asks of OpenVINO, read as Triton's native backend reads it.
+"""The options of OpenVINO in a model's configuration, read as Triton's native backend reads it.
 
-Source of every rule here: README.md, `src/openvino.cc` (ParseParameters, ValidateInputs,
-ValidateOutputs) and `src/openvino_utils.cc` (CompareDimsSupported) of
-triton-inference-server/openvino_backend. A configuration the native backend refuses is refused
-here too; parameters it does not know it passes over, and so does this.
+Source of every rule here: README.md, `src/openvino.cc` (ParseParameters, ValidateInputs, ValidateOutputs) and
+`src/openvino_utils.cc` (CompareDimsSupported) of triton-inference-server/openvino_backend. A configuration that the
+native backend refuses is refused here too. Parameters that it does not know are ignored, as there.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ALONE = "tritonkit.threads_alone"
 def model_file(folder: Path, version: str, config: Mapping[str, Any]) -> Path:
     """The network of a version: `default_model_filename`, else `model.xml` with `model.bin`.
 
-    Other formats that OpenVINO reads itself (ONNX, a TensorFlow saved model) go by that field too.
+    Other formats that OpenVINO reads itself (ONNX, a TensorFlow saved model) are named by that field too.
     """
     path = folder / version / (config.get("default_model_filename") or "model.xml")
     if not path.exists():
@@ -47,12 +46,12 @@ def check_device(config: Mapping[str, Any]) -> None:
 
 
 def is_yes(config: Mapping[str, Any], key: str) -> bool:
-    """A switch: the native backend takes any other text than YES for no."""
+    """A switch; the native backend reads any text other than YES as no."""
     return text_parameter(config, key).lower() == "yes"
 
 
 def pads_batches(config: Mapping[str, Any]) -> bool:
-    """Whether batches below `max_batch_size` are answered; the native backend fails them else."""
+    """Whether batches below `max_batch_size` are answered, which the native backend otherwise fails."""
     return not is_batched(config) or is_yes(config, "ENABLE_BATCH_PADDING")
 
 
@@ -68,11 +67,12 @@ def batch_sizes(config: Mapping[str, Any]) -> tuple[int, ...]:
 def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> dict[str, Any]:
     """OpenVINO's properties for the `parameters` of a configuration.
 
-    `of_file` is the precision that the network's file asks for, where the configuration asks for none.
+    In the native backend the instances of a model share one set of threads and streams. Here each is a process with its
+    own part. If a lone run may have all cores, the part is up to twice as large, because a process does not see the
+    runs of others.
 
-    In the native backend the instances of a model share one set of threads and streams; here each
-    is a process of its own and gets its part: up to twice of it where a run that is alone may have
-    all, because a process does not see the runs of others.
+    Args:
+        of_file: the precision that the network's file requests, if the configuration requests none.
     """
     instances = _instances(config)
     threads = _number(config, "INFERENCE_NUM_THREADS") or cores()
@@ -95,7 +95,7 @@ def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> d
 
 
 def _precision(config: Mapping[str, Any]) -> str:
-    """The precision that the configuration asks for; empty for none."""
+    """The precision that the configuration requests; empty for none."""
     half, asked = text_parameter(config, "HINT_BF16"), text_parameter(config, PRECISION).lower()
     if half and half.lower() != "yes":
         raise _unfit("HINT_BF16", half, "YES")

@@ -1,8 +1,8 @@
-"""Runs a network in OpenVINO: at the sizes it was compiled for, or at any size.
+"""Runs a network in OpenVINO, at the sizes it was compiled for or at any size.
 
-A network compiled for one shape spares the work of finding shapes, kernels and memory anew when
-the batch changes. Whether that outweighs padding a batch to the next compiled size depends on
-network and processor, so it is measured when the model loads (`openvino_choice`).
+A network compiled for one shape need not find shapes, kernels and memory again when the batch changes. Whether that
+outweighs padding a batch to the next compiled size depends on network and processor, so it is measured when the model
+loads (`openvino_choice`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Compiled:
         self._used = 0
 
     def begin(self) -> None:
-        """What runs gave before may be overwritten."""
+        """From now on, earlier results of `run` may be overwritten."""
         self._used = 0
 
     def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
@@ -55,7 +55,7 @@ class Compiled:
         return arrays if count is None else {name: array[:count] for name, array in arrays.items()}
 
     def _fed(self, parts: Sequence[Arrays], buffers: Arrays) -> Arrays:
-        """One array per input: the caller's own where it fits as it is, else a copy."""
+        """One array per input: the caller's own if it fits unchanged, else a copy."""
         if self.size is None or (len(parts) == 1 and batch_size(parts[0]) == self.size):
             return {name: _usable(array) for name, array in joined(parts).items()}
         for name, first in parts[0].items():
@@ -66,16 +66,16 @@ class Compiled:
                 rows = part[name]
                 buffers[name][row : row + len(rows)] = rows
                 row += len(rows)
-            buffers[name][row:] = 0  # nothing of an earlier request: scales may span the batch
+            buffers[name][row:] = 0  # no data of an earlier request: scales may span the batch
         return buffers
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A network's compiled forms, and which of them takes which batch.
+    """A network's compiled forms, and the batches that each of them takes.
 
-    `free` takes any size, `fixed` has a form for some; `only` is the one batch size of a model
-    whose configuration does not allow padding.
+    `free` takes any size, and `fixed` has a form for some. `only` is the one batch size of a model whose configuration
+    does not allow padding.
     """
 
     free: Compiled
@@ -89,7 +89,7 @@ class Engine:
             compiled.begin()
 
     def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
-        """Outputs by name for the parts joined along the first axis; RequestError where it fails."""
+        """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         compiled = self.free
         if self.fixed or self.only:
             count = sum(map(batch_size, parts))
@@ -101,7 +101,7 @@ class Engine:
             raise RequestError(f"OpenVINO: {first_reason(error)}") from error
 
     def _check(self, count: int) -> None:
-        """What the native backend refuses, in its words."""
+        """Refuse batches that the native backend refuses, in its words."""
         if self.only not in (None, count):
             raise RequestError(
                 f"expected requests with batch size '{self.only}', got '{count}'... this error can be"
@@ -111,7 +111,7 @@ class Engine:
 
 
 class Forms:
-    """The compiled forms of one network, each made when it is first asked for."""
+    """The compiled forms of one network, each made on first use."""
 
     def __init__(self, core: Core, model: Model, config: Mapping[str, Any], properties: Mapping[str, Any]) -> None:
         self._core = core
@@ -122,12 +122,12 @@ class Forms:
         self._wanted = [entry["name"] for entry in config["output"]]
 
     def free(self) -> Compiled:
-        """For any size; ModelError where OpenVINO cannot compile it."""
+        """The form for any size; ModelError if OpenVINO cannot compile it."""
         whole = None if is_batched(self._config) else sized(self.model, self._config, 0)
         return self._compiled(whole or self.model, None)
 
     def fixed(self, size: int) -> Compiled | None:
-        """For one batch size; None where another axis is free."""
+        """The form for one batch size; None if another axis is free."""
         if size not in self._made:
             network = sized(self.model, self._config, size)
             if network is None:
@@ -153,7 +153,7 @@ class Forms:
 
 
 def make_engine(forms: Forms, config: Mapping[str, Any]) -> Engine:
-    """The network compiled for any size, and for those sizes where that is worth it."""
+    """The network compiled for any size, and for the sizes where that is worthwhile."""
     only = None if pads_batches(config) else int(config["max_batch_size"])
     free, sizes = forms.free(), batch_sizes(config)
     if not sizes or forms.fixed(1) is None:
@@ -161,12 +161,12 @@ def make_engine(forms: Forms, config: Mapping[str, Any]) -> Engine:
 
     def run_fixed(size: int) -> None:
         form = forms.fixed(size)
-        assert form is not None  # noqa: S101  all sizes are alike but for the batch
+        assert form is not None  # noqa: S101  all sizes are equal except the batch
         forms.try_zeros(form, size)
 
     try:
         choice = measure(sizes, lambda size: forms.try_zeros(free, size), run_fixed)
-    except RuntimeError:  # zeros are no input for this network: nothing can be measured
+    except RuntimeError:  # this network cannot run on zeros: nothing can be measured
         return Engine(free, only=only)
     kept = {size: form for size in choice.fixed if (form := forms.fixed(size))}
     return Engine(free, kept, choice, only)

@@ -1,4 +1,4 @@
-"""Reads a network and holds it against the configuration, as Triton's native backend does."""
+"""Reads a network and checks it against the configuration, as Triton's native backend does."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PRECISION_ENTRY = ["runtime_options", PRECISION]
 def read_network(core: Core, file: Path, config: Mapping[str, Any]) -> Model:
     """The network with the configuration's datatypes and input sizes, its batch axis free.
 
-    As in the native backend a tensor of another datatype is converted, and RESHAPE_IO_LAYERS
-    takes the sizes from the configuration. ModelError names the first difference.
+    As in the native backend a tensor of another datatype is converted, and RESHAPE_IO_LAYERS takes the sizes from the
+    configuration. ModelError names the first difference.
     """
     _extend(core, config)
     try:
@@ -54,24 +54,24 @@ def read_network(core: Core, file: Path, config: Mapping[str, Any]) -> Model:
 
 
 def precision(model: Model) -> str:
-    """The precision to compute in that the file itself asks for, else FP32."""
+    """The precision that the file itself requests, else FP32."""
     if not model.has_rt_info(PRECISION_ENTRY):
         return DEFAULT_PRECISION
     return str(model.get_rt_info(PRECISION_ENTRY).astype(str))
 
 
 def input_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Name to what the network takes."""
+    """The network's inputs by name."""
     return _specs(config["input"], model.input)
 
 
 def output_specs(model: Model, config: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Name to what the network gives."""
+    """The network's outputs by name."""
     return _specs(config["output"], model.output)
 
 
 def scalars(model: Model, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Outputs without axes, each with the shape in which the configuration shows it."""
+    """Outputs without axes, each with the shape that the configuration gives it."""
     return {
         entry["name"]: configured_dims(entry) for entry in config["output"] if not _dims(model.output(entry["name"]))
     }
@@ -80,7 +80,7 @@ def scalars(model: Model, config: Mapping[str, Any]) -> dict[str, tuple[int, ...
 def sized(model: Model, config: Mapping[str, Any], batch: int) -> Model | None:
     """A copy of the network for one batch size (0: it has no batch), all other sizes as configured.
 
-    None where an input has another free axis.
+    None if an input has another free axis.
     """
     lead = [batch] if batch else []
     shapes = {
@@ -95,7 +95,7 @@ def sized(model: Model, config: Mapping[str, Any], batch: int) -> Model | None:
 
 
 def first_reason(error: Exception) -> str:
-    """What went wrong, without the lines that say where in OpenVINO's source."""
+    """The reason of a failure, without the lines about places in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
     return " ".join(told or lines)
@@ -150,8 +150,8 @@ def _check_outputs(model: Model, config: Mapping[str, Any]) -> None:
 def _check_dims(
     side: str, entry: Mapping[str, Any], dims: tuple[int, ...], config: Mapping[str, Any], batch: int | None
 ) -> None:
-    """A free axis of the network fits any size; -1 in the configuration fits any input axis of a
-    batched model, and else a free one only. `batch` is what the first axis must be."""
+    """Whether configured dims fit the network's. A free axis of the network fits any size; -1 in the configuration fits
+    any input axis of a batched model, and otherwise only a free one. `batch` is the required first axis."""
     lead = (-1 if batch is None else batch,) if is_batched(config) else ()
     full = (*lead, *configured_dims(entry))
     if not dims and set(full) <= {1}:
@@ -191,7 +191,7 @@ def _specs(entries: Sequence[Mapping[str, Any]], node: Callable[[str], Any]) -> 
 
 
 def _dims(node: Any) -> tuple[int, ...]:
-    """Sizes, -1 where one is free, within bounds or not."""
+    """Sizes, -1 where one is free, with or without bounds."""
     shape = node.get_partial_shape()
     if shape.rank.is_dynamic:
         raise ModelError(f"'{node.get_any_name()}' has no fixed number of axes")

@@ -1,4 +1,4 @@
-"""A network opened as a configuration asks: what the stand-in serves, and what a build tries before it publishes."""
+"""A network opened with a configuration, for the stand-in that serves it and for a build that tries it first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network_of(
     make_engine: Callable[[Forms, Mapping[str, Any]], Engine] = any_size,
     say: Callable[[str], None] = lambda _: None,
 ) -> Network:
-    """The network of a file, checked against the configuration and compiled; ModelError where they do not fit."""
+    """The network of a file, checked against the configuration and compiled; ModelError if they do not fit."""
     check_device(config)
     core = Core()
     model = read_network(core, path, config)

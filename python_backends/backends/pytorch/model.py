@@ -39,7 +39,7 @@ def open_network(args: dict[str, str]) -> Network:
     _set_executor(torch, options)
     try:
         module = torch.jit.load(path, map_location="cpu")
-    except Exception as error:  # RuntimeError mostly; a file that is no archive gives others
+    except Exception as error:  # RuntimeError mostly; a file that is not an archive gives others
         raise ModelError(f"PyTorch cannot load {path}: {str(error).splitlines()[0]}") from error
     arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
     engine = Function(
@@ -51,12 +51,12 @@ def open_network(args: dict[str, str]) -> Network:
 
 
 def _of_one(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Those of one element: Triton knows no rank 0 and shows it as [1]."""
+    """Results of one element as [1], because Triton has no rank 0."""
     return {name: dims for name, dims in shapes.items() if dims in ((), (1,))}
 
 
 def _set_executor(torch: Any, options: Options) -> None:
-    """TorchScript's own switches, left as they are where the configuration says nothing."""
+    """TorchScript's own switches, unchanged unless the configuration sets them."""
     torch._C._set_graph_executor_optimize(options.optimized)
     if options.profiling is not None:
         torch._C._jit_set_profiling_mode(options.profiling)

@@ -1,4 +1,4 @@
-"""What a model's configuration asks of PyTorch, read as Triton's native `pytorch` backend reads it.
+"""The options of PyTorch in a model's configuration, read as Triton's native `pytorch` backend reads it.
 
 Source of every rule here: `src/pt/model_state.cc` (ParseParameters) and `src/pt/model_instance_state.cc`
 (GetNamingConvention, ValidateInputs, ValidateOutputs) of triton-inference-server/pytorch_backend.
@@ -41,8 +41,8 @@ class Options:
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
-    """The model's parameters. Those about cuDNN, CUDA's cache and shared weights mean nothing here,
-    where every instance is a process on the CPU."""
+    """The model's parameters. Those about cuDNN, CUDA's cache and shared weights have no effect here, where every
+    instance is a process on the CPU."""
     disabled = _switch(config, "DISABLE_OPTIMIZED_EXECUTION")
     inference_mode = _switch(config, "INFERENCE_MODE")
     return Options(
@@ -65,10 +65,9 @@ def model_file(folder: Path, version: str, config: Mapping[str, Any], default: s
 
 
 def tensor_specs(config: Mapping[str, Any], side: str, batched: bool) -> dict[str, TensorSpec]:
-    """Name to spec of the configured `input` or `output`, in the configuration's order.
+    """Specs of the configured `input` or `output` by name, in the configuration's order.
 
-    The file of a model says nothing of shapes, so the configuration is all there is to hold a
-    request against.
+    A model's file does not give shapes, so requests can only be checked against the configuration.
     """
     specs = {}
     for entry in config[side]:
@@ -84,10 +83,10 @@ def tensor_specs(config: Mapping[str, Any], side: str, batched: bool) -> dict[st
 
 
 def positions(names: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
-    """Where each configured name stands in the model's arguments or results.
+    """Position of each configured name in the model's arguments or results.
 
-    All names are arguments of forward: by name. All end in `__N`: N. Else: in the configuration's
-    order. `arguments` is empty for results, which have no names.
+    If all names are arguments of forward, they go by name. If all end in `__N`, N is the position. Otherwise the
+    configuration's order counts. `arguments` is empty for results, which have no names.
     """
     if arguments and set(names) <= set(arguments):
         return {name: arguments.index(name) for name in names}

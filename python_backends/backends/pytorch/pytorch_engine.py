@@ -1,4 +1,4 @@
-"""A PyTorch function as what runs a network: TorchScript, or a compiled package."""
+"""A PyTorch function as the engine of a network: TorchScript, or a compiled package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_torch(options: Options) -> Any:
             raise
         raise ModelError(NO_TORCH) from None
     torch.set_num_threads(options.intra_op or cores())
-    # It may be set once only; an instance is a process of its own, so this is the first time.
+    # It may be set only once; an instance is a process of its own, so this is the first time.
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(options.inter_op or cores())
     return torch
@@ -47,17 +47,17 @@ class Function:
     inference_mode: bool = True
 
     def begin(self) -> None:
-        """Every run gives arrays of its own."""
+        """Nothing to do: every run gives arrays of its own."""
 
     def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
-        """Outputs by name for the parts joined along the first axis; RequestError where it fails."""
+        """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         feed = joined(parts)
         names = sorted(self.inputs, key=self.inputs.__getitem__)
         mode = self.torch.inference_mode if self.inference_mode else self.torch.no_grad
         try:
             with mode():
                 found = self.call(*(self.torch.from_numpy(feed[name]) for name in names))
-        except Exception as error:  # RuntimeError mostly, and whatever an operator raises
+        except Exception as error:  # RuntimeError mostly, and any class that an operator raises
             lines = str(error).strip().splitlines()
             raise RequestError(f"PyTorch: {lines[-1] if lines else type(error).__name__}") from error
         results = list(found) if isinstance(found, tuple | list) else [found]

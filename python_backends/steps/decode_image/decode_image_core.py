@@ -1,9 +1,9 @@
-"""An encoded PNG or JPEG to the pixels a network takes.
+"""Decode a PNG or JPEG to the pixels that a network takes.
 
-Order: header checks, decode, 16 to 8 bit, alpha over the background, gray or RGB, EXIF orientation,
-resize (Pillow, anti-aliased), scale, mean and std. `resize="crop"` is the ImageNet evaluation
-transform as torchvision writes it: shorter side to `resize_to`, then the center. With
-`dtype="UINT8"` the bytes stay as they are: a quarter of the data, for networks that normalize.
+Order: header checks, decode, 16 to 8 bit, alpha over the background, gray or RGB, EXIF orientation, resize (Pillow,
+anti-aliased), scale, mean and std. `resize="crop"` is the ImageNet evaluation transform as torchvision writes it:
+shorter side to `resize_to`, then the center. With `dtype="UINT8"` the bytes stay unchanged: a quarter of the data, for
+networks that normalize.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Settings:
     max_batch_decoded_bytes: int = 2048 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that make no step."""
+        """Raise ValueError for values that the step cannot use."""
         for name in ("height", "width", "resize_to", *LIMITS):
             _want(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _want(self.channels in (1, 3), "channels", self.channels, "1 (gray) or 3 (RGB)")
@@ -101,7 +101,7 @@ def _want(holds: bool, name: str, found: object, wanted: str) -> None:
 
 
 def decoded_bytes(data: bytes, settings: Settings) -> int:
-    """What an image will count for, known from its header: width x height x channels x bytes per channel.
+    """Bytes that an image takes when it is decoded, from its header: width x height x channels x bytes per channel.
 
     Raises:
         ValueError: not a PNG or JPEG, damaged at its beginning, or beyond a limit.
@@ -110,7 +110,7 @@ def decoded_bytes(data: bytes, settings: Settings) -> int:
 
 
 def decode_image(data: bytes, settings: Settings) -> np.ndarray:
-    """Decode one image, in at most three times its `decoded_bytes` of memory beside the file's own.
+    """Decode one image, in at most three times its `decoded_bytes` of memory in addition to the file's own.
 
     Returns:
         [channels, height, width]: float32, `(value 0..255 * scale - mean) / std`; or uint8, 0..255.
@@ -128,7 +128,7 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
     _check_resize(size[::-1] if turn in SWAPS_SIDES else size, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata, which changes no pixel
-        # A name is given up at each step: what it held is freed before the next copy is made.
+        # Each step drops a name, so that its memory is freed before the next copy is made.
         image: Image.Image = _loaded(data, header)
         image = _flat(image, settings)
         if turn is not None:
@@ -137,8 +137,8 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
 
 
 def fitting(counts: Sequence[int], limit: int) -> list[bool]:
-    """Which requests of these `decoded_bytes` are taken together: the smaller before the larger, so
-    that no one is turned away for what a neighbor sent."""
+    """The requests of these `decoded_bytes` that are taken together. Smaller ones come first, so that none is refused
+    because of a neighbor's data."""
     order = sorted(range(len(counts)), key=counts.__getitem__)
     totals = accumulate(counts[index] for index in order)
     fits = {index: total <= limit for index, total in zip(order, totals, strict=True)}
@@ -171,8 +171,8 @@ def _checked_header(data: bytes, settings: Settings) -> Header:
 def _loaded(data: bytes, header: Header) -> ImageFile:
     """The decoded image.
 
-    Pillow's classes are called directly: `Image.open` would try other formats and judge the size by
-    a process-wide limit with process-wide warnings.
+    Pillow's classes are called directly: `Image.open` would try other formats and judge the size by a process-wide
+    limit with process-wide warnings.
     """
     size = f"{header.width} x {header.height}"
     plugin: type[ImageFile] = PngImageFile if header.format == "PNG" else JpegImageFile
@@ -180,7 +180,7 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
         image = plugin(BytesIO(data))
     except Exception as error:  # Pillow raises a dozen classes on damaged files
         raise ValueError(f"the {header.format} image has a damaged header: {error}") from error
-    if image.size != (header.width, header.height):  # the limits were held against the other size
+    if image.size != (header.width, header.height):  # the limits were checked against the other size
         raise ValueError(f"the {header.format} image has a damaged header: {size} or {image.size}")
     try:
         image.load()
@@ -190,10 +190,10 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
 
 
 def _check_resize(size: tuple[int, int], settings: Settings) -> None:
-    """Refuse what Pillow could only resize in more memory than an image may take.
+    """Refuse an image that Pillow could only resize in more memory than an image may take.
 
-    It may shrink the width first and the height after, and keeps the weight of each source pixel along
-    either side: a few KiB of a picture one pixel wide would take gigabytes.
+    It may shrink the width first and the height after, and keeps the weight of each source pixel along either side: a
+    few KiB of a picture one pixel wide would take gigabytes.
     """
     if settings.resample == "nearest":
         return
@@ -214,7 +214,7 @@ def _flat(image: Image.Image, settings: Settings) -> Image.Image:
     if not image.mode.startswith("I") and not image.has_transparency_data:
         return image if image.mode == mode else image.convert(mode)
     flat = Image.new(mode, image.size)
-    # Part by part: what lies between takes four and more bytes for each pixel.
+    # Part by part: the intermediate values take four and more bytes for each pixel.
     width = min(image.width, TILE)
     height = max(TILE // width, 1)
     for top in range(0, image.height, height):
@@ -245,7 +245,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _resized(image: Image.Image, settings: Settings) -> Image.Image:
-    """At the wanted size, gray or RGB as wanted."""
+    """The image at the requested size, in gray or RGB as requested."""
     size = (settings.width, settings.height)
     image = image.resize(size, RESAMPLE[settings.resample], box=_box(image.size, settings))
     return image.convert("L" if settings.channels == 1 else "RGB")
@@ -259,8 +259,8 @@ def _box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float
 def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, float, float]:
     """The part of the source that torchvision's Resize then CenterCrop would keep.
 
-    Resampling only this part gives the same pixels but for rounding, and a 1 x 1,000,000 image does
-    not first become 256 x 256,000,000.
+    Resampling only this part gives the same pixels except for rounding, and a 1 x 1,000,000 image does not first become
+    256 x 256,000,000.
     """
     short = min(size)
     scaled = [int(settings.resize_to * side / short) for side in size]

@@ -1,4 +1,4 @@
-"""What the two formats share: the size of an image before it is decoded, and which way up it is."""
+"""The facts in both formats' headers: the size of an image before it is decoded, and its orientation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import struct
 from dataclasses import dataclass
 
 MOST_PARTS = 65_536
-"""Chunks or segments in front of the pixels; an encoder writes some tens, and a chunk per few KiB."""
+"""Most chunks or segments in front of the pixels; an encoder writes a few tens, and a chunk per few KiB."""
 MOST_METADATA = 65_536
-"""Bytes of EXIF or XMP that are looked at: what one JPEG segment can hold."""
+"""Most bytes of EXIF or XMP that are read: the contents of one JPEG segment."""
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
 
 
@@ -30,7 +30,7 @@ class Header:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Tag 274 of the first directory, 1 to 8; 0 where there is none that can be read.
+    """Tag 274 of the first directory, 1 to 8; 0 if none can be read.
 
     Pillow would unpack every tag, several of which may share their bytes.
     """
@@ -51,6 +51,6 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def xmp_orientation(xmp: bytes) -> int:
-    """The same of an XMP packet."""
+    """The orientation in an XMP packet."""
     found = _XMP.search(xmp)
     return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""What a JPEG says of itself, and the part of it that makes pixels.
+"""The header of a JPEG, and the part of the file that makes pixels.
 
 Segments: ITU-T T.81, annex B.
 """
@@ -19,13 +19,13 @@ SOF = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
 ALONE = {0x00, 0x01, *range(0xD0, 0xD9)}  # markers without a length
 SOS, EOI, APP1, COM = 0xDA, 0xD9, 0xE1, 0xFE
-MAKE_PIXELS = {0xE0, 0xEE}  # of the APPn segments: JFIF and Adobe say what the channels are
+MAKE_PIXELS = {0xE0, 0xEE}  # of the APPn segments: JFIF and Adobe define the channels
 _MARKER = re.compile(rb"\xff[^\xff]", re.DOTALL)
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
 def read_header(data: bytes) -> Header:
-    """Size and channels from the frame header. ValueError where there is none, or not one."""
+    """Size and channels from the frame header. ValueError if there is none, or an invalid one."""
     frame, first_scan = b"", b""
     kind = 0
     for marker, segment, _ in _segments(data):
@@ -58,7 +58,7 @@ def pixels_only(data: bytes) -> tuple[bytes, int]:
         if not (0xE0 <= marker <= 0xEF or marker == COM) or marker in MAKE_PIXELS:
             kept.append(segment)
         scans = end
-    # What follows the end of the image, such as a second one or a film, is left out: scans that
+    # Data after the end of the image, such as a second one or a film, is left out: scans that
     # are not counted are not decoded.
     stop = data.find(b"\xff\xd9", scans)
     stop = len(data) if stop < 0 else stop + 2

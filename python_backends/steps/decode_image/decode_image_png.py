@@ -1,8 +1,8 @@
-"""What a PNG says of itself, and the part of it that makes pixels.
+"""The header of a PNG, and the part of the file that makes pixels.
 
-Pillow keeps every text, profile and EXIF tag it meets, unpacked: a file of 64 KiB takes 250 MiB that way,
-one of 30 MiB a minute. So it gets the chunks that make pixels, and the orientation is read here.
-Chunks: https://www.w3.org/TR/png-3/#11Chunks
+Pillow keeps every text, profile and EXIF tag unpacked: a file of 64 KiB takes 250 MiB that way, one of 30 MiB a minute.
+So it gets only the chunks that make pixels, and the orientation is read here. Chunks:
+https://www.w3.org/TR/png-3/#11Chunks
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROFILE, XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
 
 
 def read_header(data: bytes) -> Header:
-    """Size and depth from IHDR, which comes first. ValueError where it does not make an image."""
+    """Size and depth from IHDR, which comes first. ValueError if it does not describe an image."""
     if len(data) < 29 or data[8:16] != b"\x00\x00\x00\rIHDR":
         raise ValueError("it does not begin with IHDR")
     width, height, depth, color = struct.unpack(">IIBB", data[16:26])
@@ -53,7 +53,7 @@ def pixels_only(data: bytes) -> tuple[bytes, int]:
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Name and bytes of each chunk; the last of a file that was cut is as short as it is."""
+    """Name and bytes of each chunk; the last one of a truncated file is shorter than it says."""
     view, at = memoryview(data), len(SIGNATURE)
     for _ in range(MOST_PARTS):
         if at >= len(data):
@@ -65,7 +65,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _orientation(name: bytes, body: bytes) -> int:
-    """The orientation that a chunk of metadata gives; 0 where it gives none."""
+    """The orientation in a chunk of metadata; 0 without one."""
     if name == b"eXIf":
         return exif_orientation(body)
     if name not in TEXTS:

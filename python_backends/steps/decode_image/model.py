@@ -24,7 +24,7 @@ class TritonPythonModel:
             self.limit = self.settings.max_batch_decoded_bytes
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Decode each request's images, one after the other, once all are known to fit."""
+        """Decode each request's images one after the other, once all are known to fit."""
         return self.step.answer(requests, self._read, self._decode)
 
     def _read(self, request: Any) -> Batch:
@@ -40,7 +40,7 @@ class TritonPythonModel:
     def _decode(self, batches: list[Batch]) -> list[Arrays | Exception]:
         fits = fitting([count for _, count in batches], self.limit)
         return [
-            self._pixels(images) if fit else Busy(f"no room for {count} bytes of images beside others")
+            self._pixels(images) if fit else Busy(f"no room for {count} bytes of images next to the others")
             for (images, count), fit in zip(batches, fits, strict=True)
         ]
 
@@ -50,7 +50,7 @@ class TritonPythonModel:
         try:
             for index, planes in enumerate(self._each(images, decode_image)):
                 pixels[index] = planes
-        except Exception as error:  # raised, it would have the others decoded a second time
+        except Exception as error:  # if it were raised, the others would be decoded a second time
             return error
         return {"pixels": pixels}
 

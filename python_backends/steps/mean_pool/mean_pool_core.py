@@ -1,4 +1,4 @@
-"""Token vectors to one sentence vector, as sentence-transformers computes it."""
+"""Pool token vectors to one sentence vector, as sentence-transformers computes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Settings:
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that make no step."""
+        """Raise ValueError for values that the step cannot use."""
         if self.dimension < 1:
             raise ValueError(f"parameter dimension: found {self.dimension}, wanted at least 1")
 
@@ -23,8 +23,8 @@ class Settings:
 def mean_pool(hidden: np.ndarray, mask: np.ndarray, settings: Settings) -> np.ndarray:
     """The mean over the tokens that count, of length 1 with `normalize`.
 
-    Both floors are those of sentence-transformers: 1e-9 under the token count (`Pooling`), 1e-12
-    under the length (`Normalize`), so a text with no tokens gives zeros.
+    Both floors are those of sentence-transformers: 1e-9 under the token count (`Pooling`), 1e-12 under the length
+    (`Normalize`), so a text without tokens gives zeros.
 
     Args:
         hidden: float32 [batch, tokens, dimension].
@@ -35,7 +35,7 @@ def mean_pool(hidden: np.ndarray, mask: np.ndarray, settings: Settings) -> np.nd
         float32 [batch, dimension].
 
     Raises:
-        ValueError: shapes that do not fit, or a result that is not finite; says which item.
+        ValueError: shapes that do not fit, or a result that is not finite; names the item.
     """
     if hidden.shape[-1] != settings.dimension:
         raise ValueError(

@@ -17,7 +17,7 @@ class TritonPythonModel:
             self.settings = settings_from(Settings, self.step.parameters)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Pool each request; their lengths differ, and copying them together would cost more."""
+        """Pool each request alone, because their lengths differ and copying them together would cost more."""
         return self.step.answer(requests, self._pool, compute=list)
 
     def _pool(self, request: Any) -> Arrays:

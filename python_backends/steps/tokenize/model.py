@@ -15,15 +15,15 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read parameters and tokenizer; raises TritonModelException for unfit ones."""
-        # The library starts a thread per core for each batch; the cores are the network's, and
-        # `instance_group` says how many tokenizers run at once.
+        # The library starts a thread per core for each batch; the cores belong to the network, and
+        # `instance_group` says how many tokenizers run concurrently.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         with loading(args) as self.step:
             self.settings = settings_from(Settings, self.step.parameters)
             self.tokenizer = TextTokenizer(self.step.file("tokenizer"), self.settings)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Tokenize all texts at once; pad each request to its own bucket."""
+        """Tokenize all texts together; pad each request to its own bucket."""
         return self.step.answer(requests, self._read, self._encode)
 
     def _read(self, request: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""Text to the token ids of a HuggingFace tokenizer, padded to length buckets.
+"""Convert text to the token ids of a HuggingFace tokenizer, padded to length buckets.
 
-Buckets: Triton merges only requests of equal shape, so texts padded to one of a few lengths can
-share a batch, while padding every text to the longest possible would waste the network's time.
+Buckets: Triton merges only requests of equal shape, so texts padded to one of a few lengths can share a batch, while
+padding every text to the longest possible would waste the network's time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Settings:
     max_bytes: int = 256 * 1024
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that make no step."""
+        """Raise ValueError for values that the step cannot use."""
         if self.max_length < 1:
             raise ValueError(f"parameter max_length: found {self.max_length}, wanted at least 1")
         if self.max_bytes < 1:
@@ -66,7 +66,7 @@ class TextTokenizer:
     """A `tokenizer.json` with our own truncation and padding in place of the file's."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
-        """Raises ValueError where the file is not a tokenizer or adds more than fits."""
+        """Raises ValueError if the file is not a tokenizer or adds more tokens than fit."""
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
@@ -87,7 +87,7 @@ class TextTokenizer:
         return [encoding.ids for group in _groups(texts) for encoding in self._tokenizer.encode_batch_fast(group)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and attention mask, int64 [batch, length]: the smallest bucket that holds all."""
+        """Ids and attention mask, int64 [batch, length], in the smallest bucket that holds all."""
         longest = max((len(row) for row in rows), default=0)
         length = next(bucket for bucket in self._lengths if bucket >= longest)
         ids = np.full((len(rows), length), self._pad_id, dtype=np.int64)
@@ -99,8 +99,8 @@ class TextTokenizer:
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in order, few enough at a time: the library takes up to 450 bytes per character, and
-    keeps them until a whole group is done."""
+    """The texts in order, in small groups: the library takes up to 450 bytes per character, and keeps them until a
+    whole group is done."""
     group: list[str] = []
     size = 0
     for text in texts:

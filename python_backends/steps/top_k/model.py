@@ -20,7 +20,7 @@ class TritonPythonModel:
             self.labels = read_labels(self.step.file("labels"), self.settings.k)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Rank all requests together; small arrays cost more to call numpy for than to rank."""
+        """Rank all requests together, because calling numpy costs more than ranking small arrays."""
         return self.step.answer(requests, self._read, self._rank)
 
     def _read(self, request: Any) -> np.ndarray:

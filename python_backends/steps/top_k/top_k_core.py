@@ -1,4 +1,4 @@
-"""Scores to the k best labels."""
+"""Rank scores to the k best labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Settings:
     softmax: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that make no step."""
+        """Raise ValueError for values that the step cannot use."""
         if self.k < 1:
             raise ValueError(f"parameter k: found {self.k}, wanted at least 1")
 
@@ -48,7 +48,7 @@ def check_logits(logits: np.ndarray, classes: int, softmax: bool) -> None:
     """Refuse logits [batch, width] that cannot be ranked.
 
     Raises:
-        ValueError: another width than there are labels; NaN; with softmax, no finite maximum.
+        ValueError: a width other than the number of labels; NaN; with softmax, no finite maximum.
     """
     if logits.shape[-1] != classes:
         raise ValueError(f"found {logits.shape[-1]} logits, wanted {classes}, one per label")

@@ -2,8 +2,9 @@
 
     from tritonkit.repository.report import collect, render, this_machine
 
-    machine = this_machine(cores=2)     reports = collect(root, ("digits",), threads=machine.cores)
-Path("report.html").write_text(render(reports, machine, "today"), encoding="utf-8")
+    machine = this_machine(cores=2)
+    reports = collect(root, ("digits",), threads=machine.cores)
+    Path("report.html").write_text(render(reports, machine, "today"), encoding="utf-8")
 
 `collect` reads the cache and builds nothing; `render` writes HTML without a script, a font or an address to fetch from.
 """
