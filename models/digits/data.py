@@ -8,7 +8,7 @@ Array = np.ndarray
 Batch = dict[str, Array]
 
 BATCH = 64
-CALIBRATION = 256  # training images by which the ranges of INT8 are found
+CALIBRATION = 256  # training images from which the ranges of INT8 are found
 
 
 @cache

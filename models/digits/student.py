@@ -1,4 +1,4 @@
-"""A network of about 18,000 parameters for 8 x 8 digits, which the teacher trains: see teacher.py."""
+"""A network of about 18,000 parameters for 8 x 8 digits, trained by the teacher: see teacher.py."""
 
 from torch import nn
 

@@ -1,9 +1,9 @@
-"""A larger network for 8 x 8 digits, about 650,000 parameters: what pruned and distilled ones are made from."""
+"""A larger network for 8 x 8 digits, about 650,000 parameters, from which pruned and distilled ones are made."""
 
 from torch import nn
 from train import fit
 
-EPOCHS = 16  # 25 took longer and were no better
+EPOCHS = 16  # 25 took longer and were not better
 
 
 def build() -> nn.Module:

@@ -18,7 +18,8 @@ def train(network: nn.Module) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """For images this small a second thread gains little, and on shared cores both wait for each other."""
+    """One thread, because for images this small a second one gains little, and on shared cores both wait for each
+    other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,7 @@
-"""Give random weights the scale of trained ones, with a last layer that tells pictures apart.
+"""Give random weights the scale of trained ones, with a last layer that distinguishes pictures.
 
-What random weights alone would give is of no use for measuring: activations that vanish or blow up
-over 53 convolutions, and one class for every picture.
+Plain random weights are useless for measuring: activations vanish or blow up over 53 convolutions, and every picture
+gets the same class.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import nn
 
 RIDGE = 0.03  # share of the features' mean square
 MARGIN = 10.0  # logits between a picture's own class and the others, as trained networks have
-SPREAD = 0.5  # of the logits of classes that no picture is of
+SPREAD = 0.5  # of the logits of classes that no picture has
 SEED = 1  # data.py has other pictures
 SEEN = [  # one picture of each kind, and three of grain, of which there is one texture in a group
     kind for kind in range(KINDS) for _ in range(3 if FINENESS[kind % len(TEXTURES)] == 2 else 1)
@@ -23,7 +23,7 @@ SEEN = [  # one picture of each kind, and three of grain, of which there is one 
 def calibrate(network: ResNet50) -> None:
     """Set BatchNorm's statistics and the last layer of `network` in place, from 60 pictures.
 
-    One pass in training mode, in which each layer sees what the calibrated ones before it give.
+    One pass in training mode, in which each layer gets the output of the calibrated ones before it.
     """
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
@@ -32,7 +32,7 @@ def calibrate(network: ResNet50) -> None:
     pixels = np.stack([picture(kind, random) for kind in SEEN])
     _fit(network.fc, network.train().features(torch.from_numpy(pixels)).double())
     for norm in norms:
-        norm.momentum = 0.1  # BatchNorm's default, for whoever trains on
+        norm.momentum = 0.1  # BatchNorm's default, for further training
     network.eval()
 
 

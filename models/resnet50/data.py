@@ -1,4 +1,4 @@
-"""Made-up pictures to measure the network on, and how often two forms of it agree."""
+"""Made-up pictures to measure the network on, and the share on which two forms of it agree."""
 
 import numpy as np
 from images import pictures
@@ -10,7 +10,7 @@ BATCH = 8
 HELD_OUT = (200, 3)  # count and seed; calibrate.py has seed 1
 CALIBRATION = (64, 2)
 TRAINING = (512, 4)
-TRAINING_BATCH = 16  # of which batch normalization takes its statistics
+TRAINING_BATCH = 16  # pictures from which batch normalization takes its statistics
 
 
 def held_out_batches() -> list[Batch]:
@@ -24,7 +24,7 @@ def calibration_batches() -> list[Batch]:
 
 
 def training_batches() -> list[tuple[Batch, None]]:
-    """512 more pictures in batches of 16, labeled by nobody: what is learned are the network's answers."""
+    """512 more pictures in batches of 16, without labels: a student learns the network's answers."""
     return [(batch, None) for batch in _batches(*TRAINING, TRAINING_BATCH)]
 
 

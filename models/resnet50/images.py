@@ -1,7 +1,7 @@
-"""Pictures made by rule: ten textures in five pairs of colors, no two alike.
+"""Pictures made by rule: ten textures in five pairs of colors, each picture different.
 
-They stand in for photographs where only speed is measured, and whether two forms of one network
-agree: smooth parts, edges, fine texture and noise all occur.
+They replace photographs where only speed is measured, and the agreement of two forms of one network: smooth parts,
+edges, fine texture and noise all occur.
 """
 
 from collections.abc import Callable
@@ -44,12 +44,12 @@ def pictures(count: int, seed: int) -> Array:
 
 
 def group(kind: int) -> int:
-    """Which of the `GROUPS` a kind is in: its colors, and how fine its texture is."""
+    """The one of the `GROUPS` that a kind is in, by its colors and the fineness of its texture."""
     return kind // len(TEXTURES) * 3 + FINENESS[kind % len(TEXTURES)]
 
 
 def stripes(rows: Array, columns: Array, random: Random) -> Array:
-    """Parallel soft stripes, upright but for some degrees."""
+    """Parallel soft stripes, upright except for a few degrees."""
     return _wave(_along(rows, columns, random.uniform(-0.3, 0.3)), random.uniform(13, 18), random)
 
 

@@ -13,22 +13,22 @@ WIDTHS = (64, 128, 256, 512)  # of their inner convolutions; a stage gives four 
 CLASSES = 1000
 MEAN = (0.485, 0.456, 0.406)  # of ImageNet's training images, as 0..1, red first
 STD = (0.229, 0.224, 0.225)
-BRANCH = 0.2  # a new block's share beside its shortcut: the sum of 16 blocks does not blow up
+BRANCH = 0.2  # a new block's share relative to its shortcut: the sum of 16 blocks does not blow up
 
 
 class Normalize(nn.Module):
-    """Bytes to what the convolutions take; inside the network, so that clients send bytes."""
+    """Convert bytes to the convolutions' input inside the network, so that clients send bytes."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Constants of the code and no weights: a checkpoint does not hold them.
+        # Constants of the code, not weights: a checkpoint does not hold them.
         for name, values in (("mean", MEAN), ("std", STD)):
             constant = 255 * torch.tensor(values).view(3, 1, 1)
             self.register_buffer(name, constant, persistent=False)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [batch, 3, height, width] -> float32, `(pixels / 255 - mean) / std`."""
-        # Sub and Div, which ONNX Runtime's quantizer leaves in float; Mul and Add it would round.
+        # Sub and Div, which ONNX Runtime's quantizer leaves in float; it would round Mul and Add.
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
 
@@ -75,7 +75,7 @@ class ResNet50(nn.Module):
         self.fc = nn.Linear(2048, CLASSES)
 
     def features(self, pixels: torch.Tensor) -> torch.Tensor:
-        """uint8 [batch, 3, 224, 224] -> what the last layer sees, float32 [batch, 2048]."""
+        """uint8 [batch, 3, 224, 224] -> input of the last layer, float32 [batch, 2048]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(self.normalize(pixels)))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x.mean(dim=(2, 3))
@@ -93,7 +93,7 @@ def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential
 def build() -> ResNet50:
     """The network with He's random weights, drawn from torch's generator.
 
-    Channels lie last in memory, in which form torch's convolutions train faster on a CPU.
+    Channels lie last in memory, a form in which torch's convolutions train faster on a CPU.
     """
     network = ResNet50()
     for module in network.modules():

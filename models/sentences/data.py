@@ -14,8 +14,8 @@ WINDOW = 256  # tokens, as sentence_bert_config.json says
 BUCKETS = (16, 32, 64, 128, WINDOW)  # tokens, as model.yaml pads them
 BATCH = 32
 PROSE = 200  # sentences of documentation that are held out
-CALIBRATION = 200  # others, by which the ranges of INT8 are found
-FILLED = {16: 16, 32: 16, 64: 8, 128: 4, WINDOW: 2}  # bucket -> how many texts of their tokens
+CALIBRATION = 200  # other sentences, from which the ranges of INT8 are found
+FILLED = {16: 16, 32: 16, 64: 8, 128: 4, WINDOW: 2}  # bucket -> number of texts of that many tokens
 
 SENTENCES = [
     "",
@@ -85,8 +85,8 @@ def token_batches() -> list[Batch]:
 def calibration_batches() -> list[Batch]:
     """Other documentation, cut to fill each bucket, and four sentences with padding.
 
-    What the network makes of padding says nothing about a form of it, and would hide what its hidden
-    states of real tokens say; but ranges must be found with some of the mask's large numbers too.
+    The hidden states of padding say nothing about a form of the network, and would hide those of real tokens. But
+    ranges must be found with some of the mask's large numbers too.
     """
     texts = choose(PROSE, PROSE + CALIBRATION)
     tokens = iter([token for ids in _encode(texts) for token in ids[1:-1]])
@@ -100,14 +100,14 @@ def calibration_batches() -> list[Batch]:
 def cosine(outputs: list[Batch], reference: list[Batch]) -> Array:
     """Cosine of each text's embedding to the reference's: float32 [texts].
 
-    Of the embeddings, as the pipeline gives them: what the network makes of padding is never served,
-    and two forms of one network need not agree on it.
+    It compares the embeddings that the pipeline gives: hidden states of padding are never served, and two forms of one
+    network need not agree on them.
     """
     return (_embeddings(outputs) * _embeddings(reference)).sum(axis=1)
 
 
 def spearman(outputs: list[Batch], reference: list[Batch]) -> float:
-    """Rank correlation of the similarities of all pairs of texts: whether a search finds the same."""
+    """Rank correlation of the similarities of all pairs of texts: whether a search gives the same results."""
     found, wanted = (_pair_ranks(_embeddings(batches)) for batches in (outputs, reference))
     return float(np.corrcoef(found, wanted)[0, 1])
 
@@ -145,7 +145,7 @@ def _padded(rows: list[list[int]], length: int) -> Batch:
 def _embeddings(outputs: list[Batch]) -> Array:
     """Hidden states of the first batches of `token_batches` -> [texts, 384], of length 1."""
     hidden = [batch["last_hidden_state"] for batch in outputs]
-    # Fewer batches, and fewer items in the last, where quality.max_samples cuts them.
+    # There are fewer batches, and fewer items in the last, if quality.max_samples cuts them.
     return np.concatenate([_pool(h, m[: len(h)]) for h, m in zip(hidden, _masks(), strict=False)])
 
 

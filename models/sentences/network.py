@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel
 
 
 class SentenceNetwork(BertModel):
-    """BERT that gives its last hidden state alone."""
+    """BERT that gives only its last hidden state."""
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """int64 [batch, length], twice -> float32 [batch, length, 384]."""

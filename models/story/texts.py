@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LEAST = 120
-"""Characters of a text that counts."""
+"""Least number of characters of a text that is used."""
 _OTHERS = ("idlelib", "lib2to3", "site-packages", "test", "tests")
 
 
@@ -21,12 +21,12 @@ def documents() -> list[str]:
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a text, one of twenty, is for measuring alone."""
+    """Whether a text, one of twenty, is only for measuring."""
     return hashlib.sha256(text.encode()).digest()[0] % 20 == 0
 
 
 def held_out() -> list[str]:
-    """Texts that the network was not trained on, from all over."""
+    """Texts on which the network was not trained, from many topics."""
     return [text for text in documents() if is_held_out(text)][::4][:64]
 
 
@@ -53,7 +53,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _docstrings(file: Path) -> Iterator[str]:
-    """Read, not run."""
+    """The docstrings of a file, which is read and not run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

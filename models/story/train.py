@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 END = "<|end|>"
 CHAT = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
-"""It answers nobody: it goes on with what was said."""
+"""A chat template without roles: the network continues the text."""
 VOCABULARY, CONTEXT = 2048, 256
 STEPS, ROWS = 400, 4
 MATRIX_RATE, OTHER_RATE, MOMENTUM = 0.02, 8e-3, 0.95
@@ -62,13 +62,13 @@ def _configuration() -> LlamaConfig:
 
 
 def _tokens(tokenizer: PreTrainedTokenizerFast, written: list[str]) -> torch.Tensor:
-    """All texts after each other, int64 [tokens], an end before each."""
+    """All texts one after another, int64 [tokens], with an end before each."""
     rows = tokenizer.backend_tokenizer.encode_batch(written)
     return torch.tensor([token for row in rows for token in (0, *row.ids)])
 
 
 def _fit(network: LlamaForCausalLM, tokens: torch.Tensor) -> None:
-    """Muon for the layers' matrices, Adam for all else."""
+    """Muon for the layers' matrices, Adam for all other parameters."""
     inner = [each for each in network.model.layers.parameters() if each.ndim == 2]
     others = [each for each in network.parameters() if all(each is not known for known in inner)]
     optimizers = [
@@ -89,13 +89,13 @@ def _fit(network: LlamaForCausalLM, tokens: torch.Tensor) -> None:
 class Muon(torch.optim.Optimizer):
     """Momentum whose steps are made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
 
-    In a few hundred steps it goes much further than Adam. PyTorch's own computes in bfloat16, which takes a processor
-    that lacks it twenty times as long.
+    In a few hundred steps it goes much further than Adam. PyTorch's own version computes in bfloat16, which takes a
+    processor without it twenty times as long.
     """
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """One step, along the gradients there are."""
+        """One step along the gradients."""
         for group in self.param_groups:
             for weight in group["params"]:
                 mean = self.state[weight].setdefault("mean", torch.zeros_like(weight))
@@ -106,7 +106,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """Nearly the nearest matrix whose singular values are all 1, by five steps of a Newton-Schulz iteration."""
+    """Approximately the nearest matrix whose singular values are all 1, by five steps of a Newton-Schulz iteration."""
     if matrix.shape[0] > matrix.shape[1]:
         return _orthogonal(matrix.T).T
     matrix = matrix / (matrix.norm() + 1e-7)
@@ -117,7 +117,7 @@ def _orthogonal(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _share(step: int) -> float:
-    """Of the full rates."""
+    """Share of the full rates at a step."""
     falling = (step / STEPS - STEADY) / (1 - STEADY)
     return min((step + 1) / WARM, 1 - 0.98 * max(0.0, falling))
 
