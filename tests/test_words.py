@@ -23,6 +23,21 @@ PLAIN = [
     "src/tritonkit/repository/render",
     "src/tritonkit/repository/report",
     "src/tritonkit/repository/scaffold",
+    "models/digits",
+    "models/resnet50",
+    "models/story",
+    "models/sentences/texts.py",
+    "python_backends/backends",
+    "python_backends/environment.py",
+    "python_backends/site",
+    "python_backends/steps",
+    "tests/models",
+    "tests/python_backends",
+    "tests/repository/modelspec",
+    "tests/repository/publish",
+    "tests/repository/render",
+    "tests/repository/report",
+    "tests/repository/test_scaffold.py",
 ]
 """Folders and files, below the project's, that were rewritten. All others are still to be."""
 

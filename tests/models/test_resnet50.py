@@ -76,7 +76,7 @@ def test_bytes_are_normalized_inside() -> None:
 
 
 def test_pictures_are_the_same_for_a_seed_and_differ_within_it(data: ModuleType) -> None:
-    """A seed gives its pictures again, another gives others, and no two kinds look alike."""
+    """The same seed gives the same pictures, another gives others, and any two kinds look different."""
     some = data.pictures(50, 7)
     assert some.shape == (50, 3, 224, 224)
     assert some.dtype == np.uint8

@@ -32,7 +32,7 @@ def test_this_python_carries_prose_enough(data: ModuleType) -> None:
 
 
 def test_python_without_enough_prose_is_an_error(data: ModuleType) -> None:
-    """Nobody measures on fewer sentences without being told."""
+    """A Python with fewer sentences is an error, so that nobody measures on fewer without knowing."""
     with pytest.raises(ValueError, match="sentences of prose, wanted 100000"):
         data.choose(0, 100_000)
 
@@ -111,7 +111,7 @@ def test_fewer_texts_are_scored_too(data: ModuleType, held_out: Batches) -> None
 
 
 def test_spearman_is_the_textbook_one(data: ModuleType, held_out: Batches) -> None:
-    """As scipy computes it over all pairs; 1 for the same order whatever the values."""
+    """The rank correlation equals scipy's over all pairs; it is 1 for the same order, whatever the values."""
     from scipy.stats import spearmanr
 
     reference, noisy = hidden_states(held_out, 0), hidden_states(held_out, 1)

@@ -71,7 +71,8 @@ def _info(name: str, shape: ov.PartialShape) -> VariableInfo:
 def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
     """The graph: logits [batch, tokens, vocabulary] of input_ids [batch, tokens].
 
-    With a matrix of so many columns besides, four times, which takes time and changes next to nothing.
+    With `wide` columns it also multiplies by a matrix of that size four times, which takes time and hardly changes
+    the result.
     """
     weights = _Weights(seed)
     names = ("input_ids", "attention_mask", "position_ids")
@@ -101,7 +102,7 @@ def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
 
 
 def _causal(mask: Any, ids: Any) -> Any:
-    """What each new token may see: [1, 1, new tokens, all tokens]."""
+    """Mask of the tokens that each new token may see: [1, 1, new tokens, all tokens]."""
     new = op.squeeze(op.gather(op.shape_of(ids), constant([1]), constant(0)), constant([0]))
     known = op.squeeze(op.gather(op.shape_of(mask), constant([1]), constant(0)), constant([0]))
     columns = op.range(constant(0), known, constant(1), "i64")

@@ -48,7 +48,7 @@ def network(
 
 
 def runs(model: Network) -> list[tuple[list[str], dict[str, np.ndarray]]]:
-    """What its session was asked to run."""
+    """The arguments of every run of its session."""
     return model.engine.session.runs
 
 
@@ -123,7 +123,7 @@ def test_ragged_requests_are_grouped_by_shape() -> None:
 
 
 def test_only_wanted_outputs_are_computed() -> None:
-    """The run asks for the union of what the merged requests want, and for no more."""
+    """The run computes the union of the outputs that the merged requests want, and no more."""
     model = two_outputs()
     inputs = {"a": floats(1, 2), "b": floats(1, 2)}
     model.answer([Request(inputs, ["twice"]), Request(inputs, ["twice"])])
@@ -167,7 +167,7 @@ GOOD = {"a": floats(1, 2), "b": floats(1, 2)}
     ],
 )
 def test_bad_request_is_named_and_its_neighbor_answered(inputs: dict[str, np.ndarray], message: str) -> None:
-    """The error has model, input, found and wanted; the good request beside it succeeds."""
+    """The error has model, input, found and wanted; the good request next to it succeeds."""
     bad, good = two_outputs().answer([Request(inputs, ["sum"]), Request(GOOD, ["sum"])])
     assert isinstance(bad, RequestError)
     assert message in str(bad)

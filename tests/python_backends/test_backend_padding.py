@@ -1,4 +1,4 @@
-"""How requests of different lengths are split into runs; test_padding of the servers has the rest."""
+"""Splitting requests of different lengths into runs; test_padding of the servers has the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cost(requests: list[tuple[int, int]], edges: list[int]) -> int:
 
 @given(REQUESTS)
 def test_no_way_to_split_costs_less(requests: list[tuple[int, int]]) -> None:
-    """Of all of them, which are tried."""
+    """The chosen split is the cheapest of all possible ones, which are tried."""
     runs = split(requests)
     assert [place for run in runs for place in run] == list(range(len(requests)))
     chosen = cost(requests, [run.start for run in runs[1:]])
@@ -34,7 +34,7 @@ def test_no_way_to_split_costs_less(requests: list[tuple[int, int]]) -> None:
 
 
 def test_padding_and_cutting() -> None:
-    """Any axis after the batch's; what is long enough is handed on as it is."""
+    """Any axis after the batch's is padded; a request that is long enough is passed on unchanged."""
     padding = Padding({"a": (2, 5)}, {"b": 1})
     a = np.zeros((2, 3, 4), np.int32)
     padded = padding.padded({"a": a, "other": a}, 6)
@@ -63,7 +63,7 @@ def test_padding_and_cutting() -> None:
     ],
 )
 def test_the_parameter_is_read(asked: str, message: str) -> None:
-    """And refused where it asks for what is not there."""
+    """The parameter is read, and refused if it names a tensor that does not exist."""
     inputs = {"x": TensorSpec("x", "INT64", (-1, -1)), "text": TensorSpec("text", "BYTES", (-1, -1))}
     config = {
         "max_batch_size": 4,

@@ -61,7 +61,7 @@ def test_default_scale_mean_and_std() -> None:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_bytes_are_the_values_that_floats_are_made_of(kind: str, channels: int) -> None:
-    """With dtype UINT8 come the same 0..255 values, resized alike, in a quarter of the memory."""
+    """UINT8 gives the same 0..255 values, resized in the same way, in a quarter of the memory."""
     data = encoded(noise(37, 50), kind)
     size = {"height": 20, "width": 24, "channels": channels}
     found = decode_image(data, Settings(dtype="UINT8", **size))

@@ -45,7 +45,7 @@ print(found)
 
 
 def peak_bytes(data: bytes, scratch: Path) -> tuple[int, str]:
-    """Memory that decoding takes beside the file itself, and what came of it."""
+    """Memory that decoding takes in addition to the file itself, and the outcome."""
     (scratch / "small.png").write_bytes(png(8, 8, 8, 6))
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(STEP), str(scratch / "small.png")],
@@ -140,7 +140,7 @@ def test_what_would_take_too_much_is_refused_by_its_header(data: Any, message: s
     ],
 )
 def test_peak_memory_is_three_times_the_decoded_bytes(data: Any, decoded: int, tmp_path: Path) -> None:
-    """Whatever the mode, the copies in between stay below what the limit promises."""
+    """The copies between the steps stay within the limit's promise in every mode."""
     file = data()
     assert decoded_bytes(file, Settings()) == 3000 * 3000 * decoded
     peak, found = peak_bytes(file, tmp_path)
@@ -186,7 +186,7 @@ def test_endless_parts_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "WEBP", "TIFF"])
 def test_several_frames_are_refused(kind: str) -> None:
-    """An animated PNG says so; the other formats of several frames are no PNG or JPEG."""
+    """An animated PNG is refused as such; other formats of several frames are neither PNG nor JPEG."""
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue", "green")]
     file = io.BytesIO()
     frames[0].save(file, kind, save_all=True, append_images=frames[1:])
@@ -197,7 +197,7 @@ def test_several_frames_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_read_wherever_it_is_written(orientation: int) -> None:
-    """EXIF chunk, XMP (packed or not) and ImageMagick's profile turn a picture alike."""
+    """EXIF chunk, XMP (packed or not) and ImageMagick's profile turn a picture in the same way."""
     values = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
     tag = Image.Exif()
     tag[274] = orientation
@@ -224,7 +224,7 @@ def test_orientation_is_read_wherever_it_is_written(orientation: int) -> None:
 
 
 def test_the_small_are_taken_before_the_large() -> None:
-    """Where not all fit together, a large image waits, and small ones are not turned away for it."""
+    """If not all images fit together, a large one waits, and small ones are not turned away for it."""
     assert fitting([50, 5, 40, 5], 100) == [True] * 4
     assert fitting([60, 5, 40, 5], 100) == [False, True, True, True]
     assert fitting([90, 90], 100) == [True, False]
@@ -235,7 +235,7 @@ def test_the_small_are_taken_before_the_large() -> None:
 
 
 class Tensor:
-    """What Triton hands to a model, and takes back."""
+    """A request as Triton hands it to a model, and its response."""
 
     def __init__(self, name: str, array: Any) -> None:
         self._name, self._array = name, array
@@ -303,7 +303,7 @@ def test_the_whole_batch_counts(model: Any) -> None:
 
 
 def test_one_bad_image_fails_its_own_request(model: Any) -> None:
-    """Too large, cut short or no image at all: the neighbors are answered, each decoded once."""
+    """An image that is too large, truncated or not an image: the neighbors are answered, each decoded once."""
     good = png(5, 5, 8, 2)
     bad = [png(40, 40, 8, 2), good[:-30], b"text"]
     answers = model.execute([Request(good), *map(Request, bad), Request(good, good)])

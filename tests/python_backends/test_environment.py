@@ -37,7 +37,7 @@ def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @fits
 def test_the_running_python_is_taken_where_it_fits() -> None:
-    """Of a virtual environment its base, which stays when the environment goes."""
+    """In a virtual environment its base is taken, which stays when the environment is removed."""
     chosen = script.choose()
     assert Path(chosen.path).resolve() == BASE
     assert script.why(chosen) == "as this one"
@@ -45,7 +45,7 @@ def test_the_running_python_is_taken_where_it_fits() -> None:
 
 @fits
 def test_another_python_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Under a Python for which the server's numpy has no wheel."""
+    """The other Python is taken if the running one has no wheel of the server's numpy."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     name = "python{}.{}".format(*sys.version_info[:2])
     (tmp_path / "bin" / name).symlink_to(BASE)
@@ -55,7 +55,7 @@ def test_another_python_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tm
 
 @fits
 def test_a_python_of_pyenv_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its own folder of versions is looked into: what it puts on PATH runs only one of them."""
+    """pyenv's own folder of versions is searched, because it puts only one of them on PATH."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     program = tmp_path / "pyenv" / "versions" / "x" / "bin" / "python{}.{}".format(*sys.version_info[:2])
     program.parent.mkdir(parents=True)
@@ -64,7 +64,7 @@ def test_a_python_of_pyenv_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By apt or uv."""
+    """The message names apt and uv."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(script.InstallError, match=r"no Python 3\.11 or 3\.12") as caught:
         script.choose()
@@ -73,7 +73,7 @@ def test_no_python_that_fits_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_file_than_pypis_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Files of the locked version, by an index that somebody changed or that builds for itself."""
+    """An index with other files of the locked version, changed or built by somebody, is refused."""
     with zipfile.ZipFile(tmp_path / "other-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
         wheel.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
@@ -110,7 +110,7 @@ def test_the_lock_fits_the_requirements() -> None:
 
 
 def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
-    """Those of an earlier version too, once: the import and what it imports, and no draft."""
+    """The modules are installed once, also next to those of an earlier version: the import and its module, no draft."""
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
     packages.mkdir(parents=True)
     run_from_sources(tmp_path)
@@ -123,7 +123,7 @@ def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
 @fits
 @pytest.mark.slow
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    """Where a package cannot be installed, the folder goes again."""
+    """If a package cannot be installed, the folder is removed again."""
     said: list[str] = []
     with pytest.raises(script.InstallError, match=r"requirements\.lock cannot be installed"):
         script.make(tmp_path / "server", said.append)
@@ -132,7 +132,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
-    """It is written last, and names the requirements."""
+    """The marker is written last, and names the requirements."""
     marker = tmp_path / script.MARKER
     assert not script.is_whole(tmp_path)
     for text, whole in (
@@ -146,7 +146,7 @@ def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It says what the server does without it, and what to install."""
+    """The line says what the server does without the library, and what to install."""
     sources = tmp_path / "python_backends"
     shutil.copytree(script.HERE / "native", sources / "native", ignore=shutil.ignore_patterns("prebuilt"))
     monkeypatch.setattr(script, "HERE", sources)
@@ -165,7 +165,7 @@ def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_disk_that_is_full_is_said_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is left."""
+    """A full disk leaves nothing behind."""
     monkeypatch.setattr(script, "_FREE_BYTES", 1 << 62)
     with pytest.raises(script.InstallError, match="GB free"):
         script.make(tmp_path / "server", print)

@@ -48,7 +48,7 @@ def test_defaults_come_from_the_files(folder: Path) -> None:
 
 
 def test_parameters_are_read(folder: Path) -> None:
-    """Each has its field."""
+    """Each parameter has its field."""
     told = {
         "context": "128",
         "max_tokens": "9",
@@ -117,7 +117,7 @@ def test_shapes_that_cannot_stream(folder: Path, change: dict[str, Any], says: s
 
 @pytest.mark.parametrize(("found", "wanted"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"])
 def test_stop_tokens_of_the_generation_config(tmp_path: Path, found: Any, wanted: set[int]) -> None:
-    """Its own go before those of config.json; there may be several."""
+    """Stop tokens of the generation config come before those of config.json; there may be several."""
     folder = write_model(tmp_path / "1")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": found}))
     assert read_settings(config(), folder).stop_tokens == wanted
@@ -125,7 +125,7 @@ def test_stop_tokens_of_the_generation_config(tmp_path: Path, found: Any, wanted
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "two"}'])
 def test_broken_files(tmp_path: Path, text: str) -> None:
-    """What is no JSON object, or has no token IDs, is refused."""
+    """A file that is not a JSON object, or has no token IDs, is refused."""
     folder = write_model(tmp_path / "1")
     (folder / "generation_config.json").write_text(text)
     with pytest.raises(ModelError, match=r"generation_config\.json|eos_token_id"):
@@ -133,7 +133,7 @@ def test_broken_files(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    """The message says which one."""
+    """The message names the file."""
     folder = write_model(tmp_path / "1")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
@@ -157,13 +157,13 @@ def test_a_missing_file(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("mib", [1, 5, 256])
 def test_a_build_counts_the_cache_as_the_server_does(network: dict[str, int], mib: int) -> None:
-    """So that it refuses what the server would."""
+    """The build refuses the same sizes as the server."""
     blocks = mib * 2**20 // block_bytes(network, "f16")
     assert cached_tokens(network, mib) == (BLOCK * blocks if blocks > 1 else 0)
 
 
 def test_blocks_are_counted_as_the_engine_has_them(folder: Path) -> None:
-    """By its own count, for both precisions."""
+    """The engine's own count is the same, for both precisions."""
     network = json.loads((folder / "config.json").read_text())
     for precision in ("f16", "u8"):
         told = config(cache_precision=precision, cache_mib="1", threads="1")

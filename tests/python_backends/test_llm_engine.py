@@ -108,7 +108,7 @@ def start(folder: Path) -> Iterator[Start]:
 
 
 def test_batches_answer_as_each_alone(start: Start) -> None:
-    """Sequences that come and go beside others have the tokens that they have alone; none twice, none lost."""
+    """Sequences that run together have the tokens that they have alone; none comes twice, none is lost."""
     answers = start()
     prompts = [[5 + n, 9, 30 + n] * (1 + n % 5) for n in range(20)]
     together = [answers.ask(*prompt, tokens=10 + n) for n, prompt in enumerate(prompts)]
@@ -135,7 +135,7 @@ def test_a_full_cache_delays_and_loses_nothing(start: Start) -> None:
 
 
 def test_sequences_that_pause_are_counted(start: Start) -> None:
-    """In a full cache they do, and the last step leaves some out; where there is room none ever does."""
+    """In a full cache sequences pause, and the last step leaves some out; with room none ever pauses."""
     for mib, pauses in (("1", True), ("4", False)):
         answers = start(prefix_cache="false", cache_mib=mib)
         stalled: list[int] = []
@@ -166,7 +166,7 @@ def test_steps_are_counted_by_their_phase(start: Start) -> None:
 
 
 def test_an_answer_in_the_prefix_cache_needs_one_step_of_prefill(start: Start) -> None:
-    """Of the same prompt again only the rest of a block is computed."""
+    """When a prompt comes again, only the rest of a block is computed."""
     answers = start(max_batched_tokens="256")
     for _ in range(2):
         answers.end(answers.ask(*([7, 9, 11, 13] * 175), tokens=10))
@@ -174,7 +174,7 @@ def test_an_answer_in_the_prefix_cache_needs_one_step_of_prefill(start: Start) -
 
 
 def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
-    """It is the last token; the same request that ignores it goes on."""
+    """The stop token is the last one; the same request continues if it ignores that token."""
     answers = start()
     for first in range(5, 60):
         whole = answers.ask(first, tokens=60)
@@ -188,7 +188,7 @@ def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
 
 
 def test_a_model_without_a_stop_token(tmp_path: Path) -> None:
-    """Its answers end by their length, whatever their least."""
+    """Its answers end by their length, whatever their least length."""
     folder = write_model(tmp_path / "1", eos=None, context=CONTEXT)
     found = settings(folder)
     answers = Answers(found, pipeline_maker(found, str(folder)))
@@ -199,7 +199,7 @@ def test_a_model_without_a_stop_token(tmp_path: Path) -> None:
 
 
 def test_the_least_number_of_tokens(start: Start) -> None:
-    """Before it the stop token is not drawn; where it is ignored it may be."""
+    """The stop token is not drawn before the least number; it may be if it is ignored."""
     answers = start()
     for first in range(5, 60):
         whole = answers.ask(first, tokens=60, min_tokens=50)
@@ -214,7 +214,7 @@ def test_the_least_number_of_tokens(start: Start) -> None:
 
 
 def test_a_dropped_sequence_frees_its_blocks(start: Start) -> None:
-    """Running ones and waiting ones; each ends once, and the cache is empty after."""
+    """Running and waiting sequences can be dropped; each ends once, and the cache is empty afterwards."""
     answers = start(max_sequences="2")
     sequences = [answers.ask(5 + n, tokens=LONG) for n in range(6)]
     eventually(lambda: answers.tokens[sequences[0]], "it runs")
@@ -228,7 +228,7 @@ def test_a_dropped_sequence_frees_its_blocks(start: Start) -> None:
 
 
 def test_more_than_may_wait_are_refused(start: Start) -> None:
-    """Two run, one waits; the fourth is refused, and has its place when the others are gone."""
+    """Two run and one waits; the fourth is refused, and gets its place when the others have ended."""
     answers = start(max_sequences="2", max_waiting="1")
     three = [answers.ask(5 + n, tokens=500) for n in range(3)]
     with pytest.raises(Overloaded, match="1 requests wait already"):
@@ -266,7 +266,7 @@ class Failing:
 
 
 def test_a_step_that_fails_ends_what_ran(start: Start, folder: Path) -> None:
-    """Those that waited are answered by a new pipeline, and so is what comes then."""
+    """Waiting sequences are answered by a new pipeline, and so are later ones."""
     make = pipeline_maker(settings(folder, max_sequences="2"), str(folder))
     made: list[Any] = []
 
@@ -283,7 +283,7 @@ def test_a_step_that_fails_ends_what_ran(start: Start, folder: Path) -> None:
 
 
 def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
-    """Not only steps: what runs then ends with an error, and the next one is answered."""
+    """A failure anywhere, not only in a step, ends running sequences with an error, and the next one is answered."""
     make = pipeline_maker(settings(folder), str(folder))
     made: list[Any] = []
 
@@ -302,7 +302,7 @@ def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
 
 
 def test_dropped_before_it_is_heard_of(start: Start) -> None:
-    """Whoever watches may find a sequence open before the thread has been told of it: nothing is lost."""
+    """A watcher may drop a sequence before the thread knows of it: nothing is lost."""
     answers = start()
     early = Sequence(asked([5], 20, ignore_eos=True), time.monotonic())
     answers.engine.open.add(early)
@@ -314,7 +314,7 @@ def test_dropped_before_it_is_heard_of(start: Start) -> None:
 
 
 def test_a_request_the_engine_refuses(start: Start) -> None:
-    """It alone has an error."""
+    """Only this request gets an error."""
     answers = start()
     good = answers.ask(5, tokens=200)
     bad = answers.ask(5, tokens=4, min_tokens=9, ignore_eos=False)
@@ -323,7 +323,7 @@ def test_a_request_the_engine_refuses(start: Start) -> None:
 
 
 def test_closing_ends_everything(folder: Path) -> None:
-    """What runs and what waits gets an error, at once."""
+    """Running and waiting sequences get an error immediately."""
     found = settings(folder, max_sequences="1")
     answers = Answers(found, pipeline_maker(found, str(folder)))
     sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
@@ -332,7 +332,7 @@ def test_closing_ends_everything(folder: Path) -> None:
 
 
 def test_closing_ends_everything_where_the_engine_fails(folder: Path) -> None:
-    """Every caller hears of it all the same."""
+    """Every caller still gets the error."""
     found = settings(folder, max_sequences="1")
     make = pipeline_maker(found, str(folder))
 
@@ -372,7 +372,7 @@ class Collected:
         return self.cancelled
 
     def last(self) -> Any:
-        """What ended it."""
+        """The error that ended it."""
         eventually(lambda: self.sent and self._ended(), "an answer ends")
         return self.sent[-1]
 
@@ -418,7 +418,7 @@ def test_replies_are_whole(send: Send) -> None:
 
 
 def test_a_stop_string_stops_the_engine(send: Send) -> None:
-    """The reply ends with it, and once only; the engine gives the place to others."""
+    """The reply ends with the stop string, once; the engine gives the place to others."""
     whole = send(100)
     whole.last()
     words = "".join(text for text, _, _ in whole.sent).split()
@@ -430,7 +430,7 @@ def test_a_stop_string_stops_the_engine(send: Send) -> None:
 
 
 def test_callers_who_left_and_time_that_is_over(send: Send) -> None:
-    """Their sequences end long before their last token."""
+    """Sequences of callers who left end long before their last token."""
     gone, late, good = send(LONG), send(LONG, deadline_s=0.0), send(300)
     gone.cancelled = True
     assert (gone.last().code, gone.last().outcome) == ("CANCELLED", "cancelled")
@@ -439,7 +439,7 @@ def test_callers_who_left_and_time_that_is_over(send: Send) -> None:
 
 
 def test_a_reply_that_cannot_be_sent(send: Send) -> None:
-    """It is tried as an error, and hurts no other."""
+    """The reply is sent as an error instead, and no other is harmed."""
     bad, good = send(LONG, fails=True), send(200)
     assert bad.last().code == "INTERNAL"
     assert good.last()[2] == "length"

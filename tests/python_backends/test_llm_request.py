@@ -76,12 +76,12 @@ def test_defaults(reader: Reader) -> None:
 
 
 def test_the_default_fits_beside_a_long_prompt(reader: Reader) -> None:
-    """Only a number that was asked for is refused."""
+    """Only an explicit number of tokens is refused."""
     assert read(reader, text="w9 " * 60).max_tokens == 4
 
 
 def test_all_inputs_are_read(reader: Reader) -> None:
-    """Each has its field."""
+    """Each input has its field."""
     asked = read(
         reader,
         text="w4",
@@ -102,7 +102,7 @@ def test_all_inputs_are_read(reader: Reader) -> None:
 
 
 def test_messages_become_the_template_s_prompt(reader: Reader) -> None:
-    """Up to where the answer begins."""
+    """The prompt ends where the answer begins."""
     asked = read(reader, messages=json.dumps(CHAT))
     assert [WORDS[token] for token in asked.prompt] == ["<user>", "w5", "w6", "<bot>"]
 
@@ -118,7 +118,7 @@ def test_messages_become_the_template_s_prompt(reader: Reader) -> None:
         ({"text": ["w4", "w5"]}, "text: found 2 values, wanted one"),
         ({"text": "w4 " * 64}, "text: found a prompt of 64 tokens, wanted fewer than 64"),
         ({"text": "w" * 10**6}, "text: found 1000000 bytes"),
-        ({"text": "w4", "max_tokens": 0}, "max_tokens: found 0, wanted 1 to 63 beside a prompt of 1 tokens"),
+        ({"text": "w4", "max_tokens": 0}, "max_tokens: found 0, wanted 1 to 63 with a prompt of 1 tokens"),
         ({"text": "w4", "max_tokens": 64}, "max_tokens: found 64, wanted 1 to 63"),
         ({"text": "w4", "max_tokens": -1}, "max_tokens: found -1"),
         ({"text": "w4", "max_tokens": []}, "max_tokens: found 0 values"),
@@ -155,7 +155,7 @@ def test_refusals(reader: Reader, given: dict[str, Any], says: str) -> None:
 
 
 def test_a_tokenizer_without_a_template(tmp_path: Path) -> None:
-    """Such a model takes texts only."""
+    """A model without a template takes only texts."""
     reader = make_reader(write_model(tmp_path / "1", chat=None))
     with pytest.raises(RequestError, match="a tokenizer without a chat template, wanted the prompt"):
         read(reader, messages=json.dumps(CHAT))
@@ -163,7 +163,7 @@ def test_a_tokenizer_without_a_template(tmp_path: Path) -> None:
 
 
 def test_a_token_that_the_network_does_not_know(tmp_path: Path) -> None:
-    """The engine would read past its table."""
+    """The token is refused, because the engine would read past its table."""
     folder = write_model(tmp_path / "1")
     network = json.loads((folder / "config.json").read_text()) | {"vocab_size": 50}
     (folder / "config.json").write_text(json.dumps(network))
@@ -172,7 +172,7 @@ def test_a_token_that_the_network_does_not_know(tmp_path: Path) -> None:
 
 
 def test_a_template_in_its_own_file(tmp_path: Path) -> None:
-    """It goes before that of tokenizer_config.json; blocks leave no line behind, as in transformers."""
+    """A template file comes before tokenizer_config.json; blocks leave no line behind, as in transformers."""
     folder = write_model(tmp_path / "1")
     (folder / "chat_template.jinja").write_text("{% if true %}\n{{ eos_token }}{{ messages[0].content }}{% endif %}")
     chat = read_chat(folder)
@@ -194,7 +194,7 @@ def test_a_template_in_its_own_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_template_can_change_and_reach_nothing(source: str) -> None:
-    """What it may not, and what fails, is an error of the request."""
+    """A forbidden access, and any failure, is an error of the request."""
     with pytest.raises(ChatError):
         Chat(source, {}).prompt(CHAT)
 
@@ -206,7 +206,7 @@ def test_templates_have_what_transformers_gives_them() -> None:
 
 
 def split_by(folder: Path, expression: str) -> None:
-    """Let the tokenizer cut texts where an expression is found."""
+    """Make the tokenizer split texts where an expression matches."""
     file = folder / "tokenizer.json"
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pre_tokenizer": split}))
@@ -237,7 +237,7 @@ def test_an_expression_that_never_ends_refuses_its_text_alone(tmp_path: Path) ->
 def test_a_tokenizer_that_makes_texts_much_longer_is_refused(
     part: str, pattern: dict[str, str], content: str, times: int, said: str
 ) -> None:
-    """Ten steps that each make ten letters of one fill any memory with a line of text."""
+    """Ten steps that each turn one letter into ten would fill any memory from a line of text."""
     step = {"type": "Replace", "pattern": pattern, "content": content}
     steps = {"type": "Sequence", f"{part}s": [{"type": "NFC"}, *[step] * times]}
     why = refusal({part: steps})
@@ -245,7 +245,7 @@ def test_a_tokenizer_that_makes_texts_much_longer_is_refused(
 
 
 def test_a_model_whose_template_is_too_large_is_not_loaded(tmp_path: Path) -> None:
-    """Its size is looked at before it is read."""
+    """The template's size is checked before it is read."""
     folder = write_model(tmp_path / "1")
     (folder / "chat_template.jinja").touch()
     os.truncate(folder / "chat_template.jinja", 1 << 33)

@@ -1,4 +1,4 @@
-"""Chat templates: what ends one that would never end, and that all others are rendered as transformers does it."""
+"""Chat templates: those that would never end are ended, and all others are rendered as by transformers."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ NOT_COMPILED = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_template_that_goes_on_for_ever_is_ended(name: str) -> None:
-    """By its budget, which is counted: the same everywhere, however slow a machine is."""
+    """A counted budget ends the template, in the same place on every machine."""
     template = ChatTemplate(ENDLESS[name])
     with pytest.raises(Exhausted, match=r"it (takes|makes) more than"):
         template.render(CHAT, {})
@@ -122,7 +122,7 @@ def test_a_template_that_goes_on_for_ever_is_ended(name: str) -> None:
 
 @pytest.mark.parametrize("source", REFUSED)
 def test_a_value_without_bounds_is_refused(source: str) -> None:
-    """Before it is made, with a word about it."""
+    """The value is refused before it is made, with a message about it."""
     template = ChatTemplate(source)
     with pytest.raises(RenderError, match=REFUSED[source]):
         template.render(CHAT, {})
@@ -130,20 +130,20 @@ def test_a_value_without_bounds_is_refused(source: str) -> None:
 
 @pytest.mark.parametrize("source", NOT_COMPILED, ids=range(len(NOT_COMPILED)))
 def test_a_template_that_cannot_be_bounded_does_not_compile(source: str) -> None:
-    """So a build refuses it."""
+    """A build refuses such a template."""
     with pytest.raises(TemplateError, match=NOT_COMPILED[source]):
         ChatTemplate(source)
 
 
 def test_the_line_is_said() -> None:
-    """The one in which the budget ended."""
+    """The message has the line in which the budget ended."""
     template = ChatTemplate("{{ 1 }}\n{{ 2 }}\n{{ 'a' * 10 ** 10 }}\n")
     with pytest.raises(Exhausted, match=r"more than 64 MiB .* \(line 3\)"):
         template.render(CHAT, {})
 
 
 def test_one_render_leaves_the_next_its_whole_budget() -> None:
-    """Each request has its own; more messages have more."""
+    """Each request has its own budget; more messages have a larger one."""
     loop = "{% for m in messages %}{% for i in range(900) %}{{ i }}{% endfor %}{% endfor %}"
     template = ChatTemplate(loop)
     assert len(template.render(CHAT * 400, {})) == 400 * 2590
@@ -200,7 +200,7 @@ TALKS: list[list[dict[str, str]]] = [
 
 @pytest.mark.parametrize("talk", TALKS, ids=["user", "system", "thoughts", "refused", "long"])
 def test_templates_are_rendered_as_by_transformers(talk: list[dict[str, str]]) -> None:
-    """With all that templates of models for tools use; a thousand messages have room."""
+    """Templates with everything that models for tools use are rendered; a thousand messages have room."""
     utils = pytest.importorskip("transformers.utils.chat_template_utils")
     given: dict[str, Any] = {"messages": talk, "tools": None, "documents": None}
     special = {"bos_token": "<s>", "eos_token": "</s>"}

@@ -27,7 +27,7 @@ def pieces(tokens: list[int], cuts: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK], ids=["bytes", "fallback"])
 @given(text=LETTERS, cuts=st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_the_parts_are_the_whole(tokenizer: Tokenizer, text: str, cuts: list[int]) -> None:
-    """What leaves is together what the tokenizer makes of all tokens, and never half a character."""
+    """The pieces together are the tokenizer's text of all tokens, and none has half a character."""
     tokens = tokenizer.encode(text).ids
     characters = Characters(tokenizer)
     parts = [characters.add(part) for part in pieces(tokens, cuts)]
@@ -37,7 +37,7 @@ def test_the_parts_are_the_whole(tokenizer: Tokenizer, text: str, cuts: list[int
 
 @given(st.lists(st.integers(0, 255), max_size=40))
 def test_any_bytes_become_valid_text(tokens: list[int]) -> None:
-    """What a model makes need not be UTF-8; letters in it come through."""
+    """A model's output need not be UTF-8; letters in it come through."""
     characters = Characters(BYTES)
     text = "".join([*(characters.add([token]) for token in tokens), characters.end()])
     text.encode()
@@ -59,7 +59,7 @@ def test_an_unfinished_character_ends_as_a_replacement() -> None:
 
 
 def test_tokens_that_end_an_answer_are_no_text() -> None:
-    """Nor are the special ones that a tokenizer leaves out, however many there are."""
+    """Neither are special tokens that a tokenizer leaves out, regardless of their number."""
     assert Characters(WORDS, {9}).add([7, 9, 8]) == "w7 w8"
     characters = Characters(WORDS)
     assert "".join(characters.add([token]) for token in [7, *[EOS] * 20, 8]) == "w7 w8"
@@ -71,7 +71,7 @@ def test_tokens_that_end_an_answer_are_no_text() -> None:
     cuts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
 )
 def test_the_text_ends_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
-    """The one that is complete first, whatever the parts; without one, all text leaves."""
+    """The text ends before the string that is complete first, whatever the parts; without one, all text leaves."""
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     wanted = text[: min(ends)[1]] if ends else text
     for letters in (pieces(list(range(len(text))), cuts), [[at] for at in range(len(text))]):
@@ -82,7 +82,7 @@ def test_the_text_ends_before_the_first_stop_string(text: str, stops: list[str],
 
 
 def test_what_may_begin_a_stop_string_waits() -> None:
-    """It leaves as soon as it cannot be one."""
+    """The text leaves as soon as it cannot begin a stop string."""
     stop = StopStrings(["END"])
     assert [stop.add(part) for part in ("a E", "N", "d E", "ND b", "c")] == ["a ", "", "ENd ", "", ""]
     assert stop.found
@@ -90,7 +90,7 @@ def test_what_may_begin_a_stop_string_waits() -> None:
 
 
 def test_a_stop_string_in_the_last_characters() -> None:
-    """Also where they leave only at the end."""
+    """A stop string is found even if the last characters leave only at the end."""
     text = AnswerText(BYTES, stop=["\N{REPLACEMENT CHARACTER}"])
     assert text.add(BYTES.encode("a€").ids[:3]) == "a"
     assert text.end() == ""

@@ -1,4 +1,4 @@
-"""How the stand-in reads a configuration, compared with files that ONNX Runtime really opens."""
+"""The stand-in reads a configuration; the results are compared with files that ONNX Runtime really opens."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def parameters(**values: str) -> dict[str, Any]:
 
 
 def test_defaults_are_those_of_the_native_backend() -> None:
-    """With nothing configured: ONNX Runtime's own thread counts, sequential, all optimizations."""
+    """Without parameters: ONNX Runtime's own thread counts, sequential, all optimizations."""
     options = session_options({})
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (0, 0)
     assert options.execution_mode == ort.ExecutionMode.ORT_SEQUENTIAL
@@ -58,20 +58,20 @@ def test_a_quota_counts_where_the_configuration_says_nothing(monkeypatch: pytest
     ],
 )
 def test_worker_threads_spin_for_a_moment_or_not_at_all(version: str, entries: dict[str, str]) -> None:
-    """Sessions that share cores with Triton leave them soon while they wait; variants are timed alike."""
+    """Sessions that share cores with Triton yield them soon while they wait; variants are timed in the same way."""
     assert idle_workers(version) == entries
     assert onnxruntime_cpu.idle_workers(version) == entries
 
 
 def test_idle_workers_are_those_of_this_version() -> None:
-    """Whichever is installed, the session is asked for what it knows."""
+    """The session gets the entries that the installed version knows."""
     options = session_options({})
     for key, value in idle_workers(ort.__version__).items():
         assert options.get_session_config_entry(key) == value
 
 
 def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
-    """It does not see the runs of other stubs, so its workers give up their cores while they wait."""
+    """A stub does not see the runs of others, so its workers yield their cores while they wait."""
     asked = {"intra_op_thread_count": "2", "tritonkit.threads_alone": "16"}
     options = session_options(parameters(**asked))
     assert options.intra_op_num_threads == 4
@@ -126,7 +126,7 @@ def test_unfit_parameter_is_refused(name: str, text: str) -> None:
 
 
 def check_served(config: dict[str, Any], kind: str) -> None:
-    """What the stand-in asks before it opens a file."""
+    """The check of a configuration before a file is opened."""
     check_served_here(config, kind, "onnxruntime")
     check_accelerators(config)
 
@@ -152,7 +152,7 @@ def test_what_only_the_native_backend_can_is_refused(config: dict[str, Any], kin
 
 
 def test_plain_cpu_model_is_served() -> None:
-    """What Triton writes for a model that asks for nothing special passes."""
+    """The configuration that Triton writes for a plain model passes."""
     accelerators = {"gpu_execution_accelerator": [], "cpu_execution_accelerator": []}
     optimization = {"execution_accelerators": accelerators}
     check_served({"optimization": optimization, "batch_input": [], "input": []}, "CPU")

@@ -1,4 +1,4 @@
-"""Which batches are padded, for given times and for measured ones."""
+"""The batches that are padded, for given times and for measured ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_size_alone() -> None:
 
 
 def test_forms_that_gain_are_kept() -> None:
-    """Of real runs of known length, those at their own size are kept where they were shorter."""
+    """In real runs of known length, forms of their own size are kept if they were faster."""
     choice = measure((1, 2, 4), lambda _: time.sleep(0.003), lambda n: time.sleep(0.001 * n * n))
     assert set(choice.free) == {1, 2, 4}
     assert set(choice.fixed) == {1}

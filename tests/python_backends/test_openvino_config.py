@@ -1,4 +1,4 @@
-"""How the openvino stand-in reads a configuration, compared with networks OpenVINO really opens."""
+"""The openvino stand-in reads a configuration; the results are compared with networks that OpenVINO really opens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
-    """It does not see the runs of other stubs."""
+    """A stub does not see the runs of others."""
     asked = {"INFERENCE_NUM_THREADS": "8", "tritonkit.threads_alone": "8"}
     found = properties(parameters(**asked) | {"instance_group": [{"count": 4}]})
     assert found["INFERENCE_NUM_THREADS"] == 4
@@ -158,7 +158,7 @@ def test_matching_network_is_read(tmp_path: Path) -> None:
 
 
 def test_other_datatypes_are_converted(tmp_path: Path) -> None:
-    """As in the native backend, the configuration's datatype is what clients send and get."""
+    """Clients send and get the configuration's datatype, as in the native backend."""
     config = BATCHED | {"input": [tensor("x", "UINT8", [4])], "output": [tensor("y", "FP16", [2])]}
     model = read_network(openvino.Core(), affine(tmp_path, [-1, 4]), config)
     answer = openvino.compile_model(model, "CPU")(np.full((1, 4), 7, np.uint8))

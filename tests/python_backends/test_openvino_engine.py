@@ -63,7 +63,7 @@ def saved(build: Build, asked: dict[str, Any], folder: str) -> Path:
 
 
 def compiled_forms(build: Build, asked: dict[str, Any]) -> Forms:
-    """What the stand-in makes of a saved network."""
+    """The stand-in's network from a saved one."""
     core = openvino.Core()
     with TemporaryDirectory() as folder:
         model = read_network(core, saved(build, asked, folder), asked)
@@ -186,7 +186,7 @@ def test_failing_run_blames_the_guilty_request_only(fixed: tuple[int, ...]) -> N
     ],
 )
 def test_bad_request_is_named_and_its_neighbor_answered(array: np.ndarray, message: str) -> None:
-    """The error has model, input, found and wanted; the good request beside it succeeds."""
+    """The error has model, input, found and wanted; the good request next to it succeeds."""
     bad, good = ask(network(twice, config()), array, floats(1, 3))
     assert message in str(bad)
     np.testing.assert_array_equal(good, 2 * floats(1, 3))
@@ -205,7 +205,7 @@ def test_every_type_passes(name: str) -> None:
 
 
 def test_without_padding_only_full_batches_are_taken() -> None:
-    """As the native backend has it, in its words, for each request of the batch."""
+    """Each request of the batch gets the native backend's refusal, in its words."""
     asked = {**config(2), "parameters": {}}
     engine = make_engine(compiled_forms(twice, asked), asked)
     strict = Network("m", engine, network(twice, asked).inputs, True)
@@ -238,7 +238,7 @@ def test_engine_is_measured_when_it_is_made() -> None:
 
 
 def test_network_that_zeros_break_is_served_at_any_size() -> None:
-    """Nothing can be measured, and nothing is lost."""
+    """A network that fails on zeros cannot be measured, and loses nothing."""
     asked = config(4, dims=[1])
     engine = make_engine(compiled_forms(picky, asked), asked)
     assert engine.fixed == {}

@@ -1,4 +1,4 @@
-"""Each engine computes FP32 in FP32, also where the processor has bfloat16, and whatever else it has."""
+"""Each engine computes FP32 in FP32, even on processors with bfloat16 or other short types."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_what_the_stand_in_compiles_says_its_precision(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [None, "f32"])
 def test_what_the_build_compiles_says_its_precision(tmp_path: Path, asked: str | None) -> None:
-    """FP32 where neither the file nor the caller asks for another."""
+    """The precision is FP32 unless the file or the caller requests another."""
     model = openvino.Core().read_model(affine(tmp_path, [-1, 4]))
     assert compiled_in(compile_for_cpu(model, 1, asked)) == "f32"
 
 
 def test_language_models_are_opened_with_a_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one to serve, and the one that the build tries, are given it: GenAI has no way to ask for it."""
+    """The pipelines that serve and that the build tries get a precision, because GenAI cannot report it."""
     given: list[str] = []
     opened = openvino_genai.ContinuousBatchingPipeline
 
@@ -74,7 +74,7 @@ def test_language_models_are_opened_with_a_precision(tmp_path: Path, monkeypatch
 
 
 def test_sessions_of_onnx_runtime_have_no_half_products() -> None:
-    """On ARM they would be a session entry; a model's parameter decides."""
+    """On ARM a session entry would turn them on; a model's parameter decides."""
     for options in (session_options({}), options_of_the_build()):
         assert options.get_session_config_entry(HALF_ENTRY) == "0"
     asked = session_options(parameters(**{HALF_ENTRY: "1"}))
@@ -113,7 +113,7 @@ def answers_capped(folder: Path, cap: str) -> Any:
 
 
 def test_answers_are_those_of_fp32_with_each_instruction_set(tmp_path: Path) -> None:
-    """Within FP32's rounding: bfloat16 has three digits, and would miss it by far."""
+    """Answers differ only by FP32's rounding: bfloat16 has three digits, and would miss it by far."""
     affine(tmp_path, [-1, 4])
     write_model(tmp_path / "1")
     flags = Path("/proc/cpuinfo").read_text().split()

@@ -1,4 +1,4 @@
-"""How the pytorch stand-in reads a configuration."""
+"""The pytorch stand-in reads a configuration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_unfit_parameter_is_refused(name: str, text: str) -> None:
     ],
 )
 def test_naming_conventions(names: list[str], arguments: list[str], places: dict[str, int]) -> None:
-    """By name, by `__N`, else in order, as the native backend goes through them."""
+    """Names count by name, by `__N`, or else in order, as in the native backend."""
     assert positions(names, arguments) == places
 
 

@@ -1,4 +1,4 @@
-"""What the four steps share: parameters, files, and the contract in step.yaml."""
+"""Parts that the four steps share: parameters, files, and the contract in step.yaml."""
 
 import importlib
 import json

@@ -112,7 +112,7 @@ def test_a_long_text_is_refused_before_it_is_tokenized() -> None:
 
 
 def test_many_long_texts_are_tokenized_a_few_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is encoded together is bounded, and the rows are those of all at once."""
+    """The size of a group is bounded, and the rows equal those of all texts together."""
     tokenizer = TextTokenizer(path, Settings(max_length=8))
     texts = ["one " * 2, "two " * 9, "", "three", "one two", "three " * 4]
     wanted = tokenizer.encode(texts)

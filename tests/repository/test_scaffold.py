@@ -72,7 +72,7 @@ def test_a_taken_name_is_refused(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_broken_file_leaves_no_folder(root: Path, tmp_path: Path) -> None:
-    """What is no ONNX file is refused before anything is written."""
+    """A file that is not ONNX is refused before anything is written."""
     file = tmp_path / "broken.onnx"
     file.write_bytes(b"not onnx")
     with pytest.raises(BuildError, match="not a whole ONNX file"):
@@ -306,7 +306,7 @@ class Offsets(torch.nn.Module):
 
 
 def test_a_table_that_all_items_share_is_named(root: Path, tmp_path: Path) -> None:
-    """Not by PyTorch's words alone: an input has the batch axis in front, and a table has none."""
+    """The note is not PyTorch's words alone: an input has the batch axis in front, and a table has none."""
     (tmp_path / "tables.py").write_text(_TABLES)
     inputs = ["x=FP32:3", "table=FP32:5,3"]
     with pytest.raises(BuildError) as caught:

@@ -1,4 +1,4 @@
-"""What is said of a model folder by reading it."""
+"""Facts about a model folder from reading it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONNX = "name: net\nnetwork: {onnx: m.onnx}\nquality: {samples: data:samples}\n"
 
 
 def test_links_and_other_oddities_are_remarked(write_model: WriteModel, tmp_path: Path) -> None:
-    """Where a link leads, what is no regular file, what may be a pickle, what hides another module."""
+    """Remarks name the target of a link, a file that is not regular, a possible pickle, and a hidden module."""
     spec = write_model(ONNX, m__onnx=b"", data__py="", random__py="", yaml__py="", w__pt=b"")
     (spec.folder / "inner").symlink_to("m.onnx")
     (spec.folder / "outer").symlink_to(tmp_path)
@@ -78,7 +78,7 @@ def test_a_python_model_runs_at_build_where_several_items_are_known(
 
 
 def test_what_cannot_be_parsed_imports_nothing(tmp_path: Path) -> None:
-    """Bad syntax, null bytes and depths beyond the parser are no error here."""
+    """Bad syntax, null bytes and depths beyond the parser are not errors here."""
     file = tmp_path / "x.py"
     for text in ("import (", "\0", "-" * 100_000 + "1", "a" + ".a" * 100_000):
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""A model.yaml from a stranger: whatever stands in it, it is refused at once, and nothing of it runs."""
+"""A model.yaml from a stranger is refused immediately, whatever it contains, and nothing in it runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_pipe_is_no_spec(root: Path) -> None:
 
 
 def test_aliases_of_a_persons_spec_are_read(root: Path) -> None:
-    """What people use them for stays: one section written once."""
+    """The common use stays possible: one section written once."""
     folder = root / "models" / "net"
     folder.mkdir()
     (folder / "server.py").write_text("")

@@ -1,4 +1,4 @@
-"""Model folders: what is read, and what is refused with which words."""
+"""Model folders: the specs that are read, and the words with which others are refused."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_odd_input_is_refused_and_never_a_traceback(write_model: WriteModel, tex
 
 
 def test_a_spec_that_is_not_utf8_is_refused(root: Path, write_model: WriteModel) -> None:
-    """The message says which encoding is read."""
+    """The message names the encoding."""
     spec = write_model(TORCH, network__py=CODE)
     spec.file.write_bytes(b"name: \xff\xfe")
     with pytest.raises(SpecError, match="UTF-8"):
@@ -175,7 +175,7 @@ def test_a_link_to_itself_is_refused(root: Path, write_model: WriteModel) -> Non
 
 
 def test_hidden_folders_are_no_models_and_names_count_once(root: Path, write_model: WriteModel) -> None:
-    """What a killed `tritonkit new` left is not read, and a name given twice is one model."""
+    """The folder that a killed `tritonkit new` left is not read, and a name given twice is one model."""
     write_model(TORCH, network__py=CODE)
     (root / "models" / ".net-1").mkdir()
     (root / "models" / ".net-1" / "model.yaml").write_text(TORCH)
@@ -184,7 +184,7 @@ def test_hidden_folders_are_no_models_and_names_count_once(root: Path, write_mod
 
 
 def test_unknown_steps_and_parameters_name_the_nearest(write_model: WriteModel) -> None:
-    """Step and parameter names are held against the steps' contracts."""
+    """Step and parameter names are checked against the steps' contracts."""
     error = refused(write_model, TORCH + "pipeline: [network, {step: topk}]\n")
     assert error.wanted == "'top_k'"
     error = refused(write_model, TORCH + "pipeline: [network, {step: top_k, parameters: {lables: l.txt}}]\n")

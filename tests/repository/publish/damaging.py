@@ -1,4 +1,4 @@
-"""What a disk or a copy does to a file."""
+"""Damage to a file by a disk or a copy."""
 
 from pathlib import Path
 

@@ -88,7 +88,7 @@ def test_a_damaged_artifact_is_named_and_made_again(spec: Spec, root: Path, name
 
 
 def test_a_build_tells_of_damage_on_standard_error(root: Path, tmp_path: Path) -> None:
-    """What is published comes from a new artifact; --json stays JSON."""
+    """A new artifact is published; --json stays JSON."""
     (tmp_path / "relu.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
     tritonkit("new", "relu", "--onnx", str(tmp_path / "relu.onnx"), "--root", str(root))
     assert tritonkit("build", "--root", str(root)).returncode == 0
@@ -119,7 +119,7 @@ def test_damaged_timings_are_measured_again(spec: Spec, root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../../../evil.txt", "/evil.txt", "..", "a/b", ""])
 def test_an_artifact_names_files_of_its_own_folder_alone(spec: Spec, root: Path, name: str) -> None:
-    """A record with a path would have publishing write it anywhere; even with a hash that fits it is not used."""
+    """A record with a path would make publishing write anywhere; it is not used, even if its hash fits."""
     reported: list[str] = []
     cache = BuildCache(root / "cache")
     cache.warn = reported.append
@@ -137,7 +137,7 @@ def test_an_artifact_names_files_of_its_own_folder_alone(spec: Spec, root: Path,
 
 
 def test_a_file_that_changed_since_the_build_is_not_published(tmp_path: Path) -> None:
-    """The copy is held against the hash before it is put in place."""
+    """The copy is checked against the hash before it is put in place."""
     model = rendered(tmp_path / "a", b"one")
     publish(tmp_path / "out", [model])
     newer = rendered(tmp_path / "b", b"two")

@@ -1,4 +1,4 @@
-"""A build names models that others call, and that nothing has."""
+"""A build names models that others call and that do not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ serving: {{max_batch_size: 0}}
 
 
 def test_a_model_that_nothing_has_is_named_at_build(root: Path, write_model: WriteModel) -> None:
-    """One that is built with it, lies in the repository or belongs to another spec is known."""
+    """A model that is built with it, lies in the repository or belongs to another spec counts as known."""
     code = "class TritonPythonModel:\n    pass\n"
     write_model(SPEC.format(name="leaf", calls=""), "leaf", server__py=code)
     (root / "model_repository" / "copied").mkdir(parents=True)

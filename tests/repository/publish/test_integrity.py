@@ -1,4 +1,4 @@
-"""A repository is held against its manifests: whatever a disk, a copy or a hand has changed is found."""
+"""A repository is checked against its manifests: every change by a disk, a copy or a hand is found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_what_was_published_is_whole(out: Path) -> None:
-    """Nothing is found, every file was hashed, and progress ends at the whole."""
+    """There is no damage, every file was hashed, and progress ends at the total."""
     said: list[tuple[int, int]] = []
     totals = Totals()
     assert verify(out, progress=lambda *figures: said.append(figures), totals=totals) == []
@@ -58,7 +58,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "1/model.plan",
         "it was not published",
     ),
-    "an unknown module beside it": (lambda net: (net / "numpy.py").write_text("x"), "numpy.py", "it was not published"),
+    "an unknown module next to it": (
+        lambda net: (net / "numpy.py").write_text("x"),
+        "numpy.py",
+        "it was not published",
+    ),
     "an unknown folder": (
         lambda net: ((net / "1" / "sub").mkdir(), (net / "1" / "sub" / "a.py").write_text("x")),
         "1/sub/a.py",
@@ -84,7 +88,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "manifest.json",
         "none that can be read",
     ),
-    "a manifest that is no manifest": (
+    "a manifest that is not one": (
         lambda net: (net / "1" / "manifest.json").write_text('{"files": [1]}'),
         "1/manifest.json",
         "none that can be read",
@@ -119,7 +123,7 @@ def test_a_manifest_leads_nowhere_else(out: Path, name: str) -> None:
 
 
 def test_only_what_is_served_counts(out: Path, tmp_path: Path) -> None:
-    """By the policy of the configuration: the latest versions, all, or those it names."""
+    """The configuration's policy decides: the latest versions, all, or the named ones."""
     for content in (b"two", b"three"):
         publish(out, [rendered(tmp_path / "net", content, "net", VersionPolicy(all=True))])
     for number in (1, 2, 3):
@@ -138,7 +142,7 @@ def test_only_what_is_served_counts(out: Path, tmp_path: Path) -> None:
 
 
 def test_what_no_server_reads_is_left_alone(out: Path) -> None:
-    """Hidden files."""
+    """Hidden files are ignored."""
     (out / "net" / ".staging").mkdir()
     (out / "net" / ".staging" / "x").write_text("x")
     (out / "net" / ".gitkeep").touch()
@@ -159,7 +163,8 @@ BEFORE_ITS_SOURCE = (
 
 @pytest.mark.parametrize("name", BEFORE_ITS_SOURCE)
 def test_nothing_may_run_in_place_of_a_source(out: Path, name: str) -> None:
-    """All that Python might import before a model.py or instead of it, bytecode in both places too."""
+    """The check finds all files that Python might import before a model.py or instead of it, bytecode in both places
+    too."""
     file = out / "net" / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("x")
@@ -177,7 +182,7 @@ def test_a_linked_cache_is_compiled_python_too(out: Path, tmp_path: Path) -> Non
 
 
 def test_a_build_removes_compiled_python_and_copies_leave_it_out(out: Path, tmp_path: Path) -> None:
-    """Also where nothing else has changed, and from versions that stay."""
+    """Compiled Python goes even if nothing else has changed, and from versions that stay."""
     models = [rendered(tmp_path / n, CONTENT, n) for n in ("net", "other")]
 
     def compile_all() -> None:
@@ -198,7 +203,7 @@ def test_a_build_removes_compiled_python_and_copies_leave_it_out(out: Path, tmp_
 
 
 def test_models_of_others_are_named_and_passed_over(out: Path) -> None:
-    """A hand-written model has no hashes; one of ours that lost its manifests is no hand-written one."""
+    """A hand-written model has no hashes; one of ours that lost its manifests is not hand-written."""
     (out / "mine" / "1").mkdir(parents=True)
     (out / "mine" / "config.pbtxt").write_text('name: "mine"\n')
     assert verify(out) == []
@@ -221,7 +226,7 @@ def test_a_build_mends_what_was_found(out: Path, tmp_path: Path) -> None:
 def test_a_model_published_meanwhile_is_verified_again(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that a publish takes away while they are hashed are no damage."""
+    """Files that a publish takes away while they are hashed do not count as damage."""
     hashed = integrity._sha256
     published: list[int] = []
 
@@ -238,7 +243,7 @@ def test_a_model_published_meanwhile_is_verified_again(
 
 
 def test_verifying_beside_other_work(out: Path) -> None:
-    """The thread tells its findings at the end; stopped, it tells nothing; a failure is a finding."""
+    """The thread reports its findings at the end; stopped, it reports nothing; a failure is a finding."""
     flip(out / "net" / "1" / "model.onnx")
     reported: list[list[Damage]] = []
     verifier = Verifier(out, then=reported.append)
@@ -273,7 +278,7 @@ def test_verifying_beside_other_work(out: Path) -> None:
 
 
 def test_all_findings_are_one_error(out: Path) -> None:
-    """The first with where, found, wanted and what to do; the others below it; exit code 4."""
+    """The first has where, found, wanted and what to do; the others follow as details; exit code 4."""
     for name in ("net", "other"):
         flip(out / name / "1" / "model.onnx")
     error = damage(verify(out))

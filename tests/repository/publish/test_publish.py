@@ -52,7 +52,7 @@ def rendered(
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where the repository will be."""
+    """The place of the repository."""
     return tmp_path / "repository"
 
 
@@ -86,7 +86,8 @@ def test_a_changed_configuration_keeps_the_version(out: Path, tmp_path: Path) ->
 
 
 def test_configurations_for_fewer_cores_lie_where_triton_looks(out: Path, tmp_path: Path) -> None:
-    """Each under its own name, in the manifest; what a build makes no longer is drift, and then gone."""
+    """Each configuration has its own name and is in the manifest; one that a build no longer makes is drift, and then
+    removed."""
     model = rendered(tmp_path / "a", b"one")
     publish(out, [replace(model, fewer_cores={1: "# one\n", 2: "# two\n"})])
     assert (out / "net" / "configs" / "cores-2.pbtxt").read_text() == "# two\n"
@@ -112,7 +113,7 @@ def test_configurations_for_fewer_cores_lie_where_triton_looks(out: Path, tmp_pa
 def test_older_versions_stay_as_the_policy_says(
     out: Path, tmp_path: Path, policy: VersionPolicy, left: list[int]
 ) -> None:
-    """What is served stays, and the version before, so that a publish can be undone."""
+    """Served versions stay, and the one before, so that a publish can be undone."""
     for number in range(1, 6):
         now = policy if number > 1 else VersionPolicy(latest=1)
         publish(out, [rendered(tmp_path / "a", f"content {number}".encode(), policy=now)])
@@ -130,7 +131,7 @@ def test_a_damaged_version_is_replaced_by_a_new_one(out: Path, tmp_path: Path) -
 
 
 def test_a_new_version_s_number_is_above_those_given_before(out: Path, tmp_path: Path) -> None:
-    """Of its model alone; what does not change keeps its version, and what is there counts too."""
+    """Only numbers of its own model count; unchanged models keep their version, and present versions count too."""
     first = [rendered(tmp_path / n, b"one", n) for n in ("one", "two")]
     publish(out, first)
     assert [c.action for c in publish(out, first, after={"one": 4})] == ["unchanged", "unchanged"]
@@ -145,7 +146,7 @@ def test_a_new_version_s_number_is_above_those_given_before(out: Path, tmp_path:
 
 
 def test_a_dry_run_writes_nothing(out: Path, tmp_path: Path) -> None:
-    """It says what would be done."""
+    """The dry run says what would be done."""
     assert publish(out, [rendered(tmp_path / "a", b"one")], dry_run=True)[0].action == "new version"
     assert not out.exists()
 
@@ -237,7 +238,7 @@ def test_the_cores_of_a_render_are_recorded(out: Path, tmp_path: Path) -> None:
 
 
 def test_a_publish_killed_after_its_commit_record_is_finished(out: Path, tmp_path: Path) -> None:
-    """Of two models one was in place: recovering puts the other there too, and only that."""
+    """One of two models was in place: recovering puts the other there too, and changes nothing else."""
     first, second = rendered(tmp_path / "a", b"old", "one"), rendered(tmp_path / "b", b"old", "two")
     publish(out, [first, second])
     place = Staging(out)
@@ -257,7 +258,7 @@ def test_a_publish_killed_after_its_commit_record_is_finished(out: Path, tmp_pat
 def test_a_publish_interrupted_after_its_commit_record_is_finished(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between two models: what was decided is done, and nothing is left beside."""
+    """Ctrl-C between two models: the decided changes are completed, and no folder is left over."""
     models = [rendered(tmp_path / "a", b"old", "one"), rendered(tmp_path / "b", b"old", "two")]
     finish, calls = staging._finish, []
 
@@ -305,7 +306,7 @@ def test_killing_a_publish_at_any_moment_leaves_whole_versions(out: Path, tmp_pa
 
 
 def hold_whole(out: Path) -> None:
-    """What Triton needs of a repository that a kill left behind."""
+    """The parts that Triton needs of a repository after a kill."""
     for folder in out.iterdir() if out.exists() else ():
         assert folder.name in ("one", "two")
         assert (folder / "config.pbtxt").read_text().startswith("# Rendered")
@@ -317,7 +318,7 @@ def hold_whole(out: Path) -> None:
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["the repository is the mount", "a folder on it"])
 def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, mounted: bool) -> None:
-    """The error says so, what was served is still there, and a smaller publish works afterwards."""
+    """The error says so, the served version is still there, and a smaller publish works afterwards."""
     out = small_disk if mounted else small_disk / "repository"
     publish(out, [rendered(tmp_path / "a", b"one")])
     with pytest.raises(PublishError, match=r"the disk is full: .* are free\n  wanted: 2.0 MiB") as caught:
@@ -332,7 +333,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path, mounted: bo
 
 
 def test_a_mounted_repository_takes_several_models(small_disk: Path, tmp_path: Path) -> None:
-    """Where staging lies inside the first model's folder, all models are still published whole."""
+    """All models are still published whole if staging lies inside the first model's folder."""
     for content in (b"one", b"two", b"three"):
         models = [rendered(tmp_path / n, content, n) for n in ("alpha", "beta")]
         publish(small_disk, models)
@@ -347,7 +348,7 @@ def test_a_mounted_repository_takes_several_models(small_disk: Path, tmp_path: P
 def test_a_kill_within_a_mounted_model_is_finished(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    """After any of its parts was put in place: none goes back, and the new version is not taken for left over."""
+    """After any of its parts was put in place, none goes back, and the new version is not taken for left over."""
     for content in (b"one", b"two"):
         publish(small_disk, [rendered(tmp_path / "net", content)])
 

@@ -152,7 +152,7 @@ def test_another_users_staging_folder_is_refused(out: Path, stage: Callable[[Any
 def test_everything_is_on_the_disk_before_it_is_renamed(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files, their folders, the record, then the exchange, then the repository's own folder."""
+    """The order is: files, their folders, the record, then the exchange, then the repository's own folder."""
     calls: list[tuple[str, str]] = []
     fsync, rename, replace, exchange = os.fsync, os.rename, os.replace, staging._exchange
 
@@ -179,8 +179,8 @@ def test_everything_is_on_the_disk_before_it_is_renamed(
         folder = f"{hidden}/{model}"
         file = at("sync", f"{folder}/{version}/model.onnx")
         assert file < at("sync", f"{folder}/{version}") < at("sync", folder) < record
-        for beside in ("config.pbtxt", "manifest.json", "warmup/sample"):
-            assert at("sync", f"{folder}/{beside}") < at("sync", folder)
+        for part in ("config.pbtxt", "manifest.json", "warmup/sample"):
+            assert at("sync", f"{folder}/{part}") < at("sync", folder)
     assert at("sync", f"{hidden}/commit.json.unfinished") < record
     first, second = at("rename", "repository/net"), at("rename", "repository/other")
     assert ("sync", hidden) in calls[record:first]
@@ -188,7 +188,7 @@ def test_everything_is_on_the_disk_before_it_is_renamed(
 
 
 def test_a_file_system_that_cannot_sync_folders_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EINVAL of fsync is passed over; that the disk is broken is not."""
+    """EINVAL of fsync is ignored; an error that the disk is broken is not."""
     import errno
 
     def fails(number: int) -> Callable[[int], None]:

@@ -109,7 +109,7 @@ def test_texts_are_sent_as_bytes(write_model: WriteModel, root: Path, tried: lis
 
 
 def test_the_user_s_samples_are_what_is_tried(write_model: WriteModel, root: Path, tried: list[Any]) -> None:
-    """Not zeros, which many networks refuse; a scalar as callers send it."""
+    """The samples are tried, not zeros, which many networks refuse; a scalar goes as callers send it."""
     graph = helper.make_graph(
         [helper.make_node("Mul", ["x", "s"], ["y"])],
         "g",
@@ -141,7 +141,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_server_would_refuse_is_refused_here(write_model: WriteModel, root: Path, case: str) -> None:
-    """With the server's own words, and what was published stays."""
+    """The refusal has the server's own words, and the published version stays."""
     text, said = REFUSED[case]
     write_model(TEXT, m__onnx=onnx_file(RELU, ["batch", 4]))
     out = build_repository(root, ("net",), out=root / "out").path

@@ -1,4 +1,4 @@
-"""A language model on GPUs: what its engine reads, and what it is refused for."""
+"""A language model on GPUs: the files that its engine reads, and the settings that are refused."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def rendered(tmp_path: Path, engine: str, target: str = "gpu", **generation: Any
 
 
 def arguments(plan: Any) -> dict[str, Any]:
-    """What the engine is told."""
+    """The arguments that the engine gets."""
     (text,) = plan.version_texts.values()
     return dict(json.loads(text))
 
 
 def test_both_guess_with_a_draft_and_without(tmp_path: Path) -> None:
-    """By the names that each gives the methods."""
+    """Each method has the engine's own name."""
     found = {
         (engine, draft): arguments(
             rendered(tmp_path / engine / str(draft), engine, gpu={"speculation": {"tokens": 3, "draft": draft}})
@@ -66,7 +66,7 @@ def test_both_guess_with_a_draft_and_without(tmp_path: Path) -> None:
 
 
 def test_limits_made_for_cpus_are_not_told(tmp_path: Path) -> None:
-    """Only what the spec itself says: the engines have defaults for the GPU they find."""
+    """Only the spec's own settings are passed on: the engines have defaults for the GPU they find."""
     assert (
         not {"max_num_seqs", "max_num_batched_tokens", "max_model_len"}
         & arguments(rendered(tmp_path / "a", "vllm")).keys()
@@ -75,7 +75,7 @@ def test_limits_made_for_cpus_are_not_told(tmp_path: Path) -> None:
 
 
 def test_parameters_of_the_spec_come_before_ours(tmp_path: Path) -> None:
-    """Such as the GPUs that one of several models may use."""
+    """The spec's parameters win, such as the GPUs that one of several models may use."""
     given = {"GPU_DEVICE_IDS": "2,3", "REPORT_CUSTOM_METRICS": "false"}
     plan = rendered(tmp_path, "vllm", serving={"parameters": given}, gpu={"tensor_parallel": 2})
     assert plan.parameters == given
@@ -90,25 +90,26 @@ def test_parameters_of_the_spec_come_before_ours(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_engine_cannot_do_is_refused(tmp_path: Path, generation: dict[str, Any], said: str) -> None:
-    """Before it is tried on a GPU that costs money."""
+    """The refusal comes before anybody tries it on a GPU that costs money."""
     with pytest.raises(RenderError, match=said):
         rendered(tmp_path, "vllm", **generation)
 
 
 def test_a_prompt_that_no_step_has_room_for_is_refused(tmp_path: Path) -> None:
-    """Without chunks a step must take a whole prompt."""
+    """Without chunks a step must have room for a whole prompt."""
     with pytest.raises(SpecError, match="chunked_prefill"):
         rendered(tmp_path, "vllm", context=4096, max_batched_tokens=1024, gpu={"chunked_prefill": False})
 
 
 def test_an_engine_needs_a_gpu(tmp_path: Path) -> None:
-    """Its variant is chosen by the target, not by hand."""
+    """The target chooses its variant, not a person."""
     with pytest.raises(RenderError, match="--target gpu"):
         rendered(tmp_path, "vllm", target="cpu")
 
 
 def test_one_spec_for_both_targets(tmp_path: Path) -> None:
-    """Built for GPUs without the weights, which stay where they are; a changed setting is a new version."""
+    """The GPU repository is built without the weights, which stay where they are; a changed setting is a new
+    version."""
     folder = tmp_path / "models" / "chat"
     write_checkpoint(folder / "checkpoint")
     text = "name: chat\nnetwork: {llm: {checkpoint: checkpoint}}\n"
@@ -130,7 +131,8 @@ def test_one_spec_for_both_targets(tmp_path: Path) -> None:
 
 
 def test_the_image_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours runs NVIDIA's file, which imports what lies beside it; where there is none, it says which image has it."""
+    """Our model runs NVIDIA's file, which imports its neighbors; without that file, the message names the image that
+    has it."""
     own = tmp_path / "own"
     own.mkdir()
     shutil.copyfile(shipped("python_backends/tensorrt_llm/model.py"), own / "model.py")

@@ -1,4 +1,4 @@
-"""All that Triton's configuration can say: by keys of the spec, or by its text."""
+"""Everything that Triton's configuration can say, by keys of the spec or by its text."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def text_of(path: tuple[Any, ...], names: dict[str, str]) -> str:
 
 
 def test_every_field_of_the_schema_can_be_said() -> None:
-    """By the spec's keys, as a golden configuration shows, or by `config`: nothing is missing."""
+    """Every field can be set, by the spec's keys as a golden configuration shows, or by `config`."""
     by_keys = set()
     for file in GOLDEN.glob("*.pbtxt"):
         by_keys |= set(said(parse_text(file.read_text(encoding="utf-8"), file.name)))
@@ -84,7 +84,7 @@ def test_every_field_of_the_schema_can_be_said() -> None:
     for path in paths(schema().ModelConfig.DESCRIPTOR):
         name = ".".join(field.name for field in path)
         kind = path[-1].enum_type
-        # Of a kind that is the only one nothing can be said, and Triton keeps a step's namespace for itself.
+        # An enum with a single value cannot be set, and Triton keeps a step's namespace for itself.
         if name in by_keys or (kind is not None and len(kind.values) == 1) or name == RESERVED:
             continue
         text = text_of(path, {"input": 'name: "x"', "output": 'name: "y"'})
@@ -141,7 +141,7 @@ def test_the_first_release_of_each_field_is_known() -> None:
     ],
 )
 def test_a_field_that_the_server_lacks_is_refused(changed: dict[str, Any], field: str, release: str) -> None:
-    """With the first release that has it; for that release it is rendered."""
+    """The refusal names the first release that has the field; for that release it is rendered."""
     steps = (EnsembleStep("part", {"x": "x"}, {"y": "y"}),) if "backend" in changed else ()
     case = replace(BARE, steps=steps, **changed)
     with pytest.raises(RenderError) as refused:
@@ -159,7 +159,7 @@ def test_a_field_that_the_server_lacks_is_refused(changed: dict[str, Any], field
 def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
     tmp_path: Path, feature: str, field: int, parameter: str | None
 ) -> None:
-    """Before 25.11; a note says which servers hold it then."""
+    """The parameter stands in for the field before 25.11; a note names the servers that enforce it."""
     plan = read_case(feature, tmp_path).plans()[-1]
     assert plan.max_inflight_requests == field
     assert plan.parameters.get("tritonkit.max_inflight_requests") == parameter
@@ -191,7 +191,7 @@ def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
     ],
 )
 def test_text_that_contradicts_is_refused(text: str, where: str, found: str) -> None:
-    """The line for what is no such text, the field for what the plan says otherwise."""
+    """The error has the line of an invalid text, or the field that contradicts the plan."""
     plan = replace(BARE, config=text, parameters={"p": "1"}, dynamic_batching=DynamicBatching(max_queue_delay="2us"))
     with pytest.raises(RenderError) as refused:
         render_config(plan, source="m", target="cpu", cores=1)
@@ -201,7 +201,7 @@ def test_text_that_contradicts_is_refused(text: str, where: str, found: str) -> 
 
 
 def test_text_is_merged_last() -> None:
-    """Values are added, lists grow, tensors are found by name; what is said twice alike is no contradiction."""
+    """Values are added, lists grow, tensors are found by name; repeating a value is not a contradiction."""
     plan = replace(
         BARE,
         dynamic_batching=DynamicBatching(preferred_batch_size=(4,)),
@@ -256,7 +256,7 @@ def spec_case(tmp_path: Path, serving: dict[str, Any], **more: Any) -> Any:
 def test_what_a_server_would_refuse_is_refused_at_build(
     tmp_path: Path, serving: dict[str, Any], where: str, wanted: str
 ) -> None:
-    """In words of the spec."""
+    """The refusal uses words of the spec."""
     with pytest.raises(RenderError) as refused:
         spec_case(tmp_path, serving).plans()
     assert where in refused.value.where
@@ -264,7 +264,7 @@ def test_what_a_server_would_refuse_is_refused_at_build(
 
 
 def test_a_step_has_fields_of_its_own(tmp_path: Path) -> None:
-    """Those of its `serving`, text and labels among them; the ensemble's are its own."""
+    """A step has the fields of its own `serving`, text and labels among them, and the ensemble has its own."""
     serving = {
         "metric_tags": {"part": "decoder"},
         "output": {"pixels": {"label_filename": "labels.txt"}},
@@ -308,7 +308,7 @@ def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
 
 
 def test_an_input_that_the_backend_makes_is_not_sent(tmp_path: Path) -> None:
-    """Targets of `batch_input` are none of the callers' inputs; on GPUs the backend is NVIDIA's."""
+    """Targets of `batch_input` are not inputs of callers; on GPUs the backend is NVIDIA's."""
     serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["x"]}]}
     case = replace(spec_case(tmp_path, serving), target="gpu")
     (plan,) = case.plans()
@@ -317,7 +317,7 @@ def test_an_input_that_the_backend_makes_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_a_source_that_is_no_input_is_refused(tmp_path: Path) -> None:
-    """As Triton's own check of batch inputs does."""
+    """The refusal matches Triton's own check of batch inputs."""
     serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["z"]}]}
     with pytest.raises(RenderError, match="z"):
         replace(spec_case(tmp_path, serving), target="gpu").plans()

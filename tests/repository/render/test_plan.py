@@ -1,4 +1,4 @@
-"""Batching, sequences and signatures: what is chosen, and what is refused before a server starts."""
+"""Batching, sequences and signatures: the choices, and the refusals before a server starts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_largest_batch(serving: dict[str, Any], batched: bool, size: int, tmp_pa
 
 
 def test_fewer_cores_are_planned_where_they_matter(tmp_path: Path) -> None:
-    """For some numbers below the machine's, few of many; what the spec gives is the same everywhere."""
+    """Fewer cores are planned for some numbers below the machine's; the spec's values are the same everywhere."""
     (plan,) = net({}, tmp_path / "open", cores=4).plans()
     threads = {n: p.parameters["intra_op_thread_count"] for n, p in plan.fewer_cores.items()}
     assert threads == {1: "1", 2: "2", 3: "3"}
@@ -93,7 +93,7 @@ def padded(pad: dict[str, float], root: Path, **more: Any) -> Case:
 
 
 def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
-    """Not for the gpu target, whose backends are NVIDIA's, nor where nothing is joined."""
+    """Lengths are not padded for the gpu target, which has NVIDIA's backends, nor without batches."""
     (plan,) = padded({"x": 0}, tmp_path).plans()
     assert [tensor.ragged for tensor in (*plan.inputs, *plan.outputs)] == [True, False]
     assert json.loads(plan.parameters["tritonkit.pad"]) == {"x": {"axis": 0, "value": 0}, "y": {"axis": 0}}
@@ -112,7 +112,7 @@ def test_padding_of_what_is_no_input_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "value"), [("INT64", 0.5), ("BYTES", 0), ("FP16", 0)])
 def test_padding_must_fit_the_type(dtype: str, value: float, tmp_path: Path) -> None:
-    """Nothing is rounded, and there is no text to fill up with."""
+    """A value is not rounded, and there is no text to fill up with."""
     signature = {**LENGTHS, "inputs": {"x": [dtype, ["length"]]}}
     error = refused(padded({"x": value}, tmp_path, signature=signature))
     assert f"{value} for x, which is {dtype}" in str(error)
@@ -155,7 +155,7 @@ def test_dynamic_batching_is_on_unless_something_speaks_against_it(
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_idempotent_is_what_the_client_reads(declared: bool, tmp_path: Path) -> None:
-    """The spec's declaration, as the configuration and so the client has it."""
+    """The spec's declaration is in the configuration, where the client reads it."""
     (plan,) = net({"idempotent": declared}, tmp_path).plans()
     text = render_config(plan, source="m", target="cpu", cores=2)
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
@@ -164,7 +164,7 @@ def test_idempotent_is_what_the_client_reads(declared: bool, tmp_path: Path) -> 
 
 
 def test_dynamic_batching_is_off_without_a_batch_axis(tmp_path: Path) -> None:
-    """There is nothing to join, and asking for it is refused."""
+    """Without a batch axis nothing can be joined, and requesting it is refused."""
     unbatched = {**VECTOR, "batched": False}
     (plan,) = net({}, tmp_path, signature=unbatched).plans()
     assert plan.dynamic_batching is None
@@ -173,7 +173,7 @@ def test_dynamic_batching_is_off_without_a_batch_axis(tmp_path: Path) -> None:
 
 
 def test_default_batching_prefers_no_size(tmp_path: Path) -> None:
-    """Preferred sizes are measured by somebody, never guessed."""
+    """Preferred sizes come from measurements, never from a guess."""
     (plan,) = net({}, tmp_path).plans()
     assert plan.dynamic_batching is not None
     assert plan.dynamic_batching.preferred_batch_size == ()
@@ -238,7 +238,7 @@ def test_control_inputs_and_states_must_be_the_networks(serving: dict[str, Any],
 
 
 def test_first_values_of_states_are_published(tmp_path: Path) -> None:
-    """A file goes to initial_state/ beside config.pbtxt, where Triton reads it."""
+    """A file goes to initial_state/ next to config.pbtxt, where Triton reads it."""
     serving = sequence()
     serving["sequence_batching"]["state"][0]["initial"] = "states/h0.bin"
     case = net(serving, tmp_path, signature=CONTROLS, files={"states/h0.bin": "01234567"})

@@ -48,7 +48,7 @@ def decide(serving: dict[str, Any], where: Host) -> tuple[list[int], str | None]
 def test_instances_and_threads_share_the_cores(
     serving: dict[str, Any], cores: int, counts: list[int], threads: str
 ) -> None:
-    """What the spec leaves open is chosen from what it gives and the cores there are."""
+    """Open values are chosen from the given ones and the number of cores."""
     assert decide(serving, site(cores)) == (counts, threads)
 
 
@@ -66,7 +66,7 @@ def test_instances_and_threads_share_the_cores(
 def test_a_part_of_the_cores_leaves_what_the_spec_gives(
     serving: dict[str, Any], counts: list[int], threads: str
 ) -> None:
-    """The rest is chosen for the two cores; what was written for more of them is not refused."""
+    """Open values are chosen for the two cores; settings for more cores are not refused."""
     assert decide(serving, replace(site(2), part=True)) == (counts, threads)
 
 
@@ -86,21 +86,21 @@ def test_a_part_of_the_cores_leaves_what_the_spec_gives(
 def test_a_run_that_is_alone_takes_the_cores_of_all_instances(
     serving: dict[str, Any], cores: int, alone: str | None, backend: str
 ) -> None:
-    """Only where the instances have all of them; a parameter of the user's own stands."""
+    """A lone run takes all cores only if the instances have all of them; a parameter of the user's own wins."""
     asked, where = Serving.model_validate(serving), site(cores, backend=backend)
     parameters = plan_threads(asked, plan_instances(asked, where), where)
     assert parameters.get("tritonkit.threads_alone") == alone
 
 
 def test_streams_of_the_users_own_have_no_threads_for_a_run_alone() -> None:
-    """How many threads an instance has is then OpenVINO's choice."""
+    """OpenVINO then chooses the number of threads of an instance."""
     asked = Serving.model_validate({"threads": 1, "parameters": {"NUM_STREAMS": "AUTO"}})
     where = site(4, backend="openvino")
     assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
 
 
 def test_other_backends_have_no_threads_for_a_run_alone() -> None:
-    """They would not know the parameter."""
+    """Other backends would not know the parameter."""
     asked, where = Serving(threads=1), site(4, backend="pytorch")
     assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
 
@@ -303,7 +303,7 @@ def test_accelerators_follow_the_instances(
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> None:
-    """What the spec says for ONNX Runtime is left out; the rest stays."""
+    """Settings for ONNX Runtime are left out; the rest stays."""
     serving = Serving.model_validate(BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}})
     where = site(target=target, backend="openvino")
     found = plan_optimization(serving, plan_instances(serving, where), where)
@@ -321,7 +321,7 @@ def test_gpu_target_brings_tensorrt_along() -> None:
 
 
 def test_python_networks_get_no_accelerator() -> None:
-    """The default accelerator belongs to ONNX Runtime alone."""
+    """Only ONNX Runtime gets the default accelerator."""
     serving = Serving()
     where = site(target="gpu", backend="python")
     found = plan_optimization(serving, plan_instances(serving, where), where)

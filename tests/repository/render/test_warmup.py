@@ -131,7 +131,7 @@ PYTHON = {
 def test_python_of_ones_own_is_warmed_up_where_it_asks(
     serving: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    """Nobody knows which input it accepts other than what callers send."""
+    """Without a request for warm-up nothing is sent, because nobody knows which input the Python accepts."""
     assert names(python_net({"serving": serving}, "", tmp_path)) == expected
 
 
@@ -149,7 +149,7 @@ def test_python_of_ones_own_is_warmed_up_where_it_asks(
 def test_models_that_python_calls_are_named(
     code: str, calls: list[str] | None, note: str, parameter: str | None, tmp_path: Path
 ) -> None:
-    """By the spec for `serve`; a note says where the spec does not. Nothing is run."""
+    """The spec's names are for `serve`; a note names calls that the spec leaves out. Nothing is run."""
     network = PYTHON if calls is None else {**PYTHON, "calls": calls}
     (plan,) = python_net({"network": network}, code, tmp_path).plans()
     assert any(note in text for text in plan.notes if "Python calls" in text) == bool(note)
@@ -163,7 +163,7 @@ def python_net(model: dict[str, Any], code: str, root: Path) -> Case:
 
 
 def test_warmup_that_is_off_is_said_to_serve_too(tmp_path: Path) -> None:
-    """The parameter by which `serve` sends no first request either."""
+    """The parameter keeps `serve` from sending a first request too."""
     (plan,) = net({"model_warmup": "off"}, tmp_path).plans()
     assert plan.parameters["tritonkit.warmup"] == "off"
     (plan,) = net({}, tmp_path / "other").plans()
@@ -171,7 +171,7 @@ def test_warmup_that_is_off_is_said_to_serve_too(tmp_path: Path) -> None:
 
 
 def test_an_optional_input_is_left_out() -> None:
-    """Unless there is an example of it; a listed sample may leave it out too."""
+    """The input is left out unless it has an example; a listed sample may leave it out too."""
     tensors = [TensorInfo("x", "FP32", (4,)), TensorInfo("b", "FP32", (-1,), optional=True)]
     (sample,) = automatic(tensors, [1], {}, {}, {}).samples
     assert list(sample.inputs) == ["x"]
@@ -192,7 +192,7 @@ def test_an_optional_input_is_left_out() -> None:
     ],
 )
 def test_control_inputs_say_that_a_sequence_begins_and_ends(control: dict[str, Any], content: bytes) -> None:
-    """Triton's own warm-up passes by its sequence batcher, which would fill them."""
+    """Control inputs are in the samples, because Triton's own warm-up bypasses its sequence batcher."""
     given = {"C": ControlInput(**control)}
     found = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
     (sample,) = found.samples
@@ -221,7 +221,7 @@ def test_a_listed_file_is_published_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_listed_sample_that_triton_would_refuse_is_refused(data: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """dtype, shape and the size of a file are held against the input."""
+    """dtype, shape and the size of a file are checked against the input."""
     with pytest.raises(RenderError) as error:
         listed(data, tmp_path, files={"four.bin": "abc"}).plans()
     assert words in error.value.found
@@ -268,7 +268,7 @@ def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
     [(1, 0.01, 64), (17, 0.01, 32), (88, 0.1, 8), (600, 0.1, 1), (9000, 0.1, 1), (1, 1.5, 32), (0, 99, 1)],
 )
 def test_the_largest_batch_can_be_warmed_up(memory_mib: int, seconds: float, size: int, tmp_path: Path) -> None:
-    """Within 1 GiB and 60 s of a core, by one item; a note says why it is not 64. What the spec says stays."""
+    """The batch stays within 1 GiB and 60 s of a core, by one item; a note gives the reason. The spec's value wins."""
     start = StartNeeds(memory_mib << 20, seconds)
 
     def plan(serving: dict[str, Any], where: str) -> ModelPlan:
@@ -286,7 +286,7 @@ def test_the_largest_batch_can_be_warmed_up(memory_mib: int, seconds: float, siz
 
 
 def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> None:
-    """Its bytes lie next to the configuration; where there is none that is small enough, a note says so."""
+    """The sample's bytes lie next to the configuration; if no sample is small enough, a note says so."""
     item = {"x": GivenInput((4,), b64encode(b"0123456789abcdef").decode())}
     case = net({"max_batch_size": 2}, tmp_path)
     case = replace(case, artifact=replace(case.artifact, start=StartNeeds(1, 0.1, True, item)))
@@ -310,7 +310,8 @@ def test_an_item_of_the_build_warms_up_where_zeros_do_not(tmp_path: Path) -> Non
     ],
 )
 def test_batches_of_python_of_ones_own_are_not_proven(serving: dict[str, Any], noted: bool, tmp_path: Path) -> None:
-    """A build does not run it, so a note says what can try it; nothing says so to the client but a declaration."""
+    """A build does not run it, so a note says what can try it; only a declaration tells the client that items are
+    independent."""
     (plan,) = python_net({"serving": serving}, "", tmp_path).plans()
     notes = [note for note in plan.notes if note.startswith("net: not proven")]
     assert len(notes) == noted

@@ -1,4 +1,4 @@
-"""Pipelines: tensors joined by name, both ends held against each other, files beside each step."""
+"""Pipelines: tensors joined by name, both ends compared with each other, files next to each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.repository.render import ModelPlan
 LABELS = {"labels.txt": "zero\none\n"}
 PICK = {"step": "pick", "parameters": {"k": 2, "labels": "labels.txt"}}
 WARM_PICK = {**PICK, "serving": {"model_warmup": "auto"}}
-"""A step of one's own that asks for made-up requests."""
+"""A step of a user's own that asks for made-up requests."""
 
 
 def decode(size: int = 4, **more: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_unconnected_inputs_and_outputs_are_those_of_the_ensemble(tmp_path: Path
 
 
 def test_a_spec_without_steps_is_one_model_of_its_own_name(tmp_path: Path) -> None:
-    """No pipeline, no ensemble."""
+    """Without a pipeline there is no ensemble."""
     assert list(by_name(pipeline([], tmp_path))) == ["demo"]
 
 
@@ -111,7 +111,7 @@ def test_two_takers_of_a_clients_tensor_must_agree(tmp_path: Path) -> None:
 
 
 def test_a_part_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
-    """A name that no later part takes is named beside the one that is missing."""
+    """The message has the name that no later part takes, and the one that is missing."""
     parts = [decode(outputs={"pixels": "pixel"}), "network"]
     with pytest.raises(RenderError) as error:
         pipeline(parts, tmp_path).plans()
@@ -158,7 +158,7 @@ def test_a_part_without_batches_among_parts_with_them_is_refused(tmp_path: Path)
 
 
 def test_a_step_brings_its_files_along(tmp_path: Path) -> None:
-    """Code, and what all steps share, go in the version folder; labels beside config.pbtxt."""
+    """Code, and modules that all steps share, go in the version folder; labels next to config.pbtxt."""
     case = pipeline(["network", PICK], tmp_path)
     steps = tmp_path / "python_backends" / "steps"
     (steps / "shared.py").touch()
@@ -184,7 +184,7 @@ def test_sequences_belong_to_the_network(tmp_path: Path) -> None:
 
 
 def test_the_response_cache_is_the_ensembles(tmp_path: Path) -> None:
-    """Answers are kept where clients call, so that a hit spares the steps too."""
+    """Answers are cached where clients call, so that a hit saves the steps too."""
     plans = by_name(pipeline([decode(), "network"], tmp_path, serving={"response_cache": True}))
     assert [name for name, plan in plans.items() if plan.response_cache] == ["demo"]
 
@@ -205,7 +205,7 @@ def asks_for(more: dict[str, Any], root: Path, declared: dict[str, Any] | None =
 
 
 def test_an_input_that_no_step_gives_is_refused(tmp_path: Path) -> None:
-    """It would silently become one that callers have to send; the message says how to fill it."""
+    """The input would silently become one that callers must send; the message says how to fill it."""
     with pytest.raises(RenderError) as caught:
         asks_for({"token_type_ids": ["INT64", [3]]}, tmp_path)
     assert "no step gives the network's input token_type_ids" in caught.value.found

@@ -15,7 +15,7 @@ VALUES = st.lists(st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 1e6)), min_
 
 @given(st.lists(VALUES, min_size=1, max_size=6), st.booleans())
 def test_all_points_lie_in_the_plot(values: list[list[float | None]], logarithmic: bool) -> None:
-    """Whatever they are; a plot without a point is none."""
+    """All points are inside, whatever they are; without points there is no plot."""
     given_lines = [
         Line(f"line {k}", list(zip(map(float, range(len(ys))), ys, strict=True))) for k, ys in enumerate(values)
     ]
@@ -52,7 +52,7 @@ def test_names_at_the_ends_of_equal_lines_stand_apart() -> None:
 
 
 def test_a_limit_is_drawn_where_it_does_not_flatten_the_rest() -> None:
-    """A target far above all that was seen is left out."""
+    """A target far above all values is left out."""
     line = [Line("p99", [(0, 10), (1, 12)])]
     near, far = (lines(line, width=900, limits=[(value, "target")]) for value in (20, 900))
     assert near
@@ -62,7 +62,7 @@ def test_a_limit_is_drawn_where_it_does_not_flatten_the_rest() -> None:
 
 
 def test_columns_are_shares_of_all() -> None:
-    """The highest reaches up to its share; an empty distribution is no plot."""
+    """The highest column reaches up to its share; an empty distribution has no plot."""
     plot = columns([(1, 2, 1), (2, 4, 3)], "ms", width=900)
     assert plot
     assert [text for *_, text in plot.bars] == ["1 to 2 ms: 1", "2 to 4 ms: 3"]

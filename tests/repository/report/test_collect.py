@@ -1,4 +1,4 @@
-"""What a report finds in the cache: what was really built, and nothing that is out of date."""
+"""Results of a report from the cache: real builds only, and nothing that is out of date."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_was_built_of_another_state_is_listed_as_such(relu: Path) -> None:
 
 
 def test_nothing_built_names_the_command_to_run(relu: Path) -> None:
-    """For a named model, and for a project in which nothing was ever built."""
+    """The error comes for a named model, and for a project without a build."""
     with pytest.raises(UsageError) as caught:
         collect(relu, ("other",), threads=THREADS)
     assert caught.value.todo == "tritonkit build other --variants all"
@@ -108,7 +108,7 @@ def test_a_model_that_cannot_be_profiled_is_still_reported(relu: Path) -> None:
 
 
 def test_the_front_holds_what_no_other_beats(tmp_path: Path) -> None:
-    """Fastest first; equal figures, refused and untimed variants are no part of it."""
+    """The fastest comes first; equal figures, refused and untimed variants are left out."""
     figures = [
         ("slow-good", 0.99, 3.0),
         ("fast-fair", 0.98, 1.0),

@@ -55,7 +55,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_every_tag_is_closed_and_every_id_is_used_once(html: str) -> None:
-    """What a title or description is named by exists."""
+    """Every id that a title or description refers to exists."""
     outline = Outline(html)
     assert outline.open == []
     ids = [value for _, name, value in outline.attributes if name == "id"]
@@ -92,7 +92,8 @@ def test_every_variant_stands_in_the_table_with_its_figures(html: str) -> None:
 
 
 def test_a_refusal_is_explained_and_the_rest_summed_up(html: str) -> None:
-    """By how much, what was wanted, what to do; how many there are; what is not built."""
+    """The page says by how much, the limit and the remedy; the number of others, and the variants that are not
+    built."""
     text = " ".join(Outline(html).text.split())
     assert "onnx-int8-lost: accuracy is 0.4111 on 360 samples, 0.5750 below" in text
     assert "wanted a drop of at most 0.01; choose another variant" in text
@@ -145,7 +146,7 @@ def test_what_people_and_libraries_wrote_is_text(tmp_path: Path) -> None:
 
 
 def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Path) -> None:
-    """Such as a plan that was built ahead of time for another machine: nothing is plotted."""
+    """A variant that does not run here, such as a plan for another machine, is not plotted."""
     (tmp_path / "model.rtxplan").write_bytes(b"plan")
     artifact = Artifact(
         "net",
@@ -156,17 +157,17 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
         None,
         "0" * 64,
         {},
-        ("kept beside, never served",),
+        ("kept, never served",),
     )
     html = render([report((Result("net", "tensorrt-fp16", True, artifact, None, GateOutcome(())),))], MACHINE, "now")
     text = " ".join(Outline(html).text.split())
     assert "not measured here" in text
-    assert "kept beside, never served" in text
+    assert "kept, never served" in text
     assert 'role="img"' not in html
 
 
 def test_figures_of_several_runs_are_said_to_be(html: str, tmp_path: Path) -> None:
-    """They were not measured beside each other, and one command does that."""
+    """The page says that they were measured apart, and names a command that measures them together."""
     said = "timed in more than one run"
     first, *others = crowd(tmp_path).results
     assert first.timing is not None
@@ -176,7 +177,7 @@ def test_figures_of_several_runs_are_said_to_be(html: str, tmp_path: Path) -> No
 
 
 def test_the_machine_is_named_as_linux_names_it(tmp_path: Path) -> None:
-    """The processor's model name; where there is none, the architecture."""
+    """The name is the processor's model name, or else the architecture."""
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU\n")
     assert this_machine(2, tmp_path / "cpuinfo").processor == "Some CPU"
     assert this_machine(2, tmp_path / "nothing").processor

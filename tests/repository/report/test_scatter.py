@@ -1,4 +1,4 @@
-"""The plot of quality against latency: what lies where, and numbers that can be read."""
+"""The plot of quality against latency: positions, and numbers that can be read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_front_goes_along_before_it_goes_up() -> None:
 
 
 def test_points_are_numbered_from_the_fastest_on() -> None:
-    """The list beside the plot names them in that order, whatever order they came in."""
+    """The list next to the plot names them in that order, whatever order they came in."""
     plot = scatter(POINTS[::-1], (), 800)
     assert [mark.label.text for mark in plot.marks] == ["1", "2", "3", "4"]
     assert [mark.point.ms for mark in plot.marks] == [1.0, 2.0, 4.0, 4.0]
@@ -88,5 +88,5 @@ def test_the_numbers_of_a_crowd_do_not_overlap(width: float) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.floats(0.9, 1)), min_size=1, max_size=12))
 def test_numbers_never_overlap_where_there_is_room(places: list[tuple[float, float]]) -> None:
-    """However the points lie, also all in one place."""
+    """Texts stay apart for any position of the points, even all in one place."""
     is_readable(scatter([Dot(f"v{n}", *at, "passed") for n, at in enumerate(places)], (), 820))
