@@ -272,6 +272,7 @@ def test_settings_use_all_cores(cores: int) -> None:
                 assert int(settings["WORKERS"]) * int(settings["THREADS"]) == cores
 
 
+@pytest.mark.slow
 def test_a_package_that_is_not_there_is_an_error_with_words(tmp_path: Path) -> None:
     """Not a traceback of pip."""
     (tmp_path / "requirements.txt").write_text("./there-is-no-such-folder\n")

@@ -171,6 +171,7 @@ def test_an_address_that_is_none_is_said() -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_connection_without_a_request_is_closed(url: str) -> None:
     """Silent, or with a head that does not end, also after a first answer; a body has longer to come."""
     where = urlsplit(url)

@@ -104,6 +104,7 @@ def test_old_tls_and_plain_text_are_refused(url: str) -> None:
         assert not _until_closed(plain).startswith(b"HTTP")
 
 
+@pytest.mark.slow
 def test_a_handshake_that_does_not_end_is_closed(url: str) -> None:
     """Silent, or stopped after some bytes; so is a connection whose request does not come."""
     where = urlsplit(url)

@@ -266,6 +266,7 @@ def with_state():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factory", "max_batch_size", "shapes"),
     [("tagger", None, [("time", 5)]), ("with_state", 0, [(1, "time", 5), (1, 1, 5)])],

@@ -73,6 +73,7 @@ def test_names_are_looked_up_and_limits_are_of_all_their_servers(
     assert "StdoutAccessLog" in file.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.needs("envoy")
 def test_keys_and_models_that_change_are_written(sources: GatewaySources, tmp_path: Path, envoy: Path) -> None:
     """A key that is made or revoked, and a model that is published; keys that cannot be read change nothing."""

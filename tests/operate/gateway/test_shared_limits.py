@@ -159,6 +159,7 @@ def test_keys_without_a_rate_are_not_asked_about(gateways: list[Gateway], redis:
     assert decisions() == before
 
 
+@pytest.mark.slow
 def test_without_redis_requests_pass_and_each_gateway_counts_alone(gateways: list[Gateway], redis: RedisServer) -> None:
     """No caller is refused because of it; Envoy's counter says that there was no decision; later it is asked again."""
     redis.kill()

@@ -117,6 +117,7 @@ def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[st
     assert answers(before, "sentences", 20, **chosen) == {"stable": 20}
 
 
+@pytest.mark.slow
 def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) -> None:
     """A line for each request that is split: cluster, who answered, statuses, flags, microseconds, the key."""
     file = before.places.clusters.with_name(RELEASE_LOG)

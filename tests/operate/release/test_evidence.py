@@ -12,12 +12,22 @@ from tritonkit.operate.release.evidence import ENOUGH, AgainstShare, AgainstStab
 
 
 def looked_at(share: AgainstShare, bad: np.ndarray) -> float:
-    """The largest e-value, looked at after every request."""
+    """The largest e-value after any request: a good one only lowers it, so it is read after each bad one."""
     largest = 0.0
-    for each in bad:
-        share.add(int(each), 1)
+    for good in np.diff(np.flatnonzero(bad), prepend=-1) - 1:
+        share.add(0, int(good))
+        share.add(1, 1)
         largest = max(largest, share.value)
     return largest
+
+
+def test_a_good_request_lowers_the_value() -> None:
+    """However many bad ones came before."""
+    for limit in (0.001, 0.05):
+        share = AgainstShare(limit, bad=3, requests=10)
+        before = share.value
+        share.add(0, 1)
+        assert share.value < before
 
 
 def test_it_is_the_mean_likelihood_ratio() -> None:

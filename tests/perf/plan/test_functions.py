@@ -89,6 +89,7 @@ def test_what_cannot_be_a_price_is_refused(wrong: dict[str, float]) -> None:
         FunctionPrice(**({"per_gb_s": 1.0, "per_million": 1.0} | wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_plan_has_it_where_both_prices_are_known() -> None:
     """In JSON and on the page; a call is what a request takes alone, unless it is said."""
     function = FunctionPrice(per_gb_s=1e-4, per_million=0.2)

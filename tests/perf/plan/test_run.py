@@ -120,6 +120,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
         read_measured(Path("none.json"))
 
 
+@pytest.mark.slow
 def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
     """Costs outside the runs (steps, the wire, the generator) bound all ways alike; the rest is a range."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
@@ -142,6 +143,7 @@ def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
     assert "held by tune on 2026-11-27 03:10" in page(compared, "today", command="")
 
 
+@pytest.mark.slow
 def test_more_than_enough_seen_changes_nothing() -> None:
     """A server that did what its costs say, or a file of before that does not say what it did."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)

@@ -24,7 +24,10 @@ def seen(costs: Costs, batcher: SimulatedBatcher, share: float, seed: int) -> Ob
 
 @pytest.mark.parametrize(
     ("batcher", "true"),
-    [(SimulatedBatcher(1, 8), TRUE), (SimulatedBatcher(2, 4, (2,), 0.002), replace(TRUE, contention=1.7))],
+    [
+        (SimulatedBatcher(1, 8), TRUE),
+        pytest.param(SimulatedBatcher(2, 4, (2,), 0.002), replace(TRUE, contention=1.7), marks=pytest.mark.slow),
+    ],
 )
 def test_what_was_measured_wrong_is_put_right(batcher: SimulatedBatcher, true: Costs) -> None:
     """At rates that were not seen, too: the simulation is far closer to other runs than before."""

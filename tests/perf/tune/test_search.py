@@ -110,7 +110,7 @@ def truth(point: Point) -> float:
     )
 
 
-@pytest.mark.parametrize("off", [1.0, 0.6, 1.7])
+@pytest.mark.parametrize("off", [pytest.param(1.0, marks=pytest.mark.slow), 0.6, 1.7])
 def test_the_best_is_found_with_a_fraction_of_all_measurements(off: float) -> None:
     """At least 95 % of what the best of all points holds, within a fifth of the runs of finding each one's rate;
     also where the costs that were measured are far off."""

@@ -122,6 +122,7 @@ def test_a_call_with_one_server_asks_nothing_so_soon(connect: Connect, play: Pla
     assert server.asked == 0
 
 
+@pytest.mark.slow
 def test_a_large_request_on_its_way_is_no_silence(connect: Connect, play: Play) -> None:
     """The server's system takes it slowly, and has not yet read that it was asked."""
     elsewhere, size = Elsewhere(True), 8 * MIB

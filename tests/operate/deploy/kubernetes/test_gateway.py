@@ -206,6 +206,7 @@ def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path,
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.needs("envoy")
 def test_no_call_is_lost_while_pods_come_and_go(pod: Pod, names: NameServer, servers: list[Named]) -> None:
     """Calls of one connection go to every address of the name, a new one's included; one that leaves gets no more."""

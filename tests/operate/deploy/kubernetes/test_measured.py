@@ -49,6 +49,7 @@ def found(tmp_path: Path) -> Found:
     return read
 
 
+@pytest.mark.slow
 def test_replicas_are_those_of_the_plan(tmp_path: Path, repository: Path, found: Found) -> None:
     """The same figure as `tritonkit plan`, spare ones included; two models' replicas add up."""
     measured = save(tmp_path / "a.json")

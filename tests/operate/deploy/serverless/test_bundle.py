@@ -100,6 +100,7 @@ def test_modules_of_one_name_are_one(root: Path, write_model: WriteModel) -> Non
         bundle(root, "net")
 
 
+@pytest.mark.slow
 def test_an_int8_function_is_right_on_every_cpu(digits_folder: Path) -> None:
     """`int8` is the spec's first INT8 form, within 7 bits, and passed the gate; the handler is the same."""
     made = bundle(PROJECT, "digits", "int8")

@@ -109,6 +109,7 @@ def test_a_server_that_stalls_delays_no_request_and_every_latency_shows_it() -> 
     assert (waited + np.array(moments) >= 0.5).all()
 
 
+@pytest.mark.slow
 def test_a_closed_loop_may_last_longer_than_a_request() -> None:
     """A request's time begins when it is sent: one whose turn comes late has not failed, one that is slow has."""
     over = threading.Event()
@@ -145,6 +146,7 @@ def test_wrong_answers_and_refusals_are_failures_with_their_words() -> None:
     assert words[3] == "the check failed: KeyError: 'z'"
 
 
+@pytest.mark.slow
 def test_no_answer_in_time_is_a_failure() -> None:
     """The others go on; they have seconds, for the machine may be busy."""
     over = threading.Event()
@@ -239,13 +241,13 @@ def test_servers_get_requests_in_turns() -> None:
 
 
 def test_a_run_ends_when_its_target_is_missed_for_certain() -> None:
-    """After one more late answer than may be; what was sent is waited for."""
-    moments = [k / 100 for k in range(500)]
+    """After one more late answer than may be; what was sent is waited for. A busy machine has minutes to see it."""
+    moments = [k / 100 for k in range(9000)]
     with serving(lambda number: number) as address:
         record = send([address], [prepared(1, right=2)], moments, stop=Stop(0.0, 3, from_s=0.1))
     assert record.ended == MISSED
     sent = int((record.outcome >= 0).sum())
-    assert 13 < sent < 500
+    assert 13 < sent < len(moments)
     assert (record.outcome[:sent] == 1).all()
     assert (record.outcome[sent:] == -1).all()
     assert np.isnan(record.sent[sent:]).all()
@@ -253,12 +255,12 @@ def test_a_run_ends_when_its_target_is_missed_for_certain() -> None:
 
 def test_an_interrupt_keeps_what_was_counted() -> None:
     """Answers under way are waited for."""
-    asked = iter([False] * 20)
+    asked, moments = iter([False] * 20), [k / 100 for k in range(9000)]
     with serving(lambda number: number) as address:
-        record = send([address], [prepared(1)], [k / 100 for k in range(500)], interrupted=lambda: next(asked, True))
+        record = send([address], [prepared(1)], moments, interrupted=lambda: next(asked, True))
     assert record.ended == INTERRUPTED
     sent = int((record.outcome >= 0).sum())
-    assert 0 < sent < 500
+    assert 0 < sent < len(moments)
     assert (record.outcome[:sent] == 0).all()
 
 
@@ -280,10 +282,12 @@ def test_a_server_that_comes_back_is_used_again() -> None:
     """On a new connection, by itself."""
     stack = contextlib.ExitStack()
     address = stack.enter_context(serving(lambda number: number))
-    sender = Sender([address], [prepared(1)], 5.0, Stop(), lambda: False)
+    asked: list[int] = []
+    # Once it is asked again the run has shown what it is for.
+    sender = Sender([address], [prepared(1)], 5.0, Stop(), lambda: len(asked) > 20)
     stack.close()
-    with serving(lambda number: number, port=int(address.rpartition(":")[2])):
-        moments = np.arange(0.0, 2.0, 0.01)
+    with serving(lambda number: asked.append(number) or number, port=int(address.rpartition(":")[2])):
+        moments = np.arange(0.0, 90.0, 0.01)
         record = sender.run(moments, np.zeros(len(moments), np.int64), time.monotonic())
-    assert record.outcome[-1] == 0
-    assert not record.ended
+    assert record.ended == INTERRUPTED
+    assert record.outcome[record.outcome >= 0][-1] == 0
