@@ -1,4 +1,4 @@
-"""Answers kept in this process and in Redis: the same text is worked out once for all processes.
+"""Keep answers in this process and in Redis: the same text is computed once for all processes.
 
 redis-server &
 tritonkit serve &
@@ -13,7 +13,7 @@ from tritonkit.client import Cache, Client
 
 
 def main() -> None:
-    """Ask three times, the last time as another process would: with an empty cache of its own."""
+    """Call three times, the last time like another process, with an empty cache of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--address", default="127.0.0.1:8001")

@@ -1,4 +1,4 @@
-"""Label every picture of a folder: several requests under way, results in order, bad files told apart.
+"""Label every picture of a folder: concurrent requests, results in order, and bad files reported.
 
 tritonkit serve &
 python examples/images.py models/digits/examples
@@ -14,7 +14,7 @@ from tritonkit.errors import ClientError
 
 
 def main() -> int:
-    """Print each file's best label; 1 if the model could not read one of them."""
+    """Print each file's best label; return 1 if the model could not read one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--address", default="127.0.0.1:8001")
@@ -25,9 +25,9 @@ def main() -> int:
 
     files = sorted(file for file in options.folder.iterdir() if file.is_file())
     failed = 0
-    # Single items that are under way at the same time travel as one request.
+    # Concurrent single items travel as one request.
     with Client(options.address, batching=Adaptive()) as client:
-        contents = (file.read_bytes() for file in files)  # each read when its turn comes
+        contents = (file.read_bytes() for file in files)  # each file is read when its turn comes
         replies = client.model(options.model).try_many(contents, concurrency=16)
         for file, reply in zip(files, replies, strict=True):
             if isinstance(reply, ClientError):

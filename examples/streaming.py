@@ -1,4 +1,4 @@
-"""Read a decoupled model's answers as it makes them, and stop early without leaving work behind.
+"""Read a decoupled model's answers as they come, and stop early without leaving work behind.
 
 tritonkit serve --repository examples/model_repository &
 python examples/streaming.py "the words come one by one"
@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
     parser.add_argument("--address", default="127.0.0.1:8001")
-    parser.add_argument("--most", type=int, default=100, help="stop after so many words (100)")
+    parser.add_argument("--most", type=int, default=100, help="stop after this many words (100)")
     options = parser.parse_args()
 
     # Leaving the block before the last answer tells the server to stop.

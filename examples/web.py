@@ -20,7 +20,7 @@ from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, Inva
 
 STATUS: dict[type, int] = {
     InvalidInput: 422,  # refused before it was sent
-    InferenceError: 400,  # the model could not make sense of it
+    InferenceError: 400,  # the model could not read it
     Overloaded: 503,
     ServerUnavailable: 503,
     DeadlineExceeded: 504,
@@ -30,9 +30,9 @@ STATUS: dict[type, int] = {
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One client as long as the program runs: it holds the connection."""
+    """Keep one client, and so its connection, while the program runs."""
     address = os.environ.get("TRITON", "127.0.0.1:8001")
-    limit = Limit(in_flight=64, waiting=256)  # beyond it requests are turned away at once
+    limit = Limit(in_flight=64, waiting=256)  # further requests are refused immediately
     async with AsyncClient(address, timeout_s=5.0, batching=Adaptive(), limit=limit) as client:
         app.state.client = client
         yield
@@ -43,14 +43,14 @@ app = FastAPI(lifespan=lifespan)
 
 @app.exception_handler(ClientError)
 async def failed(request: Request, error: ClientError) -> JSONResponse:
-    """Say what is the matter, under the status of the error's nearest kind."""
+    """Report an error with the status of its nearest kind."""
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     return JSONResponse(error.to_dict(), status)
 
 
 @app.post("/digits")
 async def digits(request: Request) -> dict[str, Any]:
-    """The three best labels for the picture in the body, and how many traveled with it."""
+    """The three best labels for the picture in the body, and the size of its batch."""
     model = await request.app.state.client.model("digits")
     reply = await model.predict(image=await request.body())
     return {

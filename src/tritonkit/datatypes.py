@@ -1,8 +1,8 @@
-"""The one table of tensor datatypes: what Triton, its configuration, numpy, ONNX and PyTorch call them.
+"""The one table of tensor datatypes: their names in Triton, its configuration, numpy, ONNX and PyTorch.
 
-Names in requests are those of the Open Inference Protocol
+Requests use the names of the Open Inference Protocol
 (https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md), with
-Triton's BF16; `TYPE_*` are those of Triton's model_config.proto.
+Triton's BF16 added; `TYPE_*` are names of Triton's model_config.proto.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Datatype:
     size: int | None
     """Bytes of one element; None for BYTES, whose elements have any length."""
     numpy: str | None
-    """None where numpy has no type of its own; tritonkit's arrays hold BF16 as float32, BYTES as objects."""
+    """None if numpy has no such type; tritonkit's arrays hold BF16 as float32 and BYTES as objects."""
     onnx: str
     """In `TensorProto.DataType`."""
     torch: str | None
-    """Of the tensor that Triton's pytorch backend makes (ConvertDataTypeToTorchType); None where it has none."""
+    """Type of the tensor that Triton's pytorch backend makes (ConvertDataTypeToTorchType); None if it makes none."""
     contents_field: int | None
-    """The field of `InferTensorContents` that holds its elements; None where only raw bytes can."""
+    """The field of `InferTensorContents` that holds its elements; None if only raw bytes can."""
 
 
 _TABLE = (
@@ -72,4 +72,4 @@ DATATYPES: dict[str, Datatype] = {row.name: row for row in _TABLE}
 BY_CONFIG: dict[str, Datatype] = {row.config: row for row in _TABLE}
 BY_ONNX: dict[str, Datatype] = {row.onnx: row for row in _TABLE}
 NUMPY_DTYPES: dict[str, str] = {row.name: row.numpy for row in _TABLE if row.numpy is not None}
-"""Datatype -> numpy's name, for those that numpy has a type for."""
+"""Datatype -> numpy's name, for the datatypes that numpy has."""

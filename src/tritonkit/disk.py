@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and clear errors for a disk that is full or cannot be written."""
+"""Atomic writes of files, and clear errors for a disk that is full or cannot be written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DO = {
 
 
 def unwritable(place: Path, error: OSError, kind: type[TritonkitError] = BuildError) -> TritonkitError:
-    """The error for a folder that cannot be written, or not any more."""
+    """The error for a folder that cannot be written, or can no longer be."""
     number, words = reason(error)
     limits = advice(is_of_limits(error), "this command")
     todo = _DO.get(number, "free space, or correct its permissions")
@@ -38,7 +38,7 @@ def unwritable(place: Path, error: OSError, kind: type[TritonkitError] = BuildEr
 
 
 def refused_by_system(error: OSError) -> TritonkitError | None:
-    """The error for a refusal of the system's that no place had words for; None for an OSError of something else."""
+    """The error for a refusal by the file system that no caller has handled; None for any other OSError."""
     number, words = reason(error)
     if not number:
         return None
@@ -55,7 +55,7 @@ def is_of_writing(error: Exception) -> bool:
 
 
 def reason(error: OSError) -> tuple[int, str]:
-    """The system's number, 0 where there is none, and words. Of a folder that was copied in part: the first file's."""
+    """The system's error number, 0 if there is none, and its text. A partial copy of a folder has its first file's."""
     number = error.errno
     if isinstance(error, shutil.Error) and (copied := re.search(r"\[Errno (\d+)\]", str(error))):
         number = int(copied[1])
@@ -65,7 +65,7 @@ def reason(error: OSError) -> tuple[int, str]:
 def try_writing(*places: Path) -> None:
     """BuildError for the first folder that cannot be written.
 
-    For what C++ libraries throw when a write fails: it names neither the folder nor the reason.
+    For exceptions of C++ libraries about a failed write, which name neither the folder nor the reason.
     """
     for place in places:
         try:
@@ -77,10 +77,10 @@ def try_writing(*places: Path) -> None:
 
 
 def sync(place: Path) -> None:
-    """Have a file's content, or the names in a folder, on the disk itself.
+    """Sync a file's content, or the names in a folder, to the disk.
 
-    A file system may write a rename before the content of what it names: after a power failure the new name
-    would stand for nothing.
+    A file system may write a rename before the content of the renamed file. After a power failure the new name
+    would then have no content.
     """
     opened = os.open(place, os.O_RDONLY)
     try:
@@ -94,7 +94,7 @@ def sync(place: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """The same of all files below a folder, then of the folders, innermost first."""
+    """Sync all files below a folder, then the folders, innermost first."""
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:
             file = Path(place, name)
@@ -104,7 +104,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def write_whole(file: Path, content: bytes | memoryview) -> None:
-    """Write a file in place of an older one, on the disk itself; OSError with the older one as it was."""
+    """Replace a file and sync it to the disk; after an OSError the older file is unchanged."""
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         unfinished.write_bytes(content)

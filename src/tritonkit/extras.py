@@ -18,10 +18,10 @@ __all__ = ["need", "need_package"]
 def need(module: str, extra: str) -> Any:
     """Import a heavy library where it is used.
 
-    BuildError where it is not installed, with the pip extra that brings it, or where its import fails.
+    BuildError if it is not installed, with the pip extra that brings it, or if its import fails.
     """
     # torch's threads (libgomp's) spin while they wait for each other unless this is set before the
-    # first import: on cores that others use too, a training step was seen to take 40 times as long.
+    # first import. On cores shared with other processes, a training step then took 40 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -31,7 +31,7 @@ def need(module: str, extra: str) -> Any:
 
 
 def need_package(module: str, requirement: str) -> Any:
-    """Import what only some users of the client want; UsageError, with what pip takes, where it cannot be."""
+    """Import a library that only some users of the client need; UsageError, with the pip command, if that fails."""
     return _imported(module, requirement, UsageError)
 
 
@@ -40,7 +40,7 @@ def _imported(module: str, requirement: str, kind: type[TritonkitError], make: s
         return import_module(module)
     except MemoryError:
         raise
-    except Exception as error:  # a library that does not fit raises whatever its import meets
+    except Exception as error:  # an incompatible library may raise any exception
         package = module.partition(".")[0]
         if not isinstance(error, ModuleNotFoundError) or error.name != package:
             raise _broken(module, requirement, kind, error) from error
@@ -52,7 +52,7 @@ def _imported(module: str, requirement: str, kind: type[TritonkitError], make: s
 
 
 def _broken(module: str, requirement: str, kind: type[TritonkitError], error: Exception) -> TritonkitError:
-    """The package is there, and its import ends in an error: a missing library or dependency, say."""
+    """The error of a package that is installed and cannot be imported, for lack of a library for example."""
     package = module.partition(".")[0]
     name = metadata.packages_distributions().get(package, [package])[0]
     with contextlib.suppress(metadata.PackageNotFoundError):  # on the path, installed by no pip
@@ -63,5 +63,5 @@ def _broken(module: str, requirement: str, kind: type[TritonkitError], error: Ex
         found=f"{package} is installed and broken: {type(error).__name__}: {first_line(error)}",
         wanted="a package that can be imported",
         todo=f"{limits}reinstall it: pip install --force-reinstall --no-deps '{name}';"
-        f" what it needs beside it comes with pip install '{requirement}'",
+        f" its dependencies come with pip install '{requirement}'",
     )

@@ -1,4 +1,4 @@
-"""Limits of this process (setrlimit(2), `ulimit`) that are too low, for messages about what then fails."""
+"""Limits of this process (setrlimit(2), `ulimit`) that are too low, for messages about failures they cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["advice", "is_of_limits", "low", "low_memory", "too_low"]
 
 @dataclass(frozen=True)
 class _Limit:
-    """One limit: its name for people, its option of `ulimit`, the number above which it explains nothing."""
+    """One limit: its readable name, its option of `ulimit`, and the number above which it causes no failure."""
 
     number: int
     name: str
@@ -39,34 +39,34 @@ _BY_ERROR = {
 
 
 def low(limits: tuple[_Limit, ...] = _ALL) -> str:
-    """The low ones among this process's limits, and so of all that it starts: `open files: 20 (ulimit -n)`."""
+    """This process's low limits, which its children inherit: `open files: 20 (ulimit -n)`."""
     return ", ".join(_said(limit) for limit in limits if _soft(limit) < limit.enough)
 
 
 def low_memory() -> str:
-    """Limits of memory alone."""
+    """The limits of memory."""
     return low((_ADDRESSES, _DATA))
 
 
 def too_low(files: int, file_bytes: int) -> str:
-    """Those that are below these numbers; empty where there is room."""
+    """Limits below their thresholds, as text; empty if all have room."""
     wanted = ((_FILES, files), (_FILE_SIZE, file_bytes))
     return ", ".join(_said(limit) for limit, least in wanted if _soft(limit) < least)
 
 
 def advice(limits: str, process: str) -> str:
-    """How to help where these limits of `low` are the likely cause."""
+    """Advice for a failure that these limits from `low` are likely to have caused."""
     return f"raise what limits {process}: {limits}" if limits else ""
 
 
 def is_of_limits(error: BaseException) -> str:
-    """Those low limits that an error may come from; empty for another error."""
+    """The low limits that may have caused an error; empty for an unrelated error."""
     unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
     if isinstance(error, MemoryError) or unmapped:
         return low_memory()
     if not isinstance(error, OSError):
         return ""
-    # Without room for a single file, Python finds no temporary folder at all (ENOENT).
+    # If not a single file may be opened, Python finds no temporary folder (ENOENT).
     known = _BY_ERROR.get(error.errno or 0, (_FILE_SIZE,) if _soft(_FILE_SIZE) < _MIB else ())
     return low(known)
 

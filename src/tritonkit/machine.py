@@ -1,6 +1,6 @@
-"""What this machine has for a server to use, and what processes take of it.
+"""Cores and memory that a server may use on this machine, and the processor time of processes.
 
-The standard library only: the server's image has this file without tritonkit.
+This module needs only the standard library: the server's image has it without tritonkit.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ def cores(cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup") -> i
 
 
 def cores_within(cores: int) -> int:
-    """Of the numbers that configurations are made for the largest that has no more cores than these."""
+    """The largest number of cores, up to these, for which configurations are made."""
     return parts_of(cores + 1)[-1]
 
 
 def parts_of(cores: int) -> list[int]:
-    """Numbers of cores, below this one, that configurations are made for: powers of two, and three times those. Between
-    two of them lies at most a half, and of 64 cores they are eleven."""
+    """Numbers of cores, below this one, for which configurations are made: powers of two and three times those.
+
+    From 2 on each is at most 1.5 times the one before, and below 64 cores there are eleven.
+    """
     found = {factor << power for factor in (1, 3) for power in range(cores.bit_length())}
     return sorted(count for count in found if count < cores)
 
 
 def _quota(cgroup: Path, groups: Path) -> float | None:
-    """Cores that the groups of this process may use, None without a limit."""
+    """Cores that the control groups of this process may use; None without a limit."""
     found = [_quota_of(folder) for folder in _cpu_folders(cgroup, groups)]
     return min((quota for quota in found if quota is not None), default=None)
 
 
 def _cpu_folders(cgroup: Path, groups: Path) -> set[Path]:
-    """Where limits may be: in a container its own group is the root; else the process's group and those above it."""
+    """Folders that may hold limits: in a container the root, else the process's group and all groups above it."""
     found = {cgroup, cgroup / "cpu"}
     try:
         lines = groups.read_text().splitlines()
@@ -68,7 +70,7 @@ def _cpu_folders(cgroup: Path, groups: Path) -> set[Path]:
 
 
 def _quota_of(folder: Path) -> float | None:
-    """Cores by the limit in this folder; None where there is none."""
+    """Cores that the limit in this folder allows; None if it has no limit."""
     try:
         limit, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -85,8 +87,8 @@ def _quota_of(folder: Path) -> float | None:
 def free_memory(
     cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup", meminfo: Path = _PROC / "meminfo"
 ) -> int:
-    """Bytes of memory that this process may still take: the machine's, and what its container or a group above it
-    leaves (cgroup v2 `memory.max`); 0 where nothing says."""
+    """Bytes of memory that this process may still take, by the machine's free memory and the limits of its container
+    and the groups above it (cgroup v2 `memory.max`); 0 if unknown."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         [line] = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
@@ -99,7 +101,7 @@ def free_memory(
 
 
 def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     below: dict[int, list[int]] = {}
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -113,27 +115,27 @@ def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
 
 
 def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
-    """Processor seconds that a process and those below it have taken so far, those that have ended and were waited
-    for included: it never falls while the process is there."""
+    """Processor seconds that a process and its descendants have used so far, including those that have ended and were
+    waited for. The sum never falls while the process lives."""
     tree = process_tree(pid, proc)
     while True:
         ticks = sum(_ticks(proc / str(each), ended=True) for each in tree)
-        # One that was waited for meanwhile is missing, or counted twice.
+        # A process that was waited for in the meantime is missing, or counted twice.
         before, tree = tree, process_tree(pid, proc)
         if tree == before:
             return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def processor_s(folder: Path) -> float:
-    """Of the process or thread of this folder of /proc, in user and kernel mode; 0 where it has just ended."""
+    """Seconds of the process or thread with this folder of /proc, in user and kernel mode; 0 if it has just ended."""
     return _ticks(folder) / os.sysconf("SC_CLK_TCK")
 
 
 def _ticks(folder: Path, *, ended: bool = False) -> int:
-    """The same in the kernel's ticks, whose sums are exact.
+    """Processor time in the kernel's ticks, whose sums are exact.
 
     Args:
-        ended: with its children that have ended and were waited for (proc(5): cutime, cstime).
+        ended: whether to include children that have ended and were waited for (proc(5): cutime, cstime).
     """
     try:
         return sum(map(int, process_stat(folder)[11 : 15 if ended else 13]))
@@ -142,5 +144,5 @@ def _ticks(folder: Path, *, ended: bool = False) -> int:
 
 
 def process_stat(folder: Path) -> list[str]:
-    """The words of a `stat` after the program's name, which may hold anything: state, parent, ..."""
+    """The fields of a `stat` after the program's name, which may hold any character: state, parent, ..."""
     return (folder / "stat").read_text().rpartition(")")[2].split()

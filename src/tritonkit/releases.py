@@ -1,4 +1,4 @@
-"""Triton's releases: the number of a container (24.10), that of the server in it (2.51), and what each can."""
+"""Triton's releases: the number of a container (24.10), the version of its server (2.51), and their features."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMBEDDED: Release = (24, 10)
 """The release of the embedded server, and of the images that `deploy/docker` builds on."""
 
 BOUNDED_QUEUES_WAKE: Release = (26, 8)
-"""From here on the batcher of a bounded queue always notices an instance that becomes free."""
+"""The first release whose batcher of a bounded queue always notices an instance that becomes free."""
 
 # A server's minor version a month from 2.30 in 23.01 on; 25.07 has 2.59.1 and no minor of its own (TRITON_VERSION in
 # the branches of triton-inference-server/server).
@@ -22,7 +22,7 @@ _WITHOUT_A_MINOR = 25 * 12 + 6
 
 
 def to_release(text: str) -> Release:
-    """`24.10` as a value; ValueError for what is not such a number."""
+    """`24.10` as a value; ValueError for any other text."""
     found = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
     if found is None:
         raise ValueError(f"found {text!r}; wanted a release of Triton as NVIDIA numbers its containers, such as 24.10")
@@ -35,9 +35,9 @@ def release_text(release: Release) -> str:
 
 
 def release_of_server(version: str) -> Release | None:
-    """The container in which a server of this version (`2.51.0`) came; None for what has no such number.
+    """The container that had a server of this version (`2.51.0`); None for any other text.
 
-    Servers older than 2.30 are taken for 23.01: nothing here asks for the difference.
+    Servers older than 2.30 count as 23.01: nothing here depends on the difference.
     """
     found = re.match(r"2\.(\d+)", version)
     if found is None:

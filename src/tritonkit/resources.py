@@ -1,7 +1,7 @@
-"""What tritonkit brings beside its Python: pipeline steps, backends, the load test, files for containers.
+"""Files that tritonkit ships in addition to its Python: pipeline steps, backends, the load test, files for containers.
 
-In a clone these are its top-level folders. A wheel carries copies of them as data of the package, so that a
-project anywhere has them too; what a project has under the same path comes before what is shipped.
+In a clone these are its top-level folders. A wheel carries copies of them as package data, so that a project anywhere
+has them too. A project's file under the same path takes precedence over the shipped one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tritonkit.errors import TritonkitError
 __all__ = ["STEPS", "clone", "own_or_shipped", "shipped", "shipped_modules"]
 
 STEPS = "python_backends/steps"
-"""Where pipeline steps lie, in what is shipped and in a project."""
+"""The folder of pipeline steps, both shipped and in a project."""
 
 
 def clone() -> Path | None:
-    """The clone whose sources are running; None where tritonkit was installed from a wheel."""
+    """The clone whose sources are running; None if tritonkit was installed from a wheel."""
     folder = _carried().parents[2]
     return None if _carried().is_dir() or not (folder / "python_backends").is_dir() else folder
 
@@ -51,10 +51,10 @@ def own_or_shipped(root: Path, path: str) -> Path:
 
 
 def shipped_modules(folders: Sequence[str], *names: str) -> tuple[ModuleType, ...]:
-    """Modules of what runs inside Triton, such as `shipped_modules(["python_backends/backends/llm"], "llm_template")`.
+    """Modules that run inside Triton, such as `shipped_modules(["python_backends/backends/llm"], "llm_template")`.
 
-    They import each other by plain names, as in a server. Here those names are a person's: they stand for these
-    modules only while these are imported.
+    They import each other by plain names, as in a server. Here such names belong to the user, so they stand for these
+    modules only during the import.
     """
     places = [shipped(folder) for folder in folders]
     plain = {file.stem for place in places for file in place.glob("*.py")}
@@ -73,6 +73,6 @@ def shipped_modules(folders: Sequence[str], *names: str) -> tuple[ModuleType, ..
 @cache
 def _carried() -> Path:
     """The data of the package, which setup.py writes into the wheel; a clone has none."""
-    from importlib.resources import files  # some milliseconds that a client does without
+    from importlib.resources import files  # saves a client some milliseconds
 
     return Path(str(files("tritonkit"))) / "_data"

@@ -1,4 +1,4 @@
-"""Untrusted text (of a server, a model folder, a log, a file of figures) looked at, and made safe for a terminal."""
+"""Untrusted text (from a server, a model folder, a log, a file of figures), made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONG = re.compile(r"\d{41,}")
 
 
 def printable(text: str, *, lines: bool = True) -> str:
-    r"""The text with what a terminal acts on written out, an escape as `\x1b`, an override as `\u202e`.
+    r"""The text with all that a terminal acts on written out, an escape as `\x1b`, an override as `\u202e`.
 
     Args:
-        lines: whether newlines and tabs stay as they are, as in a log; else they are written out too.
+        lines: whether newlines and tabs stay, as in a log; else they are written out too.
     """
     if not lines:
         return _UNSAFE_OR_BREAK.sub(_escaped, text)
@@ -27,7 +27,7 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 
 def barred(text: str) -> str:
-    """`printable`, with further lines behind a bar: none can pass for a line of tritonkit, such as `do:`."""
+    """`printable`, with a bar before further lines, so that none can pass for tritonkit's own, such as `do:`."""
     return printable(text).rstrip("\n").replace("\n", "\n  | ")
 
 
@@ -41,12 +41,12 @@ def short_numbers(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in a line."""
+    """An exception's message, in one line."""
     return next(iter(str(error).strip().splitlines()), "no message")
 
 
 def is_number(text: str) -> bool:
-    """Whether it reads as a number; infinities are some, and so is what is none (`nan`)."""
+    """Whether a text reads as a number; infinities and `nan` do."""
     try:
         float(text)
     except ValueError:

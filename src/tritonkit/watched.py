@@ -1,7 +1,7 @@
-"""Announce the step that this process is at to the process that watches over it, if there is one.
+"""Announces the current step of this process to the process that watches it, if there is one.
 
-Engines are native code on files of strangers: a step that never ends, or that ends the process, can only be named
-and cleared away from outside (`tritonkit.cli.watch`). Without a watching process all of this does nothing.
+Engines are native code that reads files of strangers. Only another process (`tritonkit.cli.watch`) can name and end a
+step that never ends or that kills its process. Without a watching process nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 __all__ = ["STEP_S", "Board", "Seen", "announce_to", "can_continue", "limit", "of_model", "step", "unbounded"]
 
 STEP_S = 1800.0
-"""Longest step by default: engines take minutes for the largest networks, and half an hour for none that was seen."""
+"""Default limit of a step: engines take minutes for the largest networks, and never took half an hour."""
 
 _HEAD = struct.Struct("=QdBHH")
 _BYTES = 4096
@@ -27,8 +27,8 @@ _LONGEST = 1000
 class Seen:
     """The state of a watched process.
 
-    `turn` changes with each announcement. `step` is empty where nothing is bounded: a person's own Python may run for
-    as long as it likes. `can_continue` says whether the command can be run again without `model`.
+    `turn` changes with each announcement. `step` is empty while nothing is bounded: a user's own Python may run for
+    any time. `can_continue` tells whether the command can be run again without `model`.
     """
 
     turn: int
@@ -48,7 +48,7 @@ class Board:
         self.write("")
 
     def write(self, step: str) -> None:
-        """Announce a step, or with an empty text that none is bounded now."""
+        """Announce a step; an empty text means that no step is bounded now."""
         model, words = (text.encode(errors="replace")[:_LONGEST] for text in (self.model, step))
         self._turn += 1
         head = _HEAD.pack(self._turn, self.limit_s, self.can_continue, len(model), len(words))
@@ -80,14 +80,14 @@ def announce_to(board: Board) -> None:
 
 
 def limit(seconds: float) -> None:
-    """Bound each step by this."""
+    """Set the limit of each step."""
     if _board is not None:
         _board.limit_s = seconds
         _show()
 
 
 def can_continue() -> None:
-    """Say that the command may be run again without a model whose step had to be ended."""
+    """Allow the command to be run again without a model whose step had to be ended."""
     if _board is not None:
         _board.can_continue = True
         _show()
@@ -95,7 +95,7 @@ def can_continue() -> None:
 
 @contextmanager
 def of_model(name: str) -> Iterator[None]:
-    """The steps inside belong to this model."""
+    """Attribute the steps inside to this model."""
     if _board is None:
         yield
         return
@@ -109,7 +109,7 @@ def of_model(name: str) -> Iterator[None]:
 
 @contextmanager
 def step(doing: str) -> Iterator[None]:
-    """Inside an engine works on a file, for no longer than the limit; each step inside begins the time again."""
+    """Bound the time in which an engine works on a file; each step inside starts the time again."""
     if _board is None:
         yield
         return
@@ -118,12 +118,12 @@ def step(doing: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _steps.remove(doing)  # not the last one, where threads have steps of their own
+        _steps.remove(doing)  # other threads may have steps of their own
         _show()
 
 
 def unbounded() -> contextlib.AbstractContextManager[None]:
-    """Inside a person's own Python runs, which has no limit."""
+    """Lift the limit while a user's own Python runs."""
     return step("")
 
 

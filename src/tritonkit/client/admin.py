@@ -1,4 +1,4 @@
-"""The calls beside inference (metadata, readiness, repository, statistics): generators of steps for both clients."""
+"""Calls other than inference (metadata, readiness, repository, statistics): generators of steps for both clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AdminCalls:
         return os.getpid() != self._pid
 
     def check_process(self) -> None:
-        """UsageError in a fork; to be asked before any lock is taken."""
+        """Raise a UsageError in a fork; called before any lock is taken."""
         if os.getpid() != self._pid:
             raise UsageError(
                 f"client of {self.address}",
@@ -55,7 +55,7 @@ class AdminCalls:
 
     @property
     def address(self) -> str:
-        """Where calls go; several addresses are joined by commas."""
+        """The address that is called; several are joined by commas."""
         return ",".join(self.policy.addresses)
 
     def is_ready(self, name: str, version: str | int | None) -> Steps[bool]:
@@ -137,7 +137,7 @@ class AdminCalls:
             [message(method, **fields)],
             deadline,
             where=where,
-            # A server that loads a model may have begun with it when its connection was lost.
+            # The server may have begun to load the model before the connection was lost.
             idempotent=method != "RepositoryModelLoad",
             replica=replica,
         )

@@ -52,7 +52,7 @@ class AsyncClient:
 
     @property
     def address(self) -> str:
-        """Where calls go; several addresses are joined by commas."""
+        """The address that is called; several are joined by commas."""
         return self._core.address
 
     async def model(self, name: str, version: str | int | None = None) -> AsyncModel:

@@ -26,7 +26,7 @@ _TIMEOUT_S = 30.0
 
 
 def make_core(kind: str, address: str | Sequence[str] | None, transport: Any, options: Options) -> Core:
-    """What a client of this kind (`Client` or `AsyncClient`) runs on.
+    """The core of a client of this kind (`Client` or `AsyncClient`).
 
     Raises:
         UsageError: a bad address or setting, or not exactly one of address and transport.
@@ -121,7 +121,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
 
 
 def _wire(kind: str, options: Options) -> Callable[..., Any]:
-    """What makes the transport of one address."""
+    """The class of transports for this wire and kind of client."""
     wire = options.get("wire", "http2")
     if wire == "http2":
         from tritonkit.client.wire.http2 import AsyncHttp2Transport, Http2Transport

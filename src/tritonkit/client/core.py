@@ -1,4 +1,4 @@
-"""What a client does, from a caller's request to the reply, for threads and tasks: generators of steps, without I/O."""
+"""The way of a call from its request to the reply, for threads and tasks: generators of steps, without I/O."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["Core"]
 
 _TRUSTED_S = 1.0
-"""How old a signature must be before a refused call makes the client read it again: a server that
-turns many calls away does not get two more requests for each."""
+"""Minimal age in seconds of a signature that a refused call makes the client read again. A server that refuses many
+calls thus does not get two more requests for each."""
 
 
 class Core(AdminCalls):
@@ -195,7 +195,7 @@ class Core(AdminCalls):
             )
 
     def close(self) -> None:
-        """Close what blocks to be closed; in a fork, let go of it without disturbing the parent."""
+        """Close all that must block to be closed; in a fork, drop it without disturbing the parent."""
         self._closed = True
         if self.forked:
             self.policy.drop()
@@ -245,7 +245,7 @@ class Core(AdminCalls):
         metadata = yield from self._ask("ModelMetadata", name, version, deadline=deadline)
         try:
             config = (yield from self._ask("ModelConfig", name, version, deadline=deadline)).config
-        except Unsupported:  # a server of the Open Inference Protocol that is no Triton
+        except Unsupported:  # another server of the Open Inference Protocol
             config = None
         if config is None and self._batches:
             raise unconfigured(f"model {name}", "batching", "make the client without batching=")

@@ -32,7 +32,7 @@ _UNHURRIED = 4
 
 
 class Inference:
-    """What one client has between its callers and its servers.
+    """The parts of one client between its callers and its servers.
 
     Args:
         policy: where requests go and what happens when they fail.

@@ -1,4 +1,4 @@
-"""What a caller gave for one call, made into the arrays to send, or refused before anything is sent."""
+"""Makes a caller's inputs into the arrays to send, or refuses them before anything is sent."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def checked_sizes(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]])
 
 
 def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """How many items the arrays hold; 1 for a model without a batch axis.
+    """The number of items in the arrays; 1 for a model without a batch axis.
 
     Raises:
         InvalidInput: one array holds more than another.
@@ -168,10 +168,10 @@ def checked_outputs(signature: ModelSignature, outputs: Sequence[str] | None) ->
 
 
 def assumed_specs(where: str, inputs: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """What a model takes whose server does not say it: inputs as they are given, of any size.
+    """The signature of a model whose server reports none: the inputs as they are given, of any size.
 
     Raises:
-        InvalidInput: no inputs, or one without a datatype: Python's numbers have many.
+        InvalidInput: no inputs, or one without a datatype, such as Python's numbers.
     """
     if not inputs:
         raise InvalidInput(where, found="no inputs", wanted="at least one")

@@ -21,7 +21,7 @@ __all__ = ["ManyArguments", "check_concurrency", "many", "many_async", "with_err
 T = TypeVar("T")
 
 ManyArguments: TypeAlias = "tuple[Callable[[Any], Steps[Any]], int, Callable[[int], object] | None]"
-"""What `many` and `many_async` take beside the items."""
+"""The arguments of `many` and `many_async` after the items."""
 
 _MOST = 1024
 

@@ -19,7 +19,7 @@ __all__ = ["ManyOptions", "Options"]
 
 
 class Options(TypedDict, total=False):
-    """The settings of `Client` and `AsyncClient` beside the address; each has a default."""
+    """The settings of `Client` and `AsyncClient` besides the address; each has a default."""
 
     timeout_s: float
     """Seconds each call may take where it says nothing else, retries and waiting included; 30."""
@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
     hedge: Hedge | None
     """Send a slow call to a second server too. None."""
     limit: Limit | None
-    """How many calls may be under way and waiting. None: no limit."""
+    """Bounds on calls that are under way and that wait. None: no limit."""
     batching: Adaptive | None
     """Join single items called at the same time into one request. None."""
     cache: Cache | None
@@ -43,8 +43,8 @@ class Options(TypedDict, total=False):
     observers: Sequence[Observer]
     """Notified of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
     wire: Literal["http2", "grpcio"]
-    """What carries the calls: HTTP/2 of tritonkit's, or gRPC's library, for proxies and xDS; it comes with the
-    extra `grpcio` and costs more processor time. "http2"."""
+    """The carrier of calls: tritonkit's HTTP/2, or gRPC's library, for proxies and xDS. The library comes with the
+    extra `grpcio` and needs more processor time. "http2"."""
     tls: TLS | bool | None
     """True for TLS with the system's authorities, a `TLS` for others or a client certificate. None."""
     api_key: Secret | None
@@ -63,7 +63,7 @@ class Options(TypedDict, total=False):
 
 
 class ManyOptions(TypedDict, total=False):
-    """The settings of `predict_many` and `try_many` beside the items; each has a default."""
+    """The settings of `predict_many` and `try_many` besides the items; each has a default."""
 
     concurrency: int
     """Calls under way at a time; 8."""
@@ -72,7 +72,7 @@ class ManyOptions(TypedDict, total=False):
     timeout_s: float | None
     """Seconds for each item; the client's if None. None."""
     idempotent: bool | None
-    """As in `predict`. None."""
+    """See `predict`. None."""
     parameters: Mapping[str, Parameter] | None
     """The same for each item, as in `predict`. None."""
     classification: int | Mapping[str, int] | None

@@ -1,4 +1,4 @@
-"""Making a running server take the newest versions of its models, without a failed request."""
+"""Makes a running server load the newest versions of its models, without a failed request."""
 
 from __future__ import annotations
 
@@ -45,64 +45,68 @@ def reload_models(client: Client, names: Sequence[str] = (), *, timeout_s: float
 
     Ensembles come first: loading one brings its parts along in one step, so that a changed network
     and the changed steps around it appear together. A load returns when the new version is warm
-    (`model_warmup` has run), and only then does Triton let go of the old one.
+    (`model_warmup` has run), and only then does Triton drop the old one.
 
     Args:
-        client: of a server with explicit model control, with its key if it wants one.
+        client: a client of a server with explicit model control, with the server's key if it has one.
         names: models, or ensembles with all their parts.
         timeout_s: seconds for each model.
 
     Returns:
-        One value for each model that was asked for or changed.
+        One value for each model that was requested or has changed.
 
     Raises:
         ModelNotFound: the repository has no such model.
-        InferenceError: a model did not load, and Triton's reason; what answered before still does.
+        InferenceError: a model did not load, and Triton's reason; the version before still answers.
     """
     before = _ready(client)
-    unknown = sorted(set(names) - before.keys())
-    if unknown:
-        raise ModelNotFound(
-            f"model {unknown[0]} at {client.address}",
-            found="the server's repository has no such model",
-            wanted=f"one of {', '.join(before) or 'none'}",
-            todo="build it: tritonkit build",
-        )
+    _check_known(client, names, before)
     configured = _configurations(client, before)
-    taken = {}
+    seconds = {}
     for name in sorted(names or before, key=lambda name: (not _is_ensemble(client, name), name)):
         started = time.perf_counter()
         client.load(name, timeout_s=timeout_s)
-        taken[name] = time.perf_counter() - started
+        seconds[name] = time.perf_counter() - started
     now = _ready(client)
     configured_now = _configurations(client, now)
-    found = [
+    models = [
         Reloaded(
             name,
             before.get(name, ()),
             versions,
-            taken.get(name, 0.0),
+            seconds.get(name, 0.0),
             name in configured and configured[name] != configured_now.get(name),
         )
         for name, versions in now.items()
     ]
-    done = tuple(model for model in found if model.model in taken or model.changed)
-    for model in done:
-        if model.model in taken and not model.now:
+    reloaded = tuple(model for model in models if model.model in seconds or model.changed)
+    for model in reloaded:
+        if model.model in seconds and not model.now:
             raise InferenceError(
                 f"model {model.model} at {client.address}",
                 found="it was loaded and no version of it is ready",
                 todo="see why: tritonkit models",
             )
-    return done
+    return reloaded
+
+
+def _check_known(client: Client, names: Sequence[str], repository: Mapping[str, tuple[str, ...]]) -> None:
+    unknown = sorted(set(names) - repository.keys())
+    if unknown:
+        raise ModelNotFound(
+            f"model {unknown[0]} at {client.address}",
+            found="the server's repository has no such model",
+            wanted=f"one of {', '.join(repository) or 'none'}",
+            todo="build it: tritonkit build",
+        )
 
 
 def _ready(client: Client) -> dict[str, tuple[str, ...]]:
     """The ready versions of every model in the repository, oldest first."""
-    found: dict[str, tuple[str, ...]] = {}
+    versions: dict[str, tuple[str, ...]] = {}
     for status in client.models():
-        found[status.name] = found.get(status.name, ()) + ((status.version,) * status.ready)
-    return found
+        versions[status.name] = versions.get(status.name, ()) + ((status.version,) * status.ready)
+    return versions
 
 
 def _configurations(client: Client, models: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""What a call gives back. Every reply is made here."""
+"""The result of a call; every reply is made here."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "Reply", "Timing", "cached_reply", "item_reply", "joined_reply", "server_reply"]
 
 Origin = Literal["server", "l1", "l2"]
-"""Where an answer came from: a server, this process's cache, the shared one."""
+"""The source of an answer: a server, this process's cache, or the shared cache."""
 
 
 @dataclass(slots=True)
 class Timing:
-    """Where the time of one call went, by this process's monotonic clock; parts not passed are 0.
+    """The time that each part of one call took, by this process's monotonic clock; skipped parts are 0.
 
     `total_s` runs from entering `predict` to its return. `queue_s` was spent waiting for the
     client's own in-flight limit, `joining_s` waiting for a batch to leave and for its other parts,
     `wait_s` on the wire: network, server queue and inference. The rest is checking, encoding,
-    decoding, and the pauses before retries. Triton's answers do not say how they spent `wait_s`:
-    `Client.statistics` has the sums over all requests, `tritonkit profile` splits them.
+    decoding, and the pauses before retries. Triton's answers do not split `wait_s`: `Client.statistics`
+    has the sums over all requests, and `tritonkit profile` splits them.
     """
 
     total_s: float
@@ -80,12 +80,12 @@ class Reply:
         return iter(self.outputs)
 
     def __len__(self) -> int:
-        """How many outputs there are."""
+        """The number of outputs."""
         return len(self.outputs)
 
 
 def server_reply(request: InferRequest, answer: Answer, sent: Sent) -> Reply:
-    """What a server answered to a request."""
+    """The reply made from a server's answer to a request."""
     _, version, request_id, parameters, outputs, _ = answer
     _, endpoint, attempts, queue_s, wait_s = sent
     timing, items, model = Timing(0.0, wait_s, queue_s), request.items, request.key[0]

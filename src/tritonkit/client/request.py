@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["InferRequest", "ModelKey", "ModelState", "model_key"]
 
 ModelKey: TypeAlias = tuple[str, str]
-"""A model's name and the version asked for, empty for the server's choice."""
+"""A model's name and the requested version, empty for the server's choice."""
 
 _MOST_ASSUMED = 64
 """Kinds of inputs that are remembered of a model whose server declares none."""
@@ -91,7 +91,7 @@ class ModelState:
         return found
 
     def prepared(self, version: str, outputs: tuple[str, ...] | None, classes: Classes = ()) -> Prepared:
-        """What is the same in every request for these outputs."""
+        """The part that is the same in every request for these outputs."""
         made = self._prepared.get((version, outputs, classes))
         if made is None:
             if len(self._prepared) >= _MOST_PREPARED:
@@ -130,7 +130,7 @@ class InferRequest:
     """Observers' metadata."""
     model: ModelState = field(init=False)
     arrays: Mapping[str, NDArray[Any]] = field(init=False)
-    """As they are sent: `items` of them."""
+    """The inputs in the form in which they are sent: `items` of them."""
     items: int = field(init=False)
     outputs: tuple[str, ...] | None = field(init=False)
     classes: Classes = field(init=False, default=())
@@ -228,7 +228,7 @@ def model_key(name: str, version: str | int | None) -> ModelKey:
     """The key of a model and version.
 
     Raises:
-        UsageError: an empty name, or a version that is no whole number.
+        UsageError: an empty name, or a version that is not a whole number.
     """
     key = (name, "" if version is None else str(version))
     if not name or (key[1] and not key[1].isdecimal()):

@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio model have in common; none of it waits."""
+"""The common part of the blocking and the asyncio model; nothing here waits."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ModelShell:
 
     @property
     def name(self) -> str:
-        """The name it is called by."""
+        """The model's name on the server."""
         return self._key[0]
 
     @property
     def version(self) -> str:
-        """The version asked for; empty if the server chooses."""
+        """The requested version; empty if the server chooses."""
         return self._key[1]
 
     def _request(
@@ -73,7 +73,7 @@ class ModelShell:
         classification: int | Mapping[str, int] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> ManyArguments:
-        """What `many` is given beside the items: the steps of a call for one, `concurrency` and `progress`."""
+        """The arguments of `many` after the items: the steps of a call for one item, `concurrency` and `progress`."""
         core, key = self._core, self._key
         core.check_process()
         check_concurrency(concurrency)

@@ -1,4 +1,4 @@
-"""What a server says of itself and its models, as plain values."""
+"""A server's reports about itself and its models, as plain values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics:
-    """Runs of a model with so many items; `compute_s` is their time together, a run counted once."""
+    """Runs of a model with batches of one size; `compute_s` is the sum of their times, counting each run once."""
 
     size: int
     runs: int
@@ -64,10 +64,10 @@ class ModelStatistics:
     compute_infer_s: float
     compute_output_s: float
     success_s: float = 0.0
-    """From a request's arrival to its answer, of those that succeeded."""
+    """Seconds from a request's arrival to its answer, summed over those that succeeded."""
     cache_hit_count: int = 0
     cache_miss_count: int = 0
-    """Of Triton's response cache; 0 where the model does not use it."""
+    """Counts of Triton's response cache; 0 if the model does not use it."""
     batches: tuple[BatchStatistics, ...] = ()
     """Runs by batch size; versions and servers one after the other."""
 

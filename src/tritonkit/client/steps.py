@@ -1,8 +1,8 @@
 """One core for threads and tasks: generators decide, steps wait.
 
-What happens in a call (which server, whether again, how long to wait) is written once, as a generator
-that does no input or output and yields steps. A step can be done by a thread (`block`) and by a
-task of an event loop (`wait`); its result goes back into the generator, its error is raised there.
+The logic of a call (which server, whether to retry, how long to wait) is written once, as a generator
+that does no input or output and yields steps. A thread (`block`) or a task of an event loop (`wait`)
+performs a step; its result goes back into the generator, and its error is raised there.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ class Step(Protocol):
     """One thing to wait for."""
 
     def block(self) -> Any:
-        """Do it in this thread."""
+        """Perform the step in this thread."""
 
     async def wait(self) -> Any:
-        """Do it in this task."""
+        """Perform the step in this task."""
 
 
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def run_blocking(steps: Steps[T]) -> T:
-    """Do the steps in this thread, one after the other; what the generator returns.
+    """Perform the steps in this thread, one after the other, and return the generator's result.
 
-    The generator is over when this is: an interrupt may come between two steps, and what the generator
-    holds must not wait for the garbage collector.
+    The generator is closed when this returns: an interrupt may come between two steps, and the resources of the
+    generator must not wait for the garbage collector.
     """
     try:
         step = next(steps)
         while True:
             try:
                 result = step.block()
-            except BaseException as error:  # the generator decides, also about an interrupt
+            except BaseException as error:  # the generator handles every error, also an interrupt
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
@@ -55,7 +55,7 @@ def run_blocking(steps: Steps[T]) -> T:
 
 
 async def run_async(steps: Steps[T]) -> T:
-    """Do the steps in this task; cancelling it cancels the step and is raised in the generator."""
+    """Perform the steps in this task; its cancellation cancels the step and is raised in the generator."""
     try:
         step = next(steps)
         while True:
@@ -73,7 +73,7 @@ async def run_async(steps: Steps[T]) -> T:
 
 
 class Send(NamedTuple):
-    """Send one message over a transport; gives the bytes of the answer."""
+    """Sends one message over a transport; the result is the answer's bytes."""
 
     transport: Any
     method: Method
@@ -98,12 +98,12 @@ class Send(NamedTuple):
         return answer
 
     def _arguments(self) -> tuple[Any, ...]:
-        # A transport of somebody's own may not know the last, which one server has no use for.
+        # A user's own transport may lack the last argument, which has no use with one server.
         return self[1:] if self.elsewhere is not None else self[1:5]
 
 
 class Invoke(NamedTuple):
-    """Call a method that blocks in a client of threads and is awaited in one of tasks; gives its result."""
+    """Calls a method that blocks in `Client` and is awaited in `AsyncClient`; the result is the method's."""
 
     method: Callable[..., Any]
     arguments: tuple[Any, ...] = ()

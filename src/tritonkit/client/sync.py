@@ -1,4 +1,4 @@
-"""The blocking client: threads share it; what a call does is decided in `core`."""
+"""The blocking client: threads share it; `core` has the logic of a call."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Where calls go; several addresses are joined by commas."""
+        """The address that is called; several are joined by commas."""
         return self._core.address
 
     def model(self, name: str, version: str | int | None = None) -> Model:
@@ -92,7 +92,7 @@ class Client:
     def load(self, name: str, *, config: Any = None, timeout_s: float | None = None) -> None:
         """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
 
-        The old version answers until the new one is loaded and warm. Of several servers each loads it.
+        The old version answers until the new one is loaded and warm. Each of several servers loads it.
         A server that was not started with explicit model control refuses.
 
         Args:
@@ -122,7 +122,7 @@ class Client:
         return run_blocking(self._core.statistics(name, version))
 
     def precompute(self, name: str, items: Iterable[Any], *, concurrency: int = 8) -> int:
-        """Fill the cache with the answers to `items` ahead of time; how many there were.
+        """Fill the cache with the answers to `items` ahead of time, and return their number.
 
         Raises:
             UsageError: the client has no `cache`.
@@ -241,8 +241,7 @@ class Model(ModelShell):
     ) -> Future[Reply]:
         """`predict` in another thread: a future of its reply.
 
-        At most 32 calls of a client are under way this way, more wait their turn; their time starts
-        when they do.
+        At most 32 such calls of a client run concurrently; the others wait, and their time starts when they do.
         """
         request = self._request(
             inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification

@@ -2,7 +2,7 @@
 
 One sleeper, woken by one or many others:
 
-    wakeup = Wakeup(seconds=2.0)            # shared with whoever is to call `wakeup.wake()`
+    wakeup = Wakeup(seconds=2.0)            # shared with those that will call `wakeup.wake()`
     woken = yield wakeup                    # in a generator of steps; False: two seconds passed
     woken = wakeup.block()                  # in a thread; `await wakeup.wait()` in a task
 
@@ -28,7 +28,7 @@ class Wakeup:
     """A step that ends when `wake` is called or `seconds` have passed; it can be used again after that.
 
     One thread or task sleeps here at a time; any thread may call `wake`, as often as it likes. A call
-    that comes before the sleep is not lost: it ends the next sleep at once.
+    that comes before the sleep is not lost: it ends the next sleep immediately.
 
     Args:
         seconds: of the next sleep, infinity allowed; may be set before each.
@@ -38,7 +38,7 @@ class Wakeup:
 
     def __init__(self, seconds: float = threading.TIMEOUT_MAX) -> None:
         self.seconds = seconds
-        # A raw lock, held until somebody calls `wake`: the cheapest thing a thread can sleep on.
+        # A raw lock, held until a call of `wake`: the cheapest object a thread can sleep on.
         self._lock = lock = threading.Lock()
         lock.acquire()
 
@@ -51,7 +51,7 @@ class Wakeup:
         """End the sleep, or the next one if there is none now."""
         try:
             self._lock.release()
-        except RuntimeError:  # somebody was here before, and the sleeper has not gone on yet
+        except RuntimeError:  # woken before, and the sleeper has not continued yet
             return
         future = self._future
         if future is not None:
@@ -68,7 +68,7 @@ class Wakeup:
         """Sleep in this task; whether it was woken."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        # In this order: who wakes releases the lock first and looks for a future then.
+        # The order matters: `wake` releases the lock first and then looks for a future.
         self._future = future
         try:
             if not self._lock.acquire(blocking=False):
@@ -85,14 +85,14 @@ class Wakeup:
 
 
 def _finish(future: asyncio.Future[bool]) -> None:
-    """Set it from whatever thread this is."""
+    """Set a future from any thread."""
     loop = future.get_loop()
     if asyncio._get_running_loop() is loop:
         _set(future)
         return
     try:
         loop.call_soon_threadsafe(_set, future)
-    except RuntimeError:  # the loop was closed, and who slept in it is gone
+    except RuntimeError:  # the loop was closed, and the task that slept in it is gone
         return
 
 
@@ -114,7 +114,7 @@ class Event:
         self._sleepers: list[Wakeup] = []
 
     def set(self) -> None:
-        """It has happened: wake all who wait."""
+        """Make it happen: wake all that wait."""
         self.is_set = True
         for sleeper in tuple(self._sleepers):
             sleeper.wake()

@@ -1,4 +1,4 @@
-"""What chats and completions are answered with: whole, and in the chunks of a stream."""
+"""Responses to chats and completions: whole, and as the chunks of a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Choice", "Completion"]
 
 @dataclass(slots=True)
 class Choice:
-    """One answer as it grows: its text stays in pieces until it is whole."""
+    """One growing answer: its text stays in pieces until it is complete."""
 
     texts: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Choice:
     prompt_tokens: int = 0
 
     def add(self, piece: Piece) -> None:
-        """Take a piece in."""
+        """Add a piece to this choice."""
         self.texts.append(piece.text)
         self.tokens += piece.tokens
         self.logprobs += piece.logprobs
@@ -33,15 +33,15 @@ class Choice:
 
 
 class Completion:
-    """All choices of a request.
+    """The answer to a chat or a prompt, with all its choices.
 
     Args:
-        model: its name.
-        chat: for a chat, not a completion.
-        choices: how many there are.
-        per_prompt: how many of them have the same prompt, which is counted once.
-        logprobs: whether these were asked for.
-        keep: whether the texts are kept for `whole`.
+        model: the model's name.
+        chat: whether it answers a chat.
+        choices: the number of choices.
+        per_prompt: the number of choices with the same prompt, which is counted once.
+        logprobs: whether the request wants them.
+        keep: whether to keep the texts for `whole`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Completion:
         }
 
     def add(self, piece: Piece) -> None:
-        """Take a piece in."""
+        """Add a piece to its choice."""
         choice = self._choices[piece.choice]
         self._counts[piece.choice] += piece.made
         if self._keep:
@@ -76,7 +76,7 @@ class Completion:
         return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
 
     def whole(self) -> dict[str, Any]:
-        """The answer in one."""
+        """The whole answer as one object."""
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._whole(number, each) for number, each in enumerate(self._choices)]
         return self._head | {"object": kind, "choices": choices, "usage": self.usage()}
@@ -99,7 +99,7 @@ class Completion:
         return self._chunk([choice], {"usage": None} if with_usage else {})
 
     def last(self) -> dict[str, Any]:
-        """The event with the usage, which ends a stream that was asked for it."""
+        """The event with the usage, which ends a stream if the request wants it."""
         return self._chunk([], {"usage": self.usage()})
 
     def _chunk(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Completion:
         return {"index": number, "logprobs": made, "finish_reason": reason}
 
     def _logarithms(self, tokens: Sequence[int], logprobs: Sequence[float]) -> dict[str, Any]:
-        """Tokens by their numbers: a token need not be text by itself."""
+        """Log probabilities of tokens, named by number: a token need not be text by itself."""
         names = [f"token_id:{token}" for token in tokens]
         if not self._chat:
             return {"tokens": names, "token_logprobs": list(logprobs), "top_logprobs": None, "text_offset": None}

@@ -42,9 +42,9 @@ def make_app(settings: OpenAISettings, callers: Callers, ready: Callable[[], obj
     """The application.
 
     Args:
-        settings: see there.
-        callers: see there.
-        ready: called once it takes requests.
+        settings: see `OpenAISettings`.
+        callers: see `Callers`.
+        ready: called once the application takes requests.
     """
     server = _Server(settings, callers)
 
@@ -69,7 +69,7 @@ def make_app(settings: OpenAISettings, callers: Callers, ready: Callable[[], obj
 
 
 class _Server:
-    """The handlers, and what they share."""
+    """The handlers and their common state."""
 
     def __init__(self, settings: OpenAISettings, callers: Callers) -> None:
         self._settings = settings
@@ -117,7 +117,7 @@ class _Server:
         return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     def problem(self, error: ClientError | Problem) -> Problem:
-        """The problem for the caller; a fault of ours or the server's goes into the log as well."""
+        """The problem for the caller; the log also gets a fault of this server or the one behind it."""
         if isinstance(error, Problem):
             return error
         problem = problem_of(error, self._settings.forward_keys)
@@ -134,7 +134,7 @@ class _Server:
     async def _answer(
         self, catalog: Catalog, body: ChatBody | CompletionBody, task: str, request: Request, send: Send
     ) -> None:
-        """An answer of a language model, in one or as events."""
+        """An answer of a language model, whole or as events."""
         if body.stream:
             events = Events(send)
             await attended(request.receive, self._streamed(catalog, body, task, events))
@@ -152,7 +152,7 @@ class _Server:
         dialect = dialect_of(signature) or OWN
         chat = None if dialect.tensors.messages else settings.chats.of(body.model)
         made = functools.partial(choices, body, signature, dialect=dialect, chat=chat, max_tokens=settings.max_tokens)
-        # A template may take a second or two: other requests go on meanwhile.
+        # A template may take a second or two: other requests continue meanwhile.
         return model, dialect, made() if chat is None else await asyncio.to_thread(made)
 
     async def _whole(self, catalog: Catalog, body: ChatBody | CompletionBody, task: str) -> dict[str, Any]:
@@ -198,12 +198,12 @@ def _answer_to(body: ChatBody | CompletionBody, many: int) -> Completion:
 
 
 def _held(server: _Server, handler: Any) -> Any:
-    """An endpoint that answers by itself, holding a place as long as it works."""
+    """An endpoint that sends its own response and holds a place while it works."""
 
     async def endpoint(request: Request) -> Any:
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             given = request.headers.get("authorization", "").encode("latin-1")
-            # Nobody is there for a response if the caller has left.
+            # A caller that has left gets no response.
             with server.room.taken(), contextlib.suppress(ClientDisconnect):
                 try:
                     async with server.callers.catalog(given) as catalog:

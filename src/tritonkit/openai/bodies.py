@@ -1,6 +1,6 @@
-"""Bodies of requests in the ranges that OpenAI publishes; what is unknown, or cannot be honored, is refused by name.
+"""Bodies of requests in the ranges that OpenAI publishes; unknown and unsupported parameters are refused by name.
 
-docs/openai.md has a line for each parameter; a test holds it to what is here.
+docs/openai.md has a line for each parameter, and a test compares it with this module.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["ChatBody", "CompletionBody", "EmbeddingBody", "Message", "Sampled", 
 
 MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS = 1024, 16, 2048
 MOST_CHOICES = 128
-"""Answers to one request, as OpenAI has it: each takes a place in the model's running batch, or waits for one."""
+"""Most answers to one request, as in OpenAI's API: each takes a place in the model's running batch or waits for one."""
 MOST_TOKENS = 2048
 """Tokens of one input to embed."""
 _LONGEST_NAME = 256
 _LEAST_TOP_P = 1e-6
-"""In place of 0, which OpenAI takes and engines refuse: the most likely token alone."""
+"""Replaces 0, which OpenAI accepts and engines refuse: only the most likely token."""
 
 _IGNORED = (
     "metadata",
@@ -33,7 +33,7 @@ _IGNORED = (
     "store",
     "user",
 )
-"""They change no answer: taken with any value."""
+"""Parameters that change no answer; any value is accepted."""
 
 _NOTHING: tuple[Any, ...] = ([], {})
 _REFUSED: Mapping[str, tuple[Any, ...]] = {
@@ -56,10 +56,10 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
 }
-"""What cannot be honoured, and the values of it that ask for nothing."""
+"""Unsupported parameters, each with its values that have no effect."""
 
 _EMPTY_PARTS = ("annotations", "audio", "function_call", "refusal", "tool_calls")
-"""Empty list in a message that a client sends back as it got it; null members are removed earlier."""
+"""Lists that are empty in a message which a client returns as it got it; null members are removed earlier."""
 
 
 class _Strict(BaseModel):
@@ -70,7 +70,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 def _listed(value: Any) -> Any:
-    """A text alone is a list of one."""
+    """Make a single text a list of one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -87,7 +87,7 @@ def _joined(value: Any) -> Any:
 
 
 def _plain_message(value: Any) -> Any:
-    """A message without the empty parts, and without its author's name, which templates do not know."""
+    """A message without empty parts and without its author's name, which templates do not know."""
     if not isinstance(value, dict):
         return value
     for name in _EMPTY_PARTS:
@@ -130,7 +130,7 @@ class _StreamOptions(_Strict):
 
 
 class Sampled(_Strict):
-    """What chats and completions have in common. Each setting is handed to the model's input of the same name."""
+    """The common part of chats and completions. Each setting goes to the model's input of the same name."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
@@ -153,7 +153,7 @@ class Sampled(_Strict):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def settings(self) -> dict[str, Any]:
-        """Values for the model's inputs, only those that were given; the seed is each choice's own."""
+        """Values for the model's inputs, without omitted ones; each choice has its own seed."""
         values = {name: getattr(self, name) for name in _SETTINGS}
         if self.top_p is not None:
             values["top_p"] = max(self.top_p, _LEAST_TOP_P)
@@ -179,14 +179,14 @@ _SETTINGS = (
 
 
 class ChatBody(Sampled):
-    """Of `/v1/chat/completions`."""
+    """The body of `/v1/chat/completions`."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     logprobs: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """As of all, with the newer name of `max_tokens`."""
+        """The inherited values, with the newer name of `max_tokens`."""
         values = super().settings()
         if self.max_completion_tokens is not None:
             values["max_tokens"] = [self.max_completion_tokens]
@@ -194,7 +194,7 @@ class ChatBody(Sampled):
 
 
 class CompletionBody(Sampled):
-    """Of `/v1/completions`."""
+    """The body of `/v1/completions`."""
 
     prompt: Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1, max_length=MOST_PROMPTS)]
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
@@ -202,7 +202,7 @@ class CompletionBody(Sampled):
 
 
 class EmbeddingBody(_Strict):
-    """Of `/v1/embeddings`."""
+    """The body of `/v1/embeddings`."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     input: Annotated[list[Any], BeforeValidator(_inputs)]
@@ -218,12 +218,12 @@ def read_body(kind: type[Body], data: bytes) -> Body:
     """A request's body.
 
     Raises:
-        Problem: no JSON, nested too deep, not an object, or a parameter that is wrong or cannot be honoured.
+        Problem: not JSON, nested too deep, not an object, or a parameter that is wrong or unsupported.
     """
     try:
         given = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise invalid(f"the body is no JSON: {error}", code="invalid_json") from None
+        raise invalid(f"the body is not JSON: {error}", code="invalid_json") from None
     if not isinstance(given, dict):
         raise invalid("the body is not a JSON object", code="invalid_json")
     given = _without_nulls(given)
@@ -242,14 +242,14 @@ def read_body(kind: type[Body], data: bytes) -> Body:
 
 
 def _without_nulls(value: Any) -> Any:
-    """The same without members that are null, at any depth: null is as good as leaving out."""
+    """The value without members that are null, at any depth: null means the same as an omission."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:
-    """What no parameter alone is to blame for."""
+    """Check combinations of parameters."""
     if isinstance(body, EmbeddingBody):
         return
     if body.stream_options is not None and not body.stream:
@@ -265,11 +265,11 @@ def _check_completion(body: CompletionBody) -> None:
         raise invalid(f"n: prompts times n is more than {MOST_CHOICES}", "n", "invalid_value")
     if body.best_of not in (None, body.n):
         raise invalid(
-            "best_of: this server gives all answers that it makes: n of them", "best_of", "unsupported_parameter"
+            "best_of: this server returns all answers that it makes, n of them", "best_of", "unsupported_parameter"
         )
     if body.logprobs:
         raise invalid(
-            "logprobs: this server gives those of the tokens made, and of no others: 0",
+            "logprobs: this server returns those of the generated tokens only: 0",
             "logprobs",
             "unsupported_parameter",
         )

@@ -1,4 +1,4 @@
-"""Whose calls go to the server behind this one: all as one caller's, or each under its caller's own key."""
+"""Callers of the server behind this one: one for all requests, or each request under its caller's own key."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["MOST_CLIENTS", "Callers", "KeyedCallers", "OneCaller", "callers_of"]
 _log = logging.getLogger("tritonkit.openai")
 
 MOST_CLIENTS = 256
-"""Keys whose clients are kept, each with a connection of its own; beyond, the one not used for longest is closed."""
+"""Keys whose clients are kept, each with its own connection; beyond that, the least recently used one is closed."""
 _MOST_UNKNOWN = 64
-"""Keys that the gateway is being asked about; one more is refused, so that strangers hold up no known caller."""
+"""Keys under check at the gateway; one more is refused, so that strangers do not delay known callers."""
 _SOME_MODEL = "-"
-"""Asking for its state counts for no key's rate; which it is does not matter."""
+"""A model whose state is requested, which counts for no key's rate; it need not exist."""
 _LONGEST_KEY = 8192
-"""Bytes: a JSON Web Token is one, too."""
+"""Bytes of a key; a JSON Web Token is one, too."""
 
 
 class OneCaller:
-    """All requests go out as this server's own.
+    """One client for all requests, which go out as this server's own.
 
     Args:
-        settings: see there.
+        settings: see `OpenAISettings`.
     """
 
     def __init__(self, settings: OpenAISettings) -> None:
@@ -49,7 +49,7 @@ class OneCaller:
         return await self._catalog.ready()
 
     async def check(self) -> None:
-        """Nothing has to be known before the first request."""
+        """Do nothing: there is nothing to check before the first request."""
 
     async def aclose(self) -> None:
         """Free the connection."""
@@ -67,14 +67,14 @@ class _Kept:
 
 
 class KeyedCallers:
-    """Each request goes to a gateway under the key that came with it, over a client that no other key uses.
+    """One client for each key: a request goes to a gateway under the key that came with it.
 
-    What is kept is bounded: a client without a request is kept only if the gateway knows its key, and
-    keys are known here by their hashes alone.
+    Memory is bounded: a client without a request is kept only if the gateway knows its key. Only
+    hashes of keys are kept.
 
     Args:
-        settings: see there.
-        most: clients at a time.
+        settings: see `OpenAISettings`.
+        most: the number of concurrent clients.
 
     Raises:
         UsageError: the client's settings are wrong, or keys would travel in plain text.
@@ -89,7 +89,7 @@ class KeyedCallers:
         self._kept: dict[bytes, _Kept] = {}
         self._stranger = AsyncClient(settings.address, **self._options)
         self._asks = False
-        self._client("none")  # what is wrong with the settings is said at the start
+        self._client("none")  # reports wrong settings at the start
 
     def __len__(self) -> int:
         """Clients of keys that the gateway knows."""
@@ -103,13 +103,13 @@ class KeyedCallers:
         """The models as this key sees them, for one request.
 
         Raises:
-            Problem: no key, no room for one more, or the server behind this one is no gateway.
-            ClientError: the gateway cannot be asked.
+            Problem: no key, no room for one more, or the server behind this one is not a gateway.
+            ClientError: the gateway cannot be reached.
         """
         key = _key_in(authorization)
         if not self._asks and not await self.asks_for_keys():
-            _log.warning("%s answers without a key: it is no gateway", self._settings.address)
-            raise Problem(502, "the server behind this one asks for no key", code="no_gateway")
+            _log.warning("%s answers without a key: it is not a gateway", self._settings.address)
+            raise Problem(502, "the server behind this one requires no key", code="no_gateway")
         digest = hashlib.sha256(key.encode()).digest()
         kept = self._taken(digest, key)
         kept.users += 1
@@ -129,10 +129,10 @@ class KeyedCallers:
                 await kept.client.close()
 
     async def _admit(self, kept: _Kept) -> None:
-        """Let the gateway see a key before anything that came with it is read.
+        """Let the gateway check a key before the rest of its request is read.
 
         Raises:
-            ClientError: it is none of the gateway's.
+            ClientError: the gateway does not know it.
         """
         name = self._settings.names[0] if self._settings.names else _SOME_MODEL
         try:
@@ -143,7 +143,7 @@ class KeyedCallers:
         kept.good = True
 
     def _taken(self, digest: bytes, key: str) -> _Kept:
-        """The key's client, from now on the one that was used last."""
+        """The key's client, which becomes the most recently used one."""
         kept = self._kept.pop(digest, None)
         if kept is None:
             if len(self._kept) - len(self) >= _MOST_UNKNOWN:
@@ -156,7 +156,7 @@ class KeyedCallers:
         return kept
 
     async def _make_room(self, new: _Kept) -> None:
-        """Close the client that was not used for longest, where a new one is one too many."""
+        """Close the least recently used client if there are too many."""
         if len(self) <= self._most:
             return
         known = self._kept.items()
@@ -167,7 +167,7 @@ class KeyedCallers:
         await self._kept.pop(idle).client.close()
 
     async def asks_for_keys(self) -> bool:
-        """Whether the server behind refuses who has no key: else whoever calls would be let in.
+        """Whether the server behind this one refuses calls without a key: otherwise all callers would be let in.
 
         Raises:
             ClientError: it does not answer.
@@ -182,17 +182,17 @@ class KeyedCallers:
         return False
 
     async def ready(self) -> bool:
-        """Whether the gateway answers: what is behind it, it tells nobody without a key."""
+        """Whether the gateway answers; without a key it reports nothing about the servers behind it."""
         try:
             return await self.asks_for_keys()
         except ClientError:
             return False
 
     async def check(self) -> None:
-        """Find out at the start, if it answers by then.
+        """Check at the start, if it answers by then, that it requires a key.
 
         Raises:
-            UsageError: it answers, to whoever calls.
+            UsageError: it answers calls without a key.
         """
         try:
             asks = await self.asks_for_keys()
@@ -202,7 +202,7 @@ class KeyedCallers:
             raise UsageError(
                 f"--address {self._settings.address}",
                 found="it answers without a key",
-                wanted="a gateway that asks each caller for a key (docs/gateway.md), with --forward-keys",
+                wanted="a gateway that requires a key of each caller (docs/gateway.md), with --forward-keys",
                 todo="give the gateway's address; before a Triton leave --forward-keys out and give --key-file FILE",
             )
 
@@ -218,7 +218,7 @@ Callers = OneCaller | KeyedCallers
 
 
 def callers_of(settings: OpenAISettings) -> Callers:
-    """What these settings ask for."""
+    """The callers for these settings."""
     return KeyedCallers(settings) if settings.forward_keys else OneCaller(settings)
 
 
@@ -231,5 +231,5 @@ def _key_in(authorization: bytes) -> str:
     key = key.strip()
     fits = key.isascii() and key.isprintable() and " " not in key and len(key) <= _LONGEST_KEY
     if scheme.lower() != "bearer" or not key or not fits:
-        raise Problem(401, "no API key: wanted one as Bearer", code="invalid_api_key")
+        raise Problem(401, "no API key: send one as Bearer", code="invalid_api_key")
     return key

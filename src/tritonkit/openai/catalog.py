@@ -1,4 +1,4 @@
-"""Which of a server's models answer chats, complete texts or embed them: read from what they take and give."""
+"""The server's models that answer chats, complete texts or embed them, told by their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
     """Any of `chat`, `completion` and `embedding`; none for a model of another kind.
 
     Args:
-        signature: what the model takes and gives.
-        templated: whether a chat template is known for it.
+        signature: the model's inputs and outputs.
+        templated: whether it has a known chat template.
     """
     inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
     tensors = text_tensors(signature)
@@ -38,17 +38,17 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
     known = {"text"} & inputs
     if tokens is not None and tokens.datatype in ("INT32", "INT64"):
         known |= {"tokens"}
-    # Each call gives one of them: the other is optional, or not there.
+    # Each call gives one of them; the other is optional, or absent.
     return frozenset({"embedding"}) if known and needed <= known and len(needed) < 2 else frozenset()
 
 
 class Catalog:
-    """The models that callers may name. What a model takes is kept by the client, and read again when it was wrong.
+    """The models that callers may name. The client keeps their signatures and reads an outdated one again.
 
     Args:
-        client: of the server.
-        names: the only models that are shown and called; empty: all that the server has.
-        chats: templates of models that take text alone.
+        client: the server's client.
+        names: the only models that are listed and called; empty: all that the server has.
+        chats: templates of models that take only text.
         keyed: whether the client calls a gateway, where its key may not use every model.
     """
 
@@ -67,18 +67,18 @@ class Catalog:
         self._met: dict[str, None] = {}
 
     async def find(self, name: str, task: str) -> tuple[AsyncModel, ModelSignature]:
-        """A model for a task, and what it takes.
+        """The signature of a model for a task.
 
         Raises:
             Problem: there is no such model, or it does something else.
-            ClientError: the server does not say.
+            ClientError: the server does not report it.
         """
         model = await self._model(name)
         signature = await model.signature()
         found = tasks_of(signature, templated=self._chats.of(name) is not None)
         if task not in found:
             lacks = " (this server has no chat template for it)" if "completion" in found else ""
-            raise invalid(f"model: {name!r} is no model for this: {task}{lacks}", "model", "model_not_supported")
+            raise invalid(f"model: {name!r} cannot be used for this: {task}{lacks}", "model", "model_not_supported")
         self._met[name] = None
         return model, signature
 
@@ -96,7 +96,7 @@ class Catalog:
     async def names(self) -> list[str]:
         """Names of the models that are ready for some task.
 
-        A server that lists its models to nobody without its key leaves those that were called so far.
+        If the server lists its models only with its key, these are the models that were called so far.
         """
         names = self._names or await self._listed()
         return [name for name in names if await self.has(name)]
@@ -120,7 +120,7 @@ class Catalog:
         return list(self._met)
 
     async def _counted(self) -> Sequence[str]:
-        """Models with statistics: a gateway gives them to keys for all models, and lists models to nobody."""
+        """Models with statistics, which a gateway gives to keys for all models; it lists models to no caller."""
         try:
             return sorted({each.name for each in await self._client.statistics("")})
         except InferenceError as error:

@@ -1,4 +1,4 @@
-"""The certificate that callers are shown, read again when its files change."""
+"""The server's certificate, read again when its files change."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _log = logging.getLogger("tritonkit.openai")
 
 
 class ServedCertificate:
-    """A certificate with its key, for connections that begin: those that are open keep theirs.
+    """A certificate with its key, for new connections; open ones keep theirs.
 
     Args:
-        certificate: PEM, with what leads to an authority that callers know.
-        key: PEM without a password, which its owner alone can read.
+        certificate: PEM, with the chain to an authority that callers trust.
+        key: PEM without a password, which only its owner can read.
 
     Raises:
-        UsageError: what is wrong with them.
+        UsageError: one of them is wrong.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -31,7 +31,7 @@ class ServedCertificate:
         self._context = _made(certificate, key)
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection. Files that are wrong while this runs change nothing; the log says so once."""
+        """The next connection's context. Wrong files change nothing while this runs; the log reports them once."""
         if (state := self._state()) != self._seen:
             self._seen = state
             try:
@@ -90,7 +90,7 @@ def _check_readable(file: Path, wanted: str) -> None:
 
 
 def _check_private(key: Path) -> None:
-    """As the gateway's."""
+    """Check the key's permissions, as the gateway does."""
     state = key.stat()
     # A volume of Kubernetes gives its files to root, and to the pod's group for reading.
     mounted = state.st_uid == 0 != os.getuid()

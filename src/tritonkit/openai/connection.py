@@ -1,5 +1,5 @@
-"""Connections that are no request yet: few and short, because no key has been looked at; and those whose callers stop
-reading their answers."""
+"""Connections without a request yet, few and short because no key was checked, and those whose callers stop reading
+their answers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["BACKLOG", "MOST_HANDSHAKES", "BoundedProtocol", "allow_connections"]
 HEAD_S = 10.0
 """Seconds in which the head of a request must have come; before it, as many for TLS."""
 UNREAD_S = 30.0
-"""Seconds in which a caller must take something of what waits for it."""
+"""Seconds in which a caller must read some of the bytes that wait for it."""
 MOST = 1024
-"""Connections at a time, where this process may have so many files."""
+"""Most concurrent connections, if this process may open as many files."""
 MOST_HANDSHAKES = 128
-"""Connections at a time that have not agreed on TLS yet."""
+"""Most concurrent connections in the TLS handshake."""
 BACKLOG = 256
 """Connections that wait to be accepted; asyncio accepts all of them before it hands the first one over."""
 _OTHER_FILES = 128 + 2 * BACKLOG
-"""Those of the process itself, of connections to Triton, and of connections that are not handed over or closed yet."""
+"""Files of the process itself, of connections to Triton, and of connections that are not handed over or closed yet."""
 
 
 def allow_connections(more: int = 0) -> int:
-    """How many connections there may be, once this process may have as many open files as it can get for them.
+    """The number of connections to allow, after raising this process's limit of open files as far as possible.
 
     Args:
-        more: files that it needs beside these.
+        more: files needed in addition to the connections'.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = _OTHER_FILES + more
@@ -45,24 +45,24 @@ def allow_connections(more: int = 0) -> int:
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
-    """HTTP/1.1 that closes a connection without a whole head in time, which uvicorn does only between two requests, and
-    one whose caller reads nothing, which uvicorn would wait for.
+    """HTTP/1.1 that closes two kinds of connections: those without a whole head in time, which uvicorn closes only
+    between two requests, and those whose caller reads nothing, for which uvicorn would wait.
 
-    It does TLS itself, because uvicorn learns of a connection only after its handshake: until then nobody counted it.
+    It does TLS itself, because uvicorn learns of a connection only after its handshake and could not count it before.
     """
 
     most = MOST
-    """Connections at a time: one more is closed at once."""
+    """Most concurrent connections; one more is closed immediately."""
     certificate: ServedCertificate | None = None
-    """What callers are shown; None: no TLS."""
+    """The server's certificate; None: no TLS."""
     handshakes: ClassVar[dict[BoundedProtocol, asyncio.Task[None]]] = {}
-    """Connections that are none of uvicorn's yet."""
+    """Connections that uvicorn does not have yet."""
     _head: asyncio.TimerHandle | None = None
     _early: bytearray | None = None
-    """What came before uvicorn had the connection; None once it has it."""
+    """Bytes that came before uvicorn had the connection; None once it has it."""
 
     def connection_made(self, transport: Any) -> None:
-        """Count it, and wait for TLS and a request."""
+        """Count the connection, and wait for TLS and a request."""
         if self.certificate is None:
             self._begin(transport)
         elif len(self.handshakes) >= MOST_HANDSHAKES:
@@ -77,7 +77,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
     async def _secure(self, transport: Any, context: ssl.SSLContext) -> None:
         try:
             secure = await self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=HEAD_S)
-        except OSError:  # it did not speak TLS, did not like ours, or was too slow
+        except OSError:  # it did not speak TLS, rejected ours, or was too slow
             return
         finally:
             self.handshakes.pop(self, None)
@@ -90,7 +90,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
 
     def _begin(self, transport: Any) -> None:
         super().connection_made(transport)
-        # The kernel ends it, also where uvicorn has written and closed: tcp(7).
+        # The kernel ends it, also if uvicorn has written and closed: tcp(7).
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1000))
         if len(self.connections) > self.most:
             transport.close()
@@ -98,7 +98,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
             self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Wait no longer where the head is whole."""
+        """Stop the timer once the head is whole."""
         if self._early is not None:
             self._early += data
             return
@@ -106,7 +106,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for."""
+        """Stop the timer."""
         if self._early is not None:
             return
         self._stop()
@@ -128,4 +128,4 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
         if self.certificate is None:
             self.transport.close()
         else:
-            self.transport.abort()  # else TLS would wait for the other side's farewell
+            self.transport.abort()  # else TLS would wait for the peer's close

@@ -25,7 +25,7 @@ _LEAST_LOGPROB = -9999.0
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one kind of language model is called, and how its replies are read.
+    """The requests and replies of one kind of language model.
 
     Args:
         tensors: of the kind.
@@ -76,14 +76,14 @@ def _own(choice: int) -> Read:
 
 
 def _to_vllm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
-    """`sampling_parameters` has vLLM's SamplingParams as JSON, whose names are these."""
+    """`sampling_parameters` has vLLM's SamplingParams as JSON, which has the same names."""
     asked = {name: value for name, value in given.items() if name not in ("text", "logprobs")}
     parameters = {name: value if name == "stop" else value[0] for name, value in asked.items()}
     if parameters.get("top_k") == 0:
-        parameters["top_k"] = -1  # 0 is an error of older ones
+        parameters["top_k"] = -1  # older versions reject 0
     _check_least(parameters)
     if given.get("logprobs"):
-        parameters["logprobs"] = 0  # of the token itself, and no other
+        parameters["logprobs"] = 0  # only the token itself
     wanted = ["finish_reason", "num_input_tokens", "num_output_tokens"]
     returned = [f"return_{name}" for name in (*wanted, *(["logprobs"] if "logprobs" in given else []))]
     flags = ["stream", "exclude_input_in_output", *(name for name in returned if name in signature.inputs)]
@@ -92,7 +92,7 @@ def _to_vllm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, A
 
 
 def _check_least(parameters: Mapping[str, Any]) -> None:
-    """vLLM would call it a failure of its own."""
+    """Refuse a request that vLLM would report as its own failure."""
     least, most = parameters.get("min_tokens"), parameters.get("max_tokens")
     if least is not None and most is not None and least > most:
         raise invalid("min_tokens: it is more than max_tokens", "min_tokens", "invalid_value")
@@ -125,12 +125,12 @@ def _logprobs(reply: Reply) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 
 def _reason(reply: Reply) -> str | None:
-    """Why an answer has ended: Python's `None` as text until then."""
+    """The reason why an answer has ended: Python's `None` as text until then."""
     reason = _text(reply, "finish_reason")
     if reason in ("", "None"):
         return None
     if reason not in ("stop", "length"):
-        raise Problem(500, "the model gave its answer up", code="model_failed")
+        raise Problem(500, "the model stopped before its answer was complete", code="model_failed")
     return reason
 
 
@@ -149,11 +149,11 @@ def _to_tensorrt_llm(given: Mapping[str, Any], signature: ModelSignature) -> dic
             continue
         theirs = _TO_TENSORRT_LLM.get(name)
         if theirs is None or theirs not in signature.inputs:
-            message = f"{name}: the engine behind the model {signature.name!r} does not take it"
+            message = f"{name}: the engine behind the model {signature.name!r} does not support it"
             raise invalid(message, name, "unsupported_parameter")
         inputs[theirs] = value
     if given.get("seed", [0])[0] < 0:
-        raise invalid("seed: this engine's begin at 0", "seed", "invalid_value")
+        raise invalid("seed: this engine takes no seed below 0", "seed", "invalid_value")
     flags = ("streaming", "sampling_param_exclude_input_from_output", "return_finish_reason")
     return inputs | {name: [True] for name in flags if name in signature.inputs}
 
@@ -166,7 +166,7 @@ def _tensorrt_llm(choice: int) -> Read:
         nonlocal sent
         text, reason = _text(reply, "text_output"), _reason(reply)
         if reason is None:
-            text = text.rstrip("\N{REPLACEMENT CHARACTER}")  # a character that is not whole yet
+            text = text.rstrip("\N{REPLACEMENT CHARACTER}")  # an incomplete character
         added = text.removeprefix(sent) if text.startswith(sent) else ""
         sent += added
         return Piece(choice, added, finish_reason=reason)

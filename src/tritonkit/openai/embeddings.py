@@ -1,4 +1,4 @@
-"""Calls of a model that embeds texts: several at once, which its server may join."""
+"""Concurrent calls of a model that embeds texts, which its server may join into batches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["embed", "encoded"]
 
 _AT_ONCE = 16
-"""Calls of one request under way at a time."""
+"""Most concurrent calls of one request."""
 
 
 async def embed(model: AsyncModel, signature: ModelSignature, body: EmbeddingBody, timeout_s: float) -> dict[str, Any]:
     """The answer to a request, one vector for each text, or list of tokens, in the order given.
 
     Raises:
-        ClientError: of a call; the others are given up.
-        Problem: the model does not take tokens, or makes vectors of another size; or not in time.
+        ClientError: a call failed; the others are cancelled.
+        Problem: the model does not take tokens, makes vectors of another size, or is too slow.
     """
     given_tokens = isinstance(body.input[0], list)
     _check_model(signature, body, given_tokens)

@@ -16,13 +16,13 @@ DONE = b"data: [DONE]\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # nginx would gather them
+    (b"x-accel-buffering", b"no"),  # nginx would buffer them
 ]
 Result = TypeVar("Result")
 
 
 def event(payload: Mapping[str, Any]) -> bytes:
-    """One event: JSON has no line break of its own, so it is one line."""
+    """One event, in one line, because JSON contains no line break."""
     return b"data: " + json.dumps(payload, separators=(",", ":")).encode("ascii") + b"\n\n"
 
 
@@ -30,7 +30,7 @@ class Events:
     """A response that begins with its first event: until then an error can have a status.
 
     Args:
-        send: ASGI's.
+        send: ASGI's function.
     """
 
     def __init__(self, send: Send) -> None:

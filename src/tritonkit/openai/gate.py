@@ -1,4 +1,4 @@
-"""What stands before every request: who calls, how much at a time, how large a body."""
+"""Checks before every request: its caller, the number of concurrent requests, the size of its body."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def gate(app: ASGIApp, settings: OpenAISettings) -> ASGIApp:
             host = headers.get(b"host", b"").decode("latin-1")
             name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
             if hosts is not None and name.lower() not in hosts:
-                problem = Problem(403, "this server is not known by that name", code="wrong_host")
+                problem = Problem(403, "this server does not have that host name", code="wrong_host")
                 return await refusal(problem)(scope, receive, send)
             if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
                 problem = Problem(401, "two Authorization headers", code="invalid_api_key")
                 return await refusal(problem)(scope, receive, send)
             given = headers.get(b"authorization", b"")
             if settings.keys and scope["path"] != "/health" and not may_call(settings.keys, given):
-                problem = Problem(401, "a wrong API key, or none", code="invalid_api_key")
+                problem = Problem(401, "the API key is wrong or missing", code="invalid_api_key")
                 return await refusal(problem)(scope, receive, send)
         return await app(scope, receive, send)
 
@@ -54,10 +54,10 @@ def gate(app: ASGIApp, settings: OpenAISettings) -> ASGIApp:
 
 
 class Room:
-    """How many requests may be under way.
+    """Places for concurrent requests.
 
     Args:
-        most: of them.
+        most: the number of places.
     """
 
     def __init__(self, most: int) -> None:
@@ -82,7 +82,7 @@ class Room:
 async def body_of(request: Request, most: int) -> bytes:
     """A request's JSON, not yet parsed.
 
-    A form's type is refused: a page in a browser may send one anywhere, and JSON only where it is allowed to.
+    A form's type is refused: a page in a browser may send forms anywhere, but JSON only to servers that allow it.
 
     Raises:
         Problem: too large, too slow, or declared as something else.

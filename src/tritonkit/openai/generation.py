@@ -34,11 +34,11 @@ def choices(
     """The inputs of each choice: `n` for a prompt, one prompt after the other.
 
     Args:
-        body: of the request.
-        signature: what the model takes.
-        dialect: of the model.
-        chat: the model's template, where it takes no messages itself.
-        max_tokens: of an answer where the request does not say; None: the model's own default.
+        body: the request's body.
+        signature: the model's inputs and outputs.
+        dialect: the model's kind.
+        chat: the model's template, if the model takes no messages itself.
+        max_tokens: default limit on answer tokens; None: the model's own.
 
     Raises:
         Problem: a setting that the model does not take, or messages that its template does not.
@@ -76,7 +76,7 @@ def _prompts(body: ChatBody | CompletionBody, chat: Chat | None) -> list[dict[st
 
 
 def _seeds(seed: int | None, n: int) -> list[dict[str, Any]]:
-    """Seeds that differ, the first as it was given; without one the model draws its own for a single choice."""
+    """Different seeds, the first as given. Without one, the model draws the seed of a single choice."""
     if seed is None and n == 1:
         return [{}]
     first = secrets.randbelow(_SEEDS) if seed is None else seed
@@ -90,11 +90,11 @@ async def generate(
     sink: Callable[[Piece], Awaitable[None]],
     dialect: Dialect = OWN,
 ) -> None:
-    """Call the model for each choice, and hand on what comes as it comes; the first error ends all.
+    """Call the model for each choice, and yield the pieces as they come; the first error ends all streams.
 
     Raises:
-        ClientError: of a stream.
-        Problem: a stream without an end, or not in time.
+        ClientError: a stream failed.
+        Problem: a stream never ends, or not in time.
     """
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
@@ -109,7 +109,7 @@ async def generate(
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error of a group; the others are of streams that were given up for it, or alike."""
+    """The first error of a group; the others come from streams that were cancelled because of it, or are similar."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""A part of a language model's answer, whichever kind of model it is of."""
+"""A part of a language model's answer, the same for all kinds of models."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Piece"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a model has added to one choice.
+    """A model's addition to one choice.
 
     Args:
-        choice: its number.
-        text: may be empty.
+        choice: the choice's number.
+        text: the added text; may be empty.
         tokens: numbers of the tokens since the piece before.
-        logprobs: natural logarithms of their probabilities, if they were asked for.
+        logprobs: natural logarithms of their probabilities, if the request wants them.
         finish_reason: `stop` or `length` in the last piece, else None.
-        prompt_tokens: in the last piece, if the model counts them.
-        count: of the tokens, where a model gives no numbers of them; else 0.
+        prompt_tokens: tokens of the prompt, in the last piece, if the model counts them.
+        count: the number of tokens, if a model does not report which; else 0.
     """
 
     choice: int
@@ -31,5 +31,5 @@ class Piece:
 
     @property
     def made(self) -> int:
-        """How many tokens came with it."""
+        """The number of its tokens."""
         return self.count or len(self.tokens)

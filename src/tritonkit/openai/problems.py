@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as OpenAI's API says it: a status and `{"error": {...}}`."""
+"""Failures of requests in the form of OpenAI's API: a status and `{"error": {...}}`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MOST_SHOWN = 1000
 
 
 class Problem(Exception):
-    """A request that is not answered, and why.
+    """The reason why a request is not answered.
 
     Args:
-        status: of HTTP.
+        status: HTTP's status.
         message: for a person.
-        kind: OpenAI's `type`; by default that of a caller's mistake below 500, and the server's from there on.
-        param: the parameter that is to blame.
+        kind: OpenAI's `type`; by default that of a caller's mistake below 500, else that of a server's.
+        param: the wrong parameter.
         code: for programs.
     """
 
@@ -59,7 +59,7 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 
 
 def unread(error: ValidationError) -> Problem:
-    """What is first wrong in a body, with the parameter's name: `messages.0.content`."""
+    """The first error in a body, with the parameter's name: `messages.0.content`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -74,13 +74,13 @@ _KINDS: dict[type[ClientError], tuple[int, str, str, str]] = {
     ModelNotReady: (503, "the model is not ready", "model_not_ready", ""),
     ModelNotFound: (404, "the model does not exist", "model_not_found", ""),
     Overloaded: (429, "there is no room for the request now", "overloaded", "rate_limit_error"),
-    Unsupported: (502, "the server behind this one lacks what it takes", "unsupported", ""),
+    Unsupported: (502, "the server behind this one lacks a feature that this needs", "unsupported", ""),
     DeadlineExceeded: (504, "no answer within the time allowed", "deadline_exceeded", "timeout"),
     ServerUnavailable: (503, "no server answers", "unavailable", ""),
     InferenceError: (500, "the model failed", "model_failed", ""),
     ClientError: (500, "the call failed", "call_failed", ""),
 }
-"""Status, message (empty: the error's own words), code and type. What servers say of their faults stays in our log."""
+"""Status, message (empty: the error's own), code and type. Servers' messages about their faults stay in our log."""
 
 _FULL = _KINDS[Overloaded]
 _REFUSED = (502, "the server behind this one refuses its credentials", "credentials_refused", "")
@@ -93,8 +93,8 @@ _BY_STATUS = {
     "UNAUTHENTICATED": _REFUSED,
     "PERMISSION_DENIED": _REFUSED,
 }
-"""By gRPC's status, with which an `InferenceError` begins. Triton gives the errors of a stream no status of their own:
-there a model writes it before its text, as `INVALID_ARGUMENT: ...`."""
+"""Problems by gRPC's status, with which an `InferenceError` begins. Triton gives errors in a stream no status, so a
+model writes it before its text, as `INVALID_ARGUMENT: ...`."""
 
 
 _OWN_KEY = {
@@ -106,19 +106,19 @@ _OWN_KEY = {
         429, "too many requests of this key, or no room for them", kind="rate_limit_error", code="rate_limit_exceeded"
     ),
 }
-"""By gRPC's status, what a gateway says of a caller whose own key was handed on."""
+"""Problems by gRPC's status, for a gateway's answers to a caller whose own key was forwarded."""
 
 
 def has_status(error: ClientError, name: str) -> bool:
-    """Whether a server has answered with this status of gRPC's."""
+    """Whether a server has answered with this gRPC status."""
     return isinstance(error, InferenceError) and error.found.startswith(f"{name}: ")
 
 
 def problem_of(error: ClientError, own_key: bool = False) -> Problem:
-    """The problem that an error of the client is for our caller.
+    """The problem that reports a client's error to our caller.
 
     Args:
-        error: see there.
+        error: the client's error.
         own_key: whether the call was made under the caller's own key.
     """
     if own_key:

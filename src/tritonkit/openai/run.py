@@ -15,14 +15,14 @@ __all__ = ["run_openai"]
 
 _REQUIREMENT = "tritonkit[openai]"
 _END_S = 10
-"""Seconds that requests under way are given at the end."""
+"""Seconds for requests under way at the end."""
 
 
 def run_openai(settings: OpenAISettings, ready: Callable[[str], object] = lambda url: None) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
-        settings: see there.
+        settings: see `OpenAISettings`.
         ready: called with the server's URL once it takes requests.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How the server is set up, and the keys of its callers."""
+"""Settings of the OpenAI-compatible server, and the keys of its callers."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class OpenAISettings:
-    """What `tritonkit openai` runs with.
+    """Settings of `tritonkit openai`.
 
     Args:
-        address: of Triton or its gateway, as `Client` takes it.
+        address: the address of Triton or its gateway, as for `Client`.
         client: more settings of the client, such as its credentials.
-        host: where callers connect.
-        port: 0 takes a free one.
-        certificate: what callers are shown; None: they connect without TLS.
-        keys: SHA-256 of the keys that callers may use; empty: callers need none.
-        forward_keys: each caller's key is handed on to the address, a gateway that decides what it may do.
-        names: the only models that are shown and called; empty: all.
-        chats: templates of models that take text alone.
-        max_tokens: of an answer where a request does not say; None: the model's own default.
+        host: the address that callers connect to.
+        port: the port that callers connect to; 0: a free one.
+        certificate: the server's certificate; None: callers connect without TLS.
+        keys: SHA-256 of the callers' keys; empty: callers need none.
+        forward_keys: whether each caller's key goes on to the address, a gateway that decides what it may do.
+        names: the only models that are listed and called; empty: all.
+        chats: templates of models that take only text.
+        max_tokens: default limit on answer tokens; None: the model's own.
         timeout_s: seconds for a whole answer.
-        max_requests: that may be under way; more are refused.
-        max_body_kib: of one request.
+        max_requests: most concurrent requests; further ones are refused.
+        max_body_kib: largest body of a request.
     """
 
     address: str
@@ -81,9 +81,9 @@ class OpenAISettings:
         return bool(self.keys) or self.forward_keys
 
     def hosts(self) -> frozenset[str] | None:
-        """What a request's `Host` may be, without its port; None: anything.
+        """Allowed values of a request's `Host`, without its port; None: any.
 
-        A page in a browser on this machine can give a name of its own to a loopback address. A key keeps it out too.
+        A page in a browser on this machine can give its own name to a loopback address. A key keeps it out, too.
         """
         if self.asks() or not self.is_local():
             return None
@@ -91,12 +91,12 @@ class OpenAISettings:
 
 
 def shown_host(host: str) -> str:
-    """As it stands in a URL."""
+    """The host as written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def read_keys(file: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each key in a file: one a line; empty lines and those that begin with # are left out.
+    """SHA-256 of each key in a file with one key a line; empty lines and those that begin with # are skipped.
 
     Raises:
         UsageError: it cannot be read, or holds no key.
@@ -114,7 +114,7 @@ def read_keys(file: Path) -> tuple[bytes, ...]:
 
 
 def may_call(keys: Sequence[bytes], authorization: bytes) -> bool:
-    """Whether a header has one of the keys; takes as long whichever it is."""
+    """Whether a header has one of the keys; the time does not depend on which."""
     scheme, _, key = authorization.partition(b" ")
     given = hashlib.sha256(key.strip()).digest()
     found = False

@@ -1,7 +1,7 @@
-"""Chats as prompts for engines that take text alone: by the checkpoint's own template, as transformers does it.
+"""Chats as prompts for engines that take only text, made with the checkpoint's own template as transformers does.
 
-The template is the checkpoint's, and what is put into it a stranger's. It is rendered by the module of the backend
-`llm` that does it in a server (llm_template.py): in a sandbox and within a budget. Nothing else of a checkpoint is run.
+The template comes from the checkpoint, and its values come from strangers. The module of the backend `llm` that also
+renders it in a server (llm_template.py) does so in a sandbox and within a budget. Nothing else of a checkpoint is run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tritonkit.resources import shipped_modules
 __all__ = ["Chat", "Chats", "find_checkpoints", "read_chat", "read_chats"]
 
 _MOST_BYTES = 64 << 20
-"""Of a file: a tokenizer of 250,000 tokens has some 20 MiB."""
+"""Largest file in bytes: a tokenizer of 250,000 tokens has some 20 MiB."""
 _BACKEND = "python_backends/backends/llm"
 
 
@@ -35,7 +35,7 @@ class Chat:
     Args:
         source: the template's text.
         special: its values `bos_token`, `eos_token` and so on.
-        added: what the engine's tokenizer puts before every prompt by itself, and which is left out here.
+        added: text that the engine's tokenizer itself puts before every prompt, and which is left out here.
 
     Raises:
         TemplateError: it does not compile.
@@ -50,7 +50,7 @@ class Chat:
         """The prompt that these messages make, up to where the answer begins.
 
         Raises:
-            Problem: the template does not take these messages, or takes more than it may for them.
+            Problem: the template does not accept these messages, or exceeds its budget.
         """
         try:
             text: str = self._template.render(messages, self._special)
@@ -68,8 +68,8 @@ class Chats:
     """The templates of models that take no messages themselves.
 
     Args:
-        named: by model.
-        other: of all models beside these.
+        named: templates by model.
+        other: the template of all other models.
     """
 
     named: Mapping[str, Chat]
@@ -81,14 +81,14 @@ class Chats:
 
 
 def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
-    """What `--chat-template` names, and beside it the templates of a project's checkpoints.
+    """The templates that `--chat-template` names, and those of a project's checkpoints.
 
     Args:
-        given: `PATH`, for every model without one of its own, or `MODEL=PATH`.
-        checkpoints: folders by model; one without a template that can be read is left out.
+        given: `PATH`, for every model without its own, or `MODEL=PATH`.
+        checkpoints: folders by model; one without a readable template is skipped.
 
     Raises:
-        UsageError: a path that holds no template.
+        UsageError: a path without a template.
     """
     named: dict[str, Chat] = {}
     for model, folder in checkpoints.items():
@@ -114,7 +114,7 @@ def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
 
 
 def find_checkpoints(root: Path) -> dict[str, Path]:
-    """The folders of checkpoints in a project, by model; what cannot be read as a spec is left out."""
+    """The folders of checkpoints in a project, by model; specs that cannot be read are skipped."""
     from tritonkit.repository.modelspec import load
 
     found = {}
@@ -128,7 +128,7 @@ def find_checkpoints(root: Path) -> dict[str, Path]:
 
 
 def read_chat(path: Path) -> Chat:
-    """The template in a file, or of a checkpoint's folder: chat_template.jinja, else that of tokenizer_config.json.
+    """The template in a file, or in a checkpoint's folder: chat_template.jinja, else that in tokenizer_config.json.
 
     Raises:
         UsageError: there is none, or it does not compile.
@@ -158,7 +158,7 @@ def read_chat(path: Path) -> Chat:
 
 
 def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str]) -> bool:
-    """Whether the tokenizer puts the first token before every text: a template that writes it, too, would double it."""
+    """Whether the tokenizer puts the first token before every text, which a template might otherwise repeat."""
     if not special.get("bos_token"):
         return False
     if isinstance(told.get("add_bos_token"), bool):
@@ -175,7 +175,7 @@ def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str
 
 
 def _stay(file: Path, folder: Path) -> None:
-    """A checkpoint's file is its own: what is read here may be sent to whoever asks."""
+    """Refuse a checkpoint's file that leads elsewhere: its content may be sent to any caller."""
     if os.path.lexists(file):
         try:
             plain_file(file, folder, _MOST_BYTES)
@@ -198,7 +198,7 @@ def _text(file: Path) -> str:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    """The object of a JSON file; empty where there is no file."""
+    """The object of a JSON file; empty if there is no file."""
     if not file.exists():
         return {}
     try:
@@ -212,6 +212,6 @@ def _object(file: Path) -> dict[str, Any]:
 
 @cache
 def _rendering() -> Any:
-    """The module that renders templates in a server, too."""
+    """The module that also renders templates in a server."""
     [module] = shipped_modules([_BACKEND], "llm_template")
     return module

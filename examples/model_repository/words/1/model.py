@@ -7,7 +7,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """What Triton's Python backend loads."""
+    """The model that Triton's Python backend loads."""
 
     def execute(self, requests):
         """Send the words of each request; stop when nobody reads them any more."""

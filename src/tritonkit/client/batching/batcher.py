@@ -183,10 +183,10 @@ class Batcher:
         self._wake_next()
 
     def _hand_out(self, leader: Item, items: list[Item], outcomes: Sequence[Any], started: float) -> None:
-        """Give everyone their result: tasks are woken here, threads in turn, in one line for all batches.
+        """Give all callers their results: tasks are woken here, threads one by one, in one line for all batches.
 
-        Threads that are all woken at once wait for the interpreter's lock, and each is switched to twice.
-        In turn they take less of the processor, and no more time.
+        Threads that are woken together wait for the interpreter's lock, and each costs two switches.
+        One after the other they need less processor time and no longer.
         """
         took_s = self._clock() - started
         with self._lock:
@@ -280,5 +280,5 @@ class Batcher:
         if allowed_s > 0:
             where = "under way" if item.state == "sent" else "waiting to be sent"
             found = f"no answer within the {allowed_s:.3g} s left, {where}"
-        todo = "allow more time, or call with less at once"
+        todo = "allow more time, or send fewer items in a call"
         return DeadlineExceeded(self._where, found=found, todo=todo)

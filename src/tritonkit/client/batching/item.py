@@ -26,7 +26,7 @@ class Item(Wakeup):
     # What most items never change stands here: it costs nothing to make.
     state: Literal["waiting", "sent", "gone"] = "waiting"
     outcome: Any = None
-    """What comes back for it: what the sender made of its part of the answer, or an error."""
+    """The item's result: the value that the sender made of its part of the answer, or an error."""
     half: object = None
     """The same object in those of a failed batch that go together again, and with nobody else."""
     joined_at = 0.0

@@ -1,4 +1,4 @@
-"""How callers are joined, as a user sets it."""
+"""A user's settings for joining calls into batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritonkit.client.checks import check_setting, is_whole
 __all__ = ["IN_FLIGHT", "Adaptive"]
 
 IN_FLIGHT = 2
-"""Batches under way at once unless set: one is computed while the other is collected and read."""
+"""Default number of concurrent batches: one is computed while the other is collected and read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,20 @@ class Adaptive:
 
     Attributes:
         max_batch: items in one request; the model's max_batch_size holds as well.
-        target_latency_ms: what a call may take, waiting included, while that is possible: the
+        target_latency_ms: the time a call may take, waiting included, while that is possible. The
             longest wait is this less the mean time of recent requests, or a tenth of that
-            time if this is more.
+            mean if this is more.
         min_wait_ms: a batch stays open this long if there were other recent callers. A single
             caller never waits.
         max_wait_ms: the longest that a batch stays open for others, in place of the one that
             follows from `target_latency_ms`.
-        in_flight: batches of one kind under way at once; further callers wait and fill the next
+        in_flight: concurrent batches of one kind; further callers wait and fill the next
             one. None: 2.
-        independent_items: whether you know of every model called that an item's answer does not depend on the other
-            items of its request. False: as the model's configuration says, else as a check with real items shows.
+        independent_items: whether you know that no called model lets an item's answer depend on the other items of
+            its request. False: the model's configuration decides, else a check with real items.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: a value out of range.
     """
 
     max_batch: int = 64

@@ -1,6 +1,6 @@
-"""How long a batch stays open: from recent arrivals and the time that requests take.
+"""The time for which a batch stays open, from recent arrivals and the duration of requests.
 
-No clock and no lock here: the batcher tells the moments, and holds its lock while it does.
+There is no clock and no lock here: the batcher passes the moments and holds its lock meanwhile.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["BatchWindow"]
 
 _WEIGHT = 1 / 8  # of the newest observation in a moving average
-_SILENT_GAPS = 4  # so many mean gaps without an arrival: no more come (1 in 50 if they are random)
+_SILENT_GAPS = 4  # after this many mean gaps without an arrival no more are expected (1 in 50 if they are random)
 _PAUSE = 1.1  # of the largest gap worth waiting for: one beyond it counts as this much
 _LEAST_SILENCE_S = 0.0002  # a thread cannot be woken much more precisely
 _TENTH = 0.1  # of a request's time, where the target leaves none to wait
 
 
 class BatchWindow:
-    """What the batcher has seen: gaps between arrivals, the time of a request, callers at once."""
+    """The batcher's observations: gaps between arrivals, the time of a request, concurrent callers."""
 
     def __init__(self, settings: Adaptive, limit: int) -> None:
         self.limit = limit
@@ -39,13 +39,13 @@ class BatchWindow:
         self.arrived_at = -inf
         self._moved_at = -inf  # the last arrival or landing
         self._free_at = -inf  # the last landing before which no further batch could leave
-        self._peak = 0  # most items at once, queued or under way, in this round of landings
+        self._peak = 0  # most concurrent items, queued or under way, in this round of landings
         self._peak_before = 0  # and in the round before
         self._landings = 0
 
     @property
     def recent_callers(self) -> int:
-        """The most callers at once in the last landings."""
+        """The most concurrent callers in the last landings."""
         return max(self._peak, self._peak_before)
 
     @property
@@ -95,7 +95,7 @@ class BatchWindow:
                 end = max(least, min(end, self._moved_at + self._silence_s()))
         end = min(end, soonest - self.service_s)
         if end <= now and queued < self.share and present == queued:
-            self._peak = self._peak_before = present  # waited for in vain: they are gone
+            self._peak = self._peak_before = present  # they did not come in time: they are gone
         return end - now
 
     def _longest_s(self) -> float:
@@ -105,5 +105,5 @@ class BatchWindow:
         return max(spare, self._least_s)
 
     def _silence_s(self) -> float:
-        """So long without an arrival or a landing, and no caller is on the way."""
+        """Seconds without an arrival or a landing after which no caller is expected."""
         return max(min(_SILENT_GAPS * self.gap_s, self.service_s / 2), _LEAST_SILENCE_S)

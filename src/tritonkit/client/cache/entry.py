@@ -31,7 +31,7 @@ _KEY = "tritonkit_key"
 _NAMES = {dtype: name for name, dtype in FIXED.items()}
 
 _ENTRY_BYTES = 600
-"""What an answer takes beside its data, about: key, tuple, dictionary, the cache's own links."""
+"""Approximate bytes of an answer besides its data: key, tuple, dictionary, the cache's own links."""
 _ARRAY_BYTES = 250
 _CELL_BYTES = 41
 """A `bytes` object of no bytes and the reference to it, in CPython."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST_BYTES", "RedisBackoff", "RedisStore"]
 
 PREFIX = "tritonkit:2:"
-"""Of every key in Redis; the number changes when the meaning of a key or of what it holds does."""
+"""Prefix of every key in Redis; its number changes with the meaning of keys or values."""
 
 LARGEST_BYTES = 16 * 2**20
 """Larger answers are not written: they would take Redis, which does one thing at a time, from others."""
@@ -121,7 +121,7 @@ class RedisStore:
         if self._loop is not loop:  # connections belong to the loop that opened them
             self._tasks = self._client("redis.asyncio")
             self._loop = loop
-        # Beside redis-py's own limits, which start again with every byte: a free connection, connecting,
+        # In addition to redis-py's own limits, which start again with every byte: a free connection, connecting,
         # logging in and the command may each take `timeout_s`.
         async with asyncio.timeout(4 * self._timeout_s):
             return await self._tasks.execute_command(*words)
@@ -182,7 +182,7 @@ class RedisBackoff:
         self._clock = clock
         self._lock = threading.Lock()
         self.pause_s = 0.0
-        """How long the pause is; 0 while all is well."""
+        """Length of the pause; 0 while all is well."""
         self._until = 0.0
         self._failed_at = float("-inf")
 

@@ -72,6 +72,6 @@ def _check_url(url: str) -> None:
     if scheme not in _SCHEMES:
         raise UsageError(
             "Cache(redis=...)",
-            found="an address that is no Redis URL (not shown: it may hold a password)",
+            found="an address that is not a Redis URL (hidden, because it may hold a password)",
             wanted="redis://host:6379/0, rediss://... or unix:///path/to/socket",
         ) from None

@@ -65,7 +65,7 @@ def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelSt
 
 
 def _why(status: ModelStatus) -> str:
-    """Why a model is not ready, in one line; --json has the rest."""
+    """The first line of the reason why a model is not ready; --json has the rest."""
     if status.state == "UNLOADED" and not status.reason:
         return _NOT_LOADED
     return next(iter(status.reason.splitlines()), "")

@@ -58,7 +58,7 @@ class Observer(Protocol):
 
 
 Token: TypeAlias = tuple[Any, ...]
-"""What each observer returned from `started`, in order; `_FAILED` for one that raised."""
+"""Results of the observers' `started`, in order; `_FAILED` for one that raised."""
 
 _FAILED = object()
 

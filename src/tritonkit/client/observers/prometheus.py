@@ -29,10 +29,10 @@ _METRICS: tuple[tuple[str, str, str, tuple[str, ...], tuple[float, ...]], ...] =
     ("Histogram", "wait_seconds", "Of a call: network, server queue and inference.", (), _SECONDS),
     ("Histogram", "queue_seconds", "Of a call: waiting for the client's own limit.", (), _SECONDS),
     ("Histogram", "joining_seconds", "Of a call: waiting to be sent with others.", (), _SECONDS),
-    ("Counter", "retries", "Requests beside a call's first, hedges included.", (), ()),
+    ("Counter", "retries", "Requests after a call's first, hedges included.", (), ()),
     ("Histogram", "batch_items", "Items in the request of a call.", (), _ITEMS),
 )
-"""Kind, name, text, labels beside the model, upper bounds of buckets."""
+"""Kind, name, text, labels besides the model, upper bounds of buckets."""
 
 _by_registry: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 _lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What happens around a call: which replica, whether again, how long, and when not to try."""
+"""The policy of calls: which replica, whether to retry, how long to wait, and when not to try."""
 
 from tritonkit.client.policy.attempts import Sent
 from tritonkit.client.policy.policy import Policy

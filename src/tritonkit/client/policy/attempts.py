@@ -38,8 +38,8 @@ class Sent(NamedTuple):
         body: the response message.
         endpoint: the address that answered.
         attempts: messages sent for it, retries and hedges included.
-        queue_s: seconds waited for a place among the calls at once.
-        wait_s: seconds spent in transports, all attempts together.
+        queue_s: seconds waited for a place among the concurrent calls.
+        wait_s: seconds spent in transports, summed over all attempts.
     """
 
     body: memoryview
@@ -51,7 +51,7 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """What is done for one call; see `Policy.call` for its arguments."""
+    """The work for one call; see `Policy.call` for its arguments."""
 
     policy: Policy
     method: Method
@@ -195,7 +195,7 @@ class Attempts:
         harmless = self.idempotent or (isinstance(error, ClientError) and error.unprocessed)
         if not harmless or not self._may_send():
             raise error
-        # Another server takes over at once, unless servers are full.
+        # Another server takes over immediately, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
         # The budget is for servers' work: one that did not begin with a message had none.
         unbegun = isinstance(error, ClientError) and error.unprocessed
@@ -229,7 +229,7 @@ class Attempts:
             raise self.last
         seconds = self.policy.pool.reopens_in(now, self.only)
         names = self.policy.addresses if self.only is None else (self.only.address,)
-        moment = f"within {seconds:.2g} s" if seconds > 0 else "at once"
+        moment = f"within {seconds:.2g} s" if seconds > 0 else "immediately"
         raise CircuitOpen(
             self.where,
             found=f"nothing was sent: {', '.join(names)} failed too often lately",

@@ -1,4 +1,4 @@
-"""How much extra load a client may make: retries and hedges are paid for by answered calls."""
+"""A bound on a client's extra load: answered calls pay for retries and hedges."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import threading
 __all__ = ["ALLOWANCE", "RetryBudget"]
 
 ALLOWANCE = 10.0
-"""Tokens at the start, and what a quiet client may keep for long."""
+"""Tokens at the start, which a quiet client may also keep for long."""
 
 _FORGET_S = 10.0
-"""Savings above the allowance shrink to a third in this time, so an hour's calls cannot be spent at once."""
+"""Seconds in which savings above the allowance shrink to a third, so a burst cannot spend an hour's savings."""
 
 _LOOK_S = 0.5
 
@@ -32,7 +32,7 @@ class RetryBudget:
 
     @property
     def tokens(self) -> float:
-        """What is left."""
+        """The remaining budget."""
         return self._tokens
 
     def earn(self, now: float) -> None:

@@ -28,7 +28,7 @@ _OF_ONE_SERVER = (ServerUnavailable, Overloaded)
 
 @dataclass(slots=True)
 class _Latencies:
-    """Of one model."""
+    """The recent latencies of one model."""
 
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
     count: int = 0
@@ -36,7 +36,7 @@ class _Latencies:
 
 
 class LatencyTracker:
-    """After how long a call of a model is slow: a percentile of its latest answers."""
+    """The seconds after which a call of a model is slow: a percentile of its latest answers."""
 
     def __init__(self, hedge: Hedge) -> None:
         self._hedge = hedge
@@ -69,7 +69,7 @@ class HedgedSend:
 
     first: Send  # the call as it would be sent alone
     delay_s: float
-    second: Callable[[], Send | None]  # asked for after that time; None: it must not be sent
+    second: Callable[[], Send | None]  # requested after that time; None: it must not be sent
     helpers: concurrent.futures.Executor  # threads for second calls; tasks need none
     second_won: bool = False
     second_error: BaseException | None = None  # how the second call failed, if it did

@@ -1,4 +1,4 @@
-"""How many calls run at once: the others wait in line, or are refused at once if there is no room."""
+"""A bound on concurrent calls: the others wait in line, or are refused immediately if there is no room."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Waiter(Wakeup):
 
 
 class ConcurrencyLimiter:
-    """Places for calls, given in the order in which they were asked for.
+    """Places for calls, given in the order of the requests for them.
 
-    A place that becomes free goes straight to the first in line: no call overtakes another, and a caller that
-    gave up (its time over, its task cancelled) hands on what it was given meanwhile.
+    A place that becomes free goes straight to the first in line, so no call overtakes another. A caller that
+    gave up (its time over, its task cancelled) hands on a place that it was given meanwhile.
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -73,7 +73,7 @@ class ConcurrencyLimiter:
                 "client",
                 found=f"the time was over while {self.in_flight} other calls were in flight",
                 wanted=f"a place among {self._limit.in_flight}",
-                todo="allow more time with timeout_s, send fewer calls at once, or add servers",
+                todo="allow more time with timeout_s, send fewer concurrent calls, or add servers",
                 unprocessed=True,
             )
 
@@ -124,6 +124,6 @@ class ConcurrencyLimiter:
             "client",
             found=f"{self.in_flight} calls in flight and {waiting} waiting: {why}",
             wanted=f"room for {places} and {self._limit.waiting}, an answer within {max(left_s, 0.0):.3g} s",
-            todo="send fewer calls at once, allow more time, add servers, or raise Limit",
+            todo="send fewer concurrent calls, allow more time, add servers, or raise Limit",
             unprocessed=True,
         )

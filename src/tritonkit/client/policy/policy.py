@@ -1,4 +1,4 @@
-"""What one client does about many servers and about failures: the settings, and what all calls share."""
+"""One client's handling of several servers and of failures: the settings, and the state that all calls share."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tritonkit.errors import UsageError
 
 __all__ = ["Policy"]
 
-_HELPERS = 16  # threads that wait for second calls at once; what is more waits its turn
+_HELPERS = 16  # threads that wait for second calls; further ones queue
 
 _ONCE = Retry(attempts=1, budget=0.0)
 
 
 class Policy:
-    """What happens around each call of one client; threads and tasks share it.
+    """Choices around each call of one client; threads and tasks share it.
 
     Args:
         addresses: `host:port` of each server; `dns:host:port` is every server that DNS gives.
@@ -38,14 +38,14 @@ class Policy:
         retry: None: nothing is sent twice, and nothing is hedged.
         breaker: None: a server is used however often it fails.
         hedge: None: one server is asked.
-        limit: None: any number of calls run at once.
-        leave: the steps to take before the transport of a server that is no longer named is closed.
+        limit: None: any number of calls run concurrently.
+        leave: steps before closing the transport of a server that DNS no longer names.
         refresh_s: seconds after which a DNS name is looked up again.
         clock: seconds; deadlines are its moments.
         rng: chance, for pauses and for choosing among servers.
 
     Raises:
-        UsageError: no address, one twice, or one that is not understood.
+        UsageError: no address, a repeated one, or one that cannot be read.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Policy:
         return self.pool.replicas
 
     def refresh_names(self) -> None:
-        """Have the names looked up that are due, beside the calls."""
+        """Start the look-ups of names that are due, without delaying calls."""
         for resolver in self.resolvers:
             resolver.refresh(self.clock())
 
@@ -195,7 +195,7 @@ class Policy:
         await asyncio.gather(*(transport.close() for transport in self.pool.take_all()))
 
     def drop(self) -> None:
-        """In a fork: let go of the copies of connections, without a lock and without a word."""
+        """In a forked child: drop inherited connections without taking locks or notifying the server."""
         self.pool.closed = True
         for transport in self.pool.transports():
             transport.close()

@@ -1,4 +1,4 @@
-"""Which of the servers gets the next call: of two drawn at random, the one with less to do."""
+"""The choice of a server for the next call: of two drawn at random, the less busy one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Connect", "ReplicaPool"]
 Connect = Callable[[str, str | None], Any]
 """`connect(address, server_name)`: a transport, its connection not yet opened; the name is for TLS."""
 
-_ALIKE = 1.2  # servers whose scores differ by less than this factor are alike: chance decides
+_ALIKE = 1.2  # chance decides between servers whose scores differ by less than this factor
 
 
 class ReplicaPool:
@@ -27,9 +27,9 @@ class ReplicaPool:
         self._breaker = breaker
         self._random = rng.random
         self.replicas: tuple[Replica, ...] = ()
-        """Those that get calls now; none of a DNS name before it was looked up."""
+        """Replicas that get calls now; a DNS name has none before its first look-up."""
         self.retired: list[Replica] = []
-        """Those that were removed and are to be closed once they have no calls under way."""
+        """Removed replicas, to be closed once they have no calls under way."""
         self.closed = False
         self._lock = threading.Lock()
         self._membership = threading.Lock()
@@ -103,7 +103,7 @@ class ReplicaPool:
         return [replica.transport for replica in (*self.replicas, *self.retired)]
 
     def _others(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:
-        """Those that nothing speaks against."""
+        """Replicas that do not rest, were not tried and whose breakers admit a call."""
         return [
             replica
             for replica in self.replicas
@@ -111,7 +111,7 @@ class ReplicaPool:
         ]
 
     def _rest(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:
-        """When there are no `_others`: the best group that is not empty."""
+        """The best group that is not empty, if there are no `_others`."""
         admitted = [replica for replica in self.replicas if replica.breaker.admits(now)]
         last = tried[-1] if tried else None
         return (
@@ -122,7 +122,7 @@ class ReplicaPool:
         )
 
     def _begin(self, replicas: list[Replica], now: float) -> Attempt | None:
-        """By the power of two choices (Mitzenmacher 2001), on calls in flight x latency."""
+        """The power of two choices (Mitzenmacher 2001), on calls in flight x latency."""
         count = len(replicas)
         if count < 2:
             return replicas[0].begin(now) if replicas else None

@@ -27,7 +27,7 @@ class Replica:
     address: str
     transport: Any
     breaker: CircuitBreaker
-    lock: Lock  # the pool's, shared by its replicas; whoever changes a replica holds it
+    lock: Lock  # the pool's, shared by its replicas; code that changes a replica holds it
     in_flight: int = 0
     latency_s: float = 0.0  # a moving average of its answers; 0 before the first
     measured_at: float = -math.inf
@@ -132,7 +132,7 @@ class Attempt:
         replica.breaker.leave(self.generation, now, good, self.started)
 
     def _judged(self, now: float, error: BaseException) -> bool | None:
-        """What an error says to the breaker: answered, failed or (None) neither."""
+        """The meaning of an error for the breaker: answered, failed or (None) neither."""
         replica = self.replica
         if isinstance(error, Overloaded):
             replica.rest(now, _FULL_S)

@@ -46,9 +46,9 @@ def parse_name(address: str) -> Address | None:
 
 
 class Resolver:
-    """What DNS says of one name, looked up in another thread: nothing else can end a look-up that hangs.
+    """DNS's addresses for one name, looked up in another thread, because nothing can end a look-up that hangs.
 
-    `changed` is called when the addresses are others than before, in the thread of the look-up.
+    `changed` is called in the thread of the look-up when the addresses differ from those before.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Resolver:
         self.answered.set()
 
     def failure(self) -> TritonkitError:
-        """Why there is no server."""
+        """The reason why there is no server."""
         where = f"dns:{self._name.target}"
         if isinstance(self._error, TritonkitError):
             return self._error

@@ -1,4 +1,4 @@
-"""What a person may set: how often a call is tried, when a circuit opens, how many run at once."""
+"""A user's settings: retries, circuit breakers, hedging, and bounds on concurrent calls."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Hedge:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many calls one client has under way, and how many more may wait their turn.
+    """Bounds on the calls that one client has under way, and on those that wait their turn.
 
     Attributes:
         in_flight: calls sent and not yet answered.

@@ -38,9 +38,9 @@ class Placement:
         self.viewed = False
         """Whether arrays look into the region: the last of them gives it back."""
         self.inputs = _locations(region, layout.inputs)
-        """Where the server finds each input; those not named go in the message."""
+        """The place of each input in shared memory; all others go in the message."""
         self.outputs = _locations(region, layout.outputs)
-        """Where the server writes each output; those not named come in the message."""
+        """The place for each output in shared memory; all others come in the message."""
 
     def write(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the inputs into the region."""

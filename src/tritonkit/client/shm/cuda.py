@@ -26,7 +26,7 @@ _HANDLE_SIZE = 64  # CUDA_IPC_HANDLE_SIZE
 
 
 def cuda_maker(device: int) -> Callable[[int], CudaMemory]:
-    """What makes regions on one GPU.
+    """The maker of regions on one GPU.
 
     Raises:
         UsageError: cuda-python is not installed, or there is no such GPU.

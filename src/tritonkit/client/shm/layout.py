@@ -1,4 +1,4 @@
-"""Where the tensors of a call lie in one region of memory; pure."""
+"""The places of a call's tensors in one region of memory; pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def sizes_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
-    """Give every tensor of so many bytes a place, one after the other.
+    """Give tensors of these sizes in bytes their places, one after the other.
 
-    Empty tensors get none: Triton refuses a place without bytes. They are sent as usual.
+    Empty tensors get none, because Triton refuses a place without bytes. They are sent as usual.
     """
     layout, end = Layout({}, {}, 0), 0
     for sizes, places in ((inputs, layout.inputs), (outputs, layout.outputs)):

@@ -21,7 +21,7 @@ _numbers = count(1)
 
 
 class Owner:
-    """Who makes regions: one pool in one process."""
+    """The maker of regions: one pool in one process."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)

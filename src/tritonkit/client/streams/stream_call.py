@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["StreamCall"]
 
 _GRACE_S = 0.25
-"""How long the end of a stream may take after its last answer or its error. It usually follows at once;
-resetting the stream before would only be a risk: Triton 2.51 can crash over it."""
+"""Seconds that the end of a stream may take after its last answer or its error. It usually follows immediately, and an
+earlier reset would only be a risk: Triton 2.51 can crash over it."""
 
 _PARAMETERS = {"triton_enable_empty_final_response": True}
 """Makes Triton say that an answer was the last, by a message without outputs if need be."""
@@ -136,7 +136,7 @@ class StreamCall:
         return left_s
 
     def _move(self, error: ServerUnavailable) -> None:
-        """Let go of a server that was lost; raises its error unless another may be used."""
+        """Drop a server that was lost; raises its error unless another may be used."""
         server, policy = self._server, self._core.policy
         moves = error.unprocessed and not self._replies and self._attempts == 1 and not self._over
         if server is None or not moves:

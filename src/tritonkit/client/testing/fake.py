@@ -103,7 +103,7 @@ class FakeServer:
         return response
 
     def stream(self, body: bytes) -> Iterator[bytes]:
-        """The messages of a stream in answer to one request, each made when it is asked for.
+        """The messages of a stream in answer to one request, each made when it is read.
 
         A failed request is a message too, as in Triton, and the stream goes on; errors of the
         connection (`ServerUnavailable`, `Overloaded`, `DeadlineExceeded`) are raised.

@@ -40,7 +40,7 @@ _THREADS = 64
 
 
 class _Memory:
-    """What both transports are: a server, threads for its functions, and whether it is closed."""
+    """The common part of both transports: a server, threads for its functions, and whether it is closed."""
 
     address = "memory"
 
@@ -223,7 +223,7 @@ class _Messages:
             except Empty:
                 raise _late(timeout_s) from None
             if request is None:
-                # Left for the next read, which ends alike.
+                # Left for the next read, which ends in the same way.
                 self._written.put(None)
                 return None
             self._answers = self._server.stream(request)

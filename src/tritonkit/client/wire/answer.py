@@ -34,9 +34,9 @@ _NO_PARAMETERS: Mapping[str, Parameter | None] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
-    """What a server answered: outputs by name, in its order, as read-only arrays.
+    """A server's answer: outputs by name, in its order, as read-only arrays.
 
-    `in_region` holds the outputs it put into shared memory instead.
+    `in_region` holds the outputs that the server put into shared memory instead.
     """
 
     model: str
@@ -93,7 +93,7 @@ def stream_response(body: bytes | memoryview, in_regions: Container[str] = ()) -
     """Read a `ModelStreamInferResponse`: the server's error (empty if none), and the answer.
 
     The parameter `triton_final_response` of the answer says whether it is the last to its request;
-    an answer that is only that has no outputs. Beside an error the answer holds the request's id, if
+    an answer that says only that has no outputs. With an error the answer holds the request's id, if
     the server gave it.
 
     Raises:
@@ -189,7 +189,7 @@ def _parameters(entries: bytes) -> Mapping[str, Parameter | None]:
 
 
 class _Form(NamedTuple):
-    """What answers of one length have in common: `fixed` are places and their bytes."""
+    """The common part of answers of one length: `fixed` are places and their bytes."""
 
     fixed: Sequence[tuple[int, int, bytes]]
     bare: Answer
@@ -268,7 +268,7 @@ def _is_elsewhere(output: _Output, place: tuple[int, int] | None) -> bool:
 def _matched(
     described: Sequence[_Output], raw: Sequence[tuple[int, int]], in_regions: Container[str]
 ) -> Iterator[tuple[int, int] | None]:
-    """Which bytes belong to which output where not every output has any."""
+    """The bytes of each output, if not every output has any."""
     left = iter(raw)
     for output in described:
         elsewhere = output.region_size is not None or output.name in in_regions

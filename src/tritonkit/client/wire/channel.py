@@ -1,4 +1,4 @@
-"""Who is called: the address, what is sent with every call, and whether that is encrypted."""
+"""The target of calls: its address, the metadata of every call, and whether they are encrypted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.errors import UsageError
 __all__ = ["RESTRICTED", "Address", "ChannelConfig", "exposed", "is_credential", "is_loopback", "parse_address"]
 
 _KEY_HEADER = "triton-grpc-protocol-admin-key"
-"""Triton puts the first three words before the name given in `--grpc-restricted-protocol`."""
+"""Triton's prefix, and the name given in `--grpc-restricted-protocol`."""
 
 RESTRICTED = frozenset(
     {
@@ -37,12 +37,12 @@ _OURS = frozenset({"te", "content-type", "user-agent", "grpc-timeout", "grpc-enc
 
 
 class Address(NamedTuple):
-    """Where a server is."""
+    """The address of a server."""
 
     host: str
     port: int
     tls: bool
-    """Whether the scheme asks for it."""
+    """Whether the scheme is grpcs://."""
 
     @property
     def target(self) -> str:
@@ -75,7 +75,19 @@ def parse_address(address: str) -> Address:
 
 
 class ChannelConfig:
-    """What a transport knows of whom it calls; see `BaseTransport` for the arguments."""
+    """The target of a transport's calls, and their metadata.
+
+    Args:
+        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
+        headers: metadata of every call; values may be a `Secret`.
+        tls: the encryption; None: none, or for grpcs:// TLS with the system's authorities.
+        admin_key: sent with calls that a server may restrict (its models, loading them).
+        server_name: the intended host, if the address is only one of its IP addresses.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to another host.
+
+    Raises:
+        UsageError: a bad address or header, or credentials that would be sent in plain text.
+    """
 
     def __init__(
         self,
@@ -102,12 +114,12 @@ class ChannelConfig:
         self.check((*self.headers, *self.key))
 
     def metadata(self, method: str) -> tuple[tuple[str, str], ...]:
-        """What every call of this name carries, secrets in plain."""
+        """The metadata of every call of this name, secrets in plain text."""
         headers = (*self.headers, *(self.key if method in RESTRICTED else ()))
         return tuple((name, value.reveal() if isinstance(value, Secret) else value) for name, value in headers)
 
     def check(self, headers: SecretHeaders) -> None:
-        """`UsageError` if these would show a key or token to whoever is on the way."""
+        """Raise a `UsageError` if these would send a key or token in plain text."""
         if not self._exposed:
             return
         for name, value in headers:
@@ -131,7 +143,7 @@ class ChannelConfig:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to this host stays on this machine: by its text, no name is looked up."""
+    """Whether data sent to this host stays on this machine, judged by its text: no name is looked up."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -140,7 +152,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_credential(name: str) -> bool:
-    """Whether a header of this name tells who calls: a key, a token, a session."""
+    """Whether a header of this name identifies the caller: a key, a token, a session."""
     return name in _CREDENTIALS or name.startswith(_RESTRICTED_HEADER)
 
 

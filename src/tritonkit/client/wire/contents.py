@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["typed_array"]
 
 _WIDEST = {"b": "?", "i": "<i8", "u": "<u8", "f": "<f8"}
-"""What holds every number of a field, by numpy's kind: fields are wider than some of their datatypes."""
+"""The type that holds every number of a field, by numpy's kind: fields are wider than some of their datatypes."""
 
 
 def typed_array(contents: Any, datatype: str, shape: Sequence[int]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""gRPC's own library as a transport: for HTTP proxies, xDS, or a company's blessing."""
+"""gRPC's own library as a transport, for HTTP proxies, xDS, or a company's policy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _GRACE_S = 1.0
 
 
 def refuse_gevent(*, threads: bool) -> None:
-    """Refuse to call where gevent has patched what gRPC's event loop waits with: calls would wait for ever.
+    """Refuse to call if gevent has patched the functions with which gRPC's event loop waits: calls would never end.
 
     Raises:
         UsageError: naming gevent, and the wire that works there.
@@ -231,7 +231,7 @@ def _loop(pid: int) -> asyncio.AbstractEventLoop:
 
 
 class _Threads:
-    """What awaits, for threads: its methods run in their event loop."""
+    """A threads' face of an object that awaits: its methods run in the threads' event loop."""
 
     def __init__(self, awaits: Any, config: ChannelConfig) -> None:
         self._awaits, self._config = awaits, config

@@ -1,4 +1,4 @@
-"""How large an answer may be: what a server sends is not taken in without end."""
+"""Upper bounds on response size, so that a server cannot make the client buffer without limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tritonkit.client.wire.tensors import FIXED
+from tritonkit.client.wire.transport import LONGEST_MESSAGE
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,18 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ADMIN_BYTES", "ANSWER_BYTES", "AnswerLimit"]
 
-_LONGEST: Final = 2**31 - 1
-"""Protobuf's limit in bytes."""
 
 ANSWER_BYTES: Final = 64 * 2**20
-"""Of an inference's answer, unless a model declares outputs for which this is little."""
+"""Bytes of an inference's answer, unless a model declares outputs that need more."""
 ADMIN_BYTES: Final = 4 * 2**20
-"""Of every other answer, such as a model's metadata: gRPC's own default."""
+"""Bytes of any other answer, such as a model's metadata: gRPC's own default."""
 
 _SPARE: Final = 4
-"""So many times what the declared outputs take is allowed: names, parameters, batches of any kind."""
+"""Allowed multiple of the declared outputs' size, for names, parameters and batches of any kind."""
 _OPEN_BYTES: Final = 64 * 2**20
-"""What an output of numbers counts whose shape is open."""
+"""Assumed bytes of an output of numbers with an open shape."""
 
 _MOST_AXES: Final = 64
 """Numpy's; the product of a million sizes would never end."""
@@ -51,8 +50,8 @@ class AnswerLimit:
                 wanted="a whole number of bytes above 0, or None for the default",
             )
         self._fixed = bytes_ is not None
-        self._inference = min(bytes_ or ANSWER_BYTES, _LONGEST)
-        self._admin = min(bytes_ or ADMIN_BYTES, _LONGEST)
+        self._inference = min(bytes_ or ANSWER_BYTES, LONGEST_MESSAGE)
+        self._admin = min(bytes_ or ADMIN_BYTES, LONGEST_MESSAGE)
 
     def of(self, method: str) -> int:
         """The most bytes of a message that answers this call."""
@@ -62,7 +61,7 @@ class AnswerLimit:
         """Allow what a model declares; a limit that the user has set stays as it is."""
         if not self._fixed:
             largest = sum(_bytes(spec, signature) for spec in signature.outputs.values())
-            self._inference = min(max(self._inference, _SPARE * largest), _LONGEST)
+            self._inference = min(max(self._inference, _SPARE * largest), LONGEST_MESSAGE)
 
 
 def _bytes(spec: TensorSpec, signature: ModelSignature) -> int:

@@ -1,8 +1,8 @@
-"""Names of hosts, looked up beside the calls that ask for them.
+"""Look-ups of host names, outside the threads and tasks of the calls that need them.
 
 Nothing can end a look-up that hangs, so it runs in a separate thread, which a call whose time is up
-leaves behind. All who ask for one name share one look-up, whatever client they use: a DNS that hangs
-costs a thread for each name, and no more than `_MAX_THREADS` in all.
+leaves behind. All callers share one look-up of a name, whatever client they use: a DNS that hangs
+costs one thread for each name, and no more than `_MAX_THREADS` in all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Place: TypeAlias = "tuple[Any, Any, int, str, Any]"
 _Name: TypeAlias = "tuple[str, int]"
 
 _MAX_THREADS: Final = 16
-"""Threads at once; further names are queued."""
+"""Most threads; further names are queued."""
 
 
 class _Lookups:
@@ -82,11 +82,11 @@ _lookups = _Lookups()
 
 
 def look_up(host: str, port: int) -> Future[list[Place]]:
-    """The addresses of a host, in the system's order; at once if `host` is one.
+    """The addresses of a host, in the system's order; immediately if `host` is an address.
 
     Returns:
-        A future that cannot be cancelled; its error is `socket.gaierror` for a name that is not known,
-        `UnicodeError` for one that can be none.
+        A future that cannot be cancelled; its error is `socket.gaierror` for an unknown name,
+        `UnicodeError` for an impossible one.
     """
     global _lookups
     place = _literal(host, port)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 __all__ = ["Parameter", "read_parameters", "set_parameters"]
 
 Parameter: TypeAlias = bool | int | float | str
-"""What a parameter may be."""
+"""The types of a parameter's value."""
 
 _FIELDS = ((bool, "bool_param"), (int, "int64_param"), (float, "double_param"), (str, "string_param"))
 """In this order: a bool is an int too."""
@@ -33,7 +33,7 @@ def set_parameters(message: Any, values: Mapping[str, Parameter]) -> None:
 
 
 def read_parameters(message: Any) -> dict[str, Parameter | None]:
-    """Those of a message; None if a value is of a type added to Triton later."""
+    """A message's parameters; None if a value has a type that was added to Triton later."""
     if not message.parameters:
         return {}
     return {

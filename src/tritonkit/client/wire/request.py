@@ -1,8 +1,8 @@
-"""Inference requests: protobuf writes what describes a call, and the tensors' bytes are put beside it.
+"""Inference requests: protobuf writes the description of a call, and the tensors' bytes are added to it.
 
-What never changes between calls of one model is written once, what depends on the shape of an input
-is cached by shape; a call adds its parameters and its tensors. A protobuf message may come in parts that
-follow each other, so each tensor's bytes follow its own description.
+The part that all calls of one model share is written once, and descriptions of inputs are cached by shape; a call
+adds its parameters and its tensors. A protobuf message may be a sequence of parts, so each tensor's bytes follow its
+own description.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class Prepared:
         Args:
             arrays: every input, already checked against the signature; any byte order and strides.
             timeout_s: sent as Triton's `timeout` parameter, in microseconds, so that a scheduler may
-                drop the request when it is no longer waited for.
+                drop the request when its caller no longer waits.
             priority: sent as Triton's parameter of that name; 0 is the model's default.
             request_id: comes back in the answer.
             parameters: others by name, such as `sequence_id`.
-            regions: where the inputs lie that are in shared memory; their arrays give only the shape.
-            output_regions: where outputs shall be put; the others come as bytes.
+            regions: places of the inputs in shared memory; their arrays give only the shape.
+            output_regions: places for outputs; the others come as bytes.
 
         Returns:
             Pieces of one message. Large tensors are views: do not change the arrays before the

@@ -89,7 +89,7 @@ SecretHeaders = Sequence[tuple[str, str | Secret]]
 def auth_headers(
     api_key: str | Secret | None = None, bearer: str | Secret | None = None
 ) -> tuple[tuple[str, Secret], ...]:
-    """Metadata that tells a gateway who calls: `x-api-key`, and `authorization: Bearer ...`."""
+    """Metadata that identifies the caller to a gateway: `x-api-key`, and `authorization: Bearer ...`."""
     headers = []
     if api_key is not None:
         headers.append(("x-api-key", Secret(_text(api_key), where="api_key")))
@@ -108,7 +108,7 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class TLS:
-    """How a connection is encrypted, TLS 1.2 or newer.
+    """Encryption of a connection, TLS 1.2 or newer.
 
     Args:
         ca: PEM file of the authorities to trust; the system's if None.
@@ -117,7 +117,7 @@ class TLS:
         server_name: the name the server's certificate must have; the address's host if None.
 
     Raises:
-        UsageError: a file is missing or is not what it should be.
+        UsageError: a file is missing or has other content.
     """
 
     ca: str | Path | None = None
@@ -140,7 +140,7 @@ class TLS:
 
     @functools.cached_property
     def context(self) -> ssl.SSLContext:
-        """What Python's ssl needs; made once."""
+        """The context for Python's ssl; made once."""
         import ssl
 
         name, path, wanted = "ca", self.ca, "certificates of authorities, PEM"

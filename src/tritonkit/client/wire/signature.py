@@ -1,4 +1,4 @@
-"""What a served model takes and gives, read from its own metadata and configuration."""
+"""A served model's inputs and outputs, read from its own metadata and configuration."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def signature_from(metadata: Any, config: Any | None) -> ModelSignature:
 
 
 def _declared_idempotent(config: Any) -> bool:
-    """What the parameter says; of a model that keeps state between requests it cannot be true."""
+    """The value of the parameter; it cannot be true for a model that keeps state between requests."""
     if IDEMPOTENT not in config.parameters or config.HasField("sequence_batching"):
         return False
     text: str = config.parameters[IDEMPOTENT].string_value
@@ -99,7 +99,7 @@ def _independent_items(config: Any) -> str:
 
 
 def _plain_spec(tensor: Any) -> TensorSpec:
-    """Of a model's metadata: the shape as it is, the batch axis in it where there is one."""
+    """A tensor of a model's metadata, whose shape includes the batch axis if there is one."""
     if tensor.datatype not in DATATYPES:
         raise InferenceError(
             "a model's metadata",
@@ -110,7 +110,7 @@ def _plain_spec(tensor: Any) -> TensorSpec:
 
 
 def _spec(tensor: Any, batched: bool = False) -> TensorSpec:
-    """Of a model's configuration: an input or an output, which has no `optional`."""
+    """A tensor of a model's configuration: an input, or an output, which has no `optional`."""
     optional = getattr(tensor, "optional", False)
     datatype = _datatype(tensor.data_type)
     return TensorSpec(tensor.name, datatype, _dims(tensor.dims), batched, optional)

@@ -61,7 +61,7 @@ _STATUSES: Final = (
 )
 """gRPC's, each at its number."""
 
-_MORE_TIME = "allow more time with timeout_s, or send less at once"
+_MORE_TIME = "allow more time with timeout_s, or send less in one call"
 _SEND_LESS = "send less at a time, or raise the model's queue limits"
 
 _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
@@ -71,14 +71,14 @@ _ERRORS: Final[dict[str, tuple[type[ClientError], str, str]]] = {
         "",
         "see what is served, and why a model is not: `tritonkit models` or client.models()",
     ),
-    "UNAVAILABLE": (Overloaded, "room in the model's queue: the server is up and turned this request away", _SEND_LESS),
+    "UNAVAILABLE": (Overloaded, "room in the model's queue: the server is up and refused this request", _SEND_LESS),
     "RESOURCE_EXHAUSTED": (Overloaded, "room at the server", _SEND_LESS),
     "UNIMPLEMENTED": (
         Unsupported,
-        "a server with that call: Triton has all, others of the Open Inference Protocol some",
+        "a server with that call: Triton has all, other servers of the Open Inference Protocol some",
         "check that this is the gRPC port of such a server",
     ),
-    "UNAUTHENTICATED": (InferenceError, "", "give the API key or token that the server asks for"),
+    "UNAUTHENTICATED": (InferenceError, "", "give the API key or token that the server requires"),
     "PERMISSION_DENIED": (InferenceError, "", "use a key or token that may make this call"),
 }
 """The statuses a caller reacts to; every other one is the server's answer to this request."""
@@ -88,12 +88,11 @@ _UNPROCESSED: Final = re.compile(
     r"|Request timeout expired|Request for unknown model: .*|Server not ready"
     r"|Server is stopping, scheduler for model has stopped accepting new inference requests"
 )
-"""What Triton says of a request that it has not begun with; in an ensemble, where steps before the one that
-refused may have run, it puts other words before these, and a model's own words lack the request's id. Proxies use the
-same statuses for lost servers."""
+"""Triton's messages for a request that it has not begun. In an ensemble, where earlier steps may have run, other words
+come first, and a model's own message lacks the request's id. Proxies use the same statuses for lost servers."""
 
 _OF_INFERENCE: Final = frozenset({"ModelInfer", "ModelStreamInfer"})
-"""Calls in which a model may speak: it chooses status and words."""
+"""Calls in which a model may choose status and message."""
 
 _NOT_BY_A_MODEL: Final = {
     "NOT_FOUND": re.compile(r"(.*shared memory region.*)?"),
@@ -113,17 +112,17 @@ _NOT_BY_A_MODEL: Final = {
         r"|.*without compression.*)?"
     ),
 }
-"""Words of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
+"""Messages of Triton, of gRPC's libraries and of proxies; all others with these statuses are a model's own."""
 
 _NO_VERSION: Final = re.compile(r"(.*[, ])?Request for unknown model: '[^']*' has no available versions")
-"""What Triton says of a model that it knows and has not: it is being loaded or unloaded, as at the server's end."""
+"""Triton's message for a model that is being loaded or unloaded, as at the server's end."""
 
 _STOPPING: Final = re.compile(
     r"(.*[, ])?(Server not ready|Server is stopping, scheduler for model has stopped accepting new inference requests)"
 )
 
 _CANCELLED_THERE: Final = frozenset({"", "CANCELLED", "Cancelled on the server side"})
-"""What gRPC's library says where a server that ends has cancelled a call itself; a model's own words are others."""
+"""Messages of gRPC's library when a server that ends has cancelled a call itself; a model's own differ."""
 
 _NO_SUCH_MODEL: Final = re.compile(r"(?i)\b(unknown model|model\b.*\b(not found|not exist))")
 """Phrases by which Triton and other servers of its protocol report an unknown model."""
@@ -132,21 +131,21 @@ _RESTRICTED: Final = "This protocol is restricted"
 """Prefix of Triton's message for a call that needs a key."""
 
 _NO_REPLICA: Final = "no healthy upstream"
-"""What Envoy says where it knows no server to send a call to."""
+"""Envoy's message if it knows no server for a call."""
 
 _LOST_BEHIND: Final = re.compile(r"upstream (connect error|reset)(?!.*overflow).*")
-"""Envoy's words for a call whose server was lost. With `overflow` Envoy itself has no room for it."""
+"""Envoy's message for a call whose server was lost. With `overflow` Envoy itself has no room for it."""
 
 _DECOUPLED: Final = "doesn't support models with decoupled transaction policy"
-"""What Triton says of a call with one answer to a model that streams."""
+"""Triton's message for a unary call of a model that streams."""
 
 _PROCESS_DEAD: Final = re.compile(r"(.*[, ])?Stub process '[^']*' is not healthy\.?")
-"""What Triton says, as an internal error, of a request whose Python process has died, begun with or not. Other servers
-still have theirs."""
+"""Triton's message, an internal error, for a request whose Python process has died, whether or not it had begun. Other
+servers still have theirs."""
 
 _OVERDUE: Final = re.compile(r"(UNAVAILABLE: )?the request's timeout has expired")
-"""Words of the language models' backend for a request that outlived its caller's `timeout_s`. They race with the
-caller's own clock, and mean the same."""
+"""Message of the language models' backend for a request that outlived its caller's `timeout_s`. It races with the
+caller's own clock and means the same."""
 
 _CALLS: Final = re.compile(r"Failed for execute the inference request\. Model '([^']+)' is not ready")
 """Message that a Python model gets if it calls a model that is not loaded."""
@@ -156,7 +155,7 @@ _NAMED: Final = frozenset({"ModelConfig", "ModelInfer", "ModelMetadata", "ModelR
 
 
 def place(address: str, method: str, body: Body | None) -> str:
-    """Where a call went, for messages: the model, if the request names one first, and the address."""
+    """A call's target, for messages: the model, if the request names one first, and the address."""
     start = bytes(body[0][:258]) if body and method in _NAMED else b""
     # Field 1, a text: one byte of length is enough for a name to be shown.
     if len(start) < 2 or start[0] != 0x0A or not 0 < start[1] < 0x80:
@@ -188,7 +187,7 @@ def checked_size(address: str, method: str, body: Body) -> int:
             place(address, method, body),
             found=f"a message of {size} bytes",
             wanted=f"at most {LONGEST_MESSAGE} bytes, protobuf's limit",
-            todo="send less at once, or use shared memory",
+            todo="send less in one call, or use shared memory",
             unprocessed=True,
         )
     return size
@@ -200,7 +199,7 @@ def too_long(where: str, size: int, most: int) -> InferenceError:
         where,
         found=f"an answer of {size} bytes",
         wanted=f"at most {most} bytes",
-        todo="if this server may answer so much: Client(..., max_response_bytes=...)",
+        todo="if this server may send such answers: Client(..., max_response_bytes=...)",
     )
 
 
@@ -223,11 +222,11 @@ def error_of_status_number(status: int, details: str, where: str, key_sent: bool
 
 
 def _is_a_model_s(name: str, details: str, where: str) -> bool:
-    """Whether a model chose the status and the words, as far as can be seen from them."""
+    """Whether a model chose the status and the message, as far as they show it."""
     known = _NOT_BY_A_MODEL.get(name)
     if known is None or known.fullmatch(details) is not None:
         return False
-    # Servers name the model that was called; one that a model calls itself is that model's matter.
+    # Servers name the model that was called. A model that another model calls is the caller's concern.
     called = where.removeprefix("model ").partition(" at ")[0]
     if _NO_SUCH_MODEL.search(details) is None:
         return True
@@ -236,9 +235,9 @@ def _is_a_model_s(name: str, details: str, where: str) -> bool:
 
 
 def _model_s(name: str, details: str, where: str) -> ClientError:
-    """A model's own error, unchanged. It ran: nothing says that the call may be made again.
+    """A model's own error, unchanged. The model ran, so the call may not be safe to repeat.
 
-    One that is unavailable is `Overloaded` to callers, who wait and ask again where that is harmless.
+    A model that is unavailable is `Overloaded` to callers, who wait and try again if that is harmless.
     """
     kind = Overloaded if name == "UNAVAILABLE" else InferenceError
     return kind(where, found=f"{name}: {details}")
@@ -249,14 +248,14 @@ def stopping(found: str, where: str, unprocessed: bool = False) -> ServerStoppin
     return ServerStopping(
         where,
         found=found,
-        wanted="a server that goes on",
+        wanted="a server that keeps running",
         todo="call again: another server, or this one once it is back, will answer",
         unprocessed=unprocessed,
     )
 
 
 def in_stream(details: str, where: str) -> ClientError:
-    """The error that a message of a stream holds. It has no status, so its words are read alone."""
+    """The error in a message of a stream. It has no status, so only its text is read."""
     if _PROCESS_DEAD.fullmatch(details):
         return _process_dead(where, details)
     if _OVERDUE.fullmatch(details):
@@ -283,7 +282,7 @@ def error_of_status(name: str, details: str, where: str) -> ClientError:
         return Unsupported(
             where,
             found=f"{name}: {details}",
-            wanted="a stream, for it gives any number of answers",
+            wanted="a stream, which gives any number of answers",
             todo="client.model(...).stream(...), or tritonkit call --stream",
         )
     if name == "CANCELLED" and details in _CANCELLED_THERE:
@@ -294,12 +293,12 @@ def error_of_status(name: str, details: str, where: str) -> ClientError:
     if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
         kind = ModelNotReady
     if name == "UNAVAILABLE" and _LOST_BEHIND.fullmatch(details):
-        wanted = "a server behind that proxy that stays"
+        wanted = "a server behind that proxy that keeps running"
         todo = "call again, if the call may run twice; see which of the servers there has ended, and why"
     unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(_UNPROCESSED.fullmatch(details))
-    # How gRPC servers refuse a message above their own limit: sending it again cannot help.
+    # gRPC servers refuse a message above their own limit in this way: sending it again cannot help.
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
-        kind, wanted, todo = InvalidInput, "a message the server takes", "send less at once"
+        kind, wanted, todo = InvalidInput, "a message that the server accepts", "send less in one call"
         unprocessed = "Received message" in details
     if called := _CALLS.search(details):
         todo = (

@@ -1,8 +1,8 @@
-"""The one thing a client needs of a wire: carry a message there, bring the answer, in time.
+"""The interface that a client needs of a wire: send a message, and return the answer in time.
 
 Messages are protobuf bytes: a transport knows calls, deadlines and failures, and no tensors. It opens
-its connection at the first call and makes a new one after a loss; it never repeats a call that a
-server may have seen, and never waits for a server that is not there: that is the policy's.
+its connection at the first call and makes a new one after a loss. It never repeats a call that a
+server may have seen, and never waits for a server that is not there: the policy does that.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ LONGEST_MESSAGE: Final = 2**31 - 1
 """Protobuf's limit in bytes."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
-"""A month: longer is a mistake in units, and would overflow the wire's clocks."""
+"""A month: a longer time is a mistake in units, and would overflow the wire's clocks."""
 
 
 class Pending(Protocol):
     """One call under way."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long; whether the call has ended, so that `result` need not wait."""
+        """Wait at most this long; whether the call has ended, so that `result` need not wait."""
 
     def result(self) -> memoryview:
         """Wait for the answer, at most until the call's deadline; raises what `send` raises."""
@@ -81,13 +81,13 @@ class MessageStream(Protocol):
     """Messages both ways over one `ModelStreamInfer` call; one thread may write while one reads."""
 
     def write(self, body: Body, timeout_s: float | None = None) -> None:
-        """Send one message; `DeadlineExceeded` if the server takes no more for so long.
+        """Send one message; `DeadlineExceeded` if the server does not accept it in this time.
 
-        The stream is then of no more use: a part of the message may be on its way.
+        The stream is then unusable: a part of the message may be on its way.
         """
 
     def end(self) -> None:
-        """Say that no more will be sent; answers may still come."""
+        """End the requests; answers may still come."""
 
     def read(self, timeout_s: float | None = None) -> memoryview | None:
         """The next message, None at the end; `DeadlineExceeded` after `timeout_s` without one."""
@@ -101,7 +101,7 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """Where calls go, for messages."""
+        """The address that is called, for messages."""
 
     def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """Send a request message and give back the bytes of the response message.
@@ -110,7 +110,7 @@ class Transport(Protocol):
             method: which call.
             body: the request message.
             timeout_s: seconds to wait for the answer; the server gets them as the deadline.
-            headers: metadata for this call beside the transport's own.
+            headers: metadata for this call, in addition to the transport's own.
 
         Raises:
             ServerUnavailable: no server answers there, or the connection broke.
@@ -129,7 +129,7 @@ class Transport(Protocol):
         """Open a stream for a decoupled model or a sequence.
 
         Args:
-            headers: metadata for it beside the transport's own.
+            headers: metadata for it, in addition to the transport's own.
             timeout_s: seconds that a connection may take; None: as long as the transport allows.
 
         Raises:
@@ -150,7 +150,7 @@ class AsyncMessageStream(Protocol):
         """See `MessageStream.write`."""
 
     async def end(self) -> None:
-        """Say that no more will be sent; answers may still come."""
+        """End the requests; answers may still come."""
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:
         """The next message, None at the end; `DeadlineExceeded` after `timeout_s` without one."""
@@ -164,7 +164,7 @@ class AsyncTransport(Protocol):
 
     @property
     def address(self) -> str:
-        """Where calls go, for messages."""
+        """The address that is called, for messages."""
 
     async def send(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> memoryview:
         """See `Transport.send`."""

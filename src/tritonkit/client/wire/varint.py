@@ -12,7 +12,7 @@ from typing import TypeAlias
 __all__ = ["Data", "fields", "read_field", "read_varint", "varint"]
 
 Data: TypeAlias = bytes | memoryview
-"""What is read: indexing gives whole numbers."""
+"""Bytes to read: indexing gives whole numbers."""
 
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 

@@ -93,6 +93,7 @@ def command(
         chats=read_chats(chat_template or (), _checkpoints()),
     )
     _check_reach(made, access)
+
     logging.getLogger("tritonkit.openai").addHandler(_Notes())
 
     def print_ready(url: str) -> None:
@@ -120,7 +121,7 @@ def _check_reach(settings: OpenAISettings, access: OpenAIAccess) -> None:
             wanted="--key-file FILE, or --forward-keys before a gateway",
             todo="or --without-key, where something else keeps callers out",
         )
-    note("whoever reaches this server may call it: it asks for no key")
+    note("every caller that reaches this server may use it: it requires no key")
 
 
 def _check_forwarding(access: OpenAIAccess, options: Options) -> None:
@@ -143,7 +144,7 @@ def _check_forwarding(access: OpenAIAccess, options: Options) -> None:
 
 
 def _checkpoints() -> Mapping[str, Path]:
-    """Those of the project that the working folder is in, if it is in one."""
+    """Checkpoints of the project that contains the working folder, if there is one."""
     from tritonkit.openai.templates import find_checkpoints
 
     try:

@@ -274,7 +274,7 @@ def test_what_comes_late_for_a_call_given_up_is_dropped() -> None:
         (frames.frame(frames.DATA, frames.PADDED, 1, b"\x05x"), "more padding than bytes"),
         (frames.frame(frames.DATA, frames.PADDED, 1, b""), "more padding than bytes"),
         (frames.frame(frames.HEADERS, 4, 1, b"\xff\xff\xff\xff"), "header fields that are none"),
-        (frames.frame(frames.HEADERS, 0, 1, b"") + HELLO, "amid header fields"),
+        (frames.frame(frames.HEADERS, 0, 1, b"") + HELLO, "between header fields"),
         (frames.frame(frames.CONTINUATION, 4, 1, b""), "had not begun"),
         (
             frames.frame(frames.HEADERS, 0, 1, b"") + frames.frame(frames.CONTINUATION, 0, 1, bytes(40_000)) * 2,

@@ -1,4 +1,4 @@
-"""What the transports of threads and of tasks have in common."""
+"""The common part of the transports for threads and for tasks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 __all__ = ["ATTEMPTS", "HURRY_S", "REACHED_S", "BaseStream", "BaseTransport", "again", "until"]
 
 ATTEMPTS: Final = (False, False, True)
-"""A call that the peer surely did nothing for is tried on so many connections; whether it is the last."""
+"""The attempts, each on a new connection, for a call that the peer certainly did not begin; whether it is the last."""
 
 REACHED_S: Final = 0.5
-"""A server's system has so long to take a connection where another server could have the call: half of what the
-system waits before it asks again."""
+"""Seconds in which a server's system must accept a connection, if another server could take the call: half the time
+after which the system asks again."""
 HURRY_S: Final = 1.0
-"""Then it has so long in all, for TLS and HTTP/2 too."""
+"""Seconds for the whole connection in that case, TLS and HTTP/2 included."""
 
 C = TypeVar("C", bound=SharedConnection)
 
@@ -46,13 +46,12 @@ class BaseTransport(Generic[C]):
     Args:
         address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
         headers: metadata of every call; values may be a `Secret`.
-        tls: how to encrypt; None means not, or for grpcs:// with the system's authorities.
+        tls: the encryption; None: none, or for grpcs:// TLS with the system's authorities.
         admin_key: sent with calls that a server may restrict (its models, loading them).
-        server_name: the host that is meant, where the address is only one of its IP addresses.
+        server_name: the intended host, if the address is only one of its IP addresses.
         connect_timeout_s: seconds to wait for a connection; a call may allow less.
-        limit: how large answers may be; the client's own is shared by all its transports.
-        allow_plaintext_credentials: whether keys and tokens may travel without TLS to a host that is
-            not this one.
+        limit: bounds of answers; all transports of a client share one.
+        allow_plaintext_credentials: whether keys and tokens may travel without TLS to another host.
 
     Raises:
         UsageError: a bad address or header, or credentials that would be sent in plain text.
@@ -75,11 +74,11 @@ class BaseTransport(Generic[C]):
         self._closed = False
         self._connection: C | None = None
         self._old: list[C] = []
-        """Connections that take no new calls and have some."""
+        """Connections that take no new calls and still have some."""
         self._prepare()
 
     def _prepare(self) -> None:
-        """Where a transport's own attributes are made: all take the same arguments."""
+        """Make a transport's own attributes: all constructors take the same arguments."""
 
     @property
     def address(self) -> str:
@@ -101,7 +100,7 @@ class BaseTransport(Generic[C]):
         return self._old if self._connection is None else [*self._old, self._connection]
 
     def _install(self, connection: C) -> None:
-        """Give new calls a connection that was made; those before it end with their calls.
+        """Give new calls this connection; older ones end with their calls.
 
         Raises:
             ServerUnavailable: the server did not greet it in HTTP/2.
@@ -162,7 +161,7 @@ class BaseStream(Generic[C]):
         return size
 
     def _check_end(self) -> None:
-        """To be called where no message is left: raises unless the stream ended well."""
+        """Raise unless the stream ended well; called when no message is left."""
         self._connection.finished(self._call)
         if self._call.status != 0 or self._call.problem:
             raise self._error()
@@ -173,7 +172,7 @@ class BaseStream(Generic[C]):
             self._connection.cancel(self._call)
 
     def _error(self) -> ClientError:
-        """Why nothing more can be sent or read."""
+        """The reason why nothing more can be sent or read."""
         return error_of(self._call, self._config, STREAM, None, None)
 
     def _late(self, what: str, timeout_s: float | None) -> DeadlineExceeded:
@@ -181,10 +180,10 @@ class BaseStream(Generic[C]):
 
 
 def until(timeout_s: float | None) -> float:
-    """The `time.monotonic()` moment when so many seconds are over; None: never."""
+    """The `time.monotonic()` moment after this many seconds; None: never."""
     return math.inf if timeout_s is None else time.monotonic() + timeout_s
 
 
 def again(failed: ServerUnavailable) -> ServerUnavailable:
-    """The error of an attempt to connect, for one more caller that waited for it."""
+    """A copy of a failed connection's error, for another caller that waited for it."""
     return ServerUnavailable(failed.where, found=failed.found, todo=failed.todo, unprocessed=True)

@@ -1,7 +1,7 @@
-"""One call on a connection: what it still sends, and what has come of its answer.
+"""One call on a connection: its unsent bytes, and the part of its answer that has come.
 
-What a peer sends in small pieces is held in one buffer: an object for each piece, or for each small
-message not read yet, would take many times the bytes that came.
+One buffer holds all that a peer sends in small pieces: an object for each piece, or for each small unread
+message, would take many times the bytes that came.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tritonkit.client.wire.transport import LONGEST_MESSAGE, Elsewhere
 __all__ = ["COMPRESSED", "PREFIX", "BadMessage", "Call", "Waiter"]
 
 PREFIX: Final = struct.Struct(">BL")
-"""What gRPC puts before each message: whether it is compressed, and its length."""
+"""gRPC's prefix of each message: whether it is compressed, and its length."""
 
 _PREFIX_SIZE: Final = PREFIX.size
 
-COMPRESSED: Final = "a compressed message, though none was asked for"
+COMPRESSED: Final = "a compressed message, although none was requested"
 
 
 class BadMessage(Exception):
-    """An answer's bytes are no message that can be read; its text says why."""
+    """An answer's bytes are not a readable message; its text says why."""
 
 
 class Waiter:
@@ -83,18 +83,18 @@ class Call(Waiter):
         self.streaming = streaming
         self.max_bytes = max_bytes
         self.window = window
-        """Bytes the peer takes on this stream, beside the connection's window."""
+        """Bytes that the peer accepts on this stream, in addition to the connection's window."""
         self.unsent_pieces: deque[memoryview] = deque()
-        """What waits for a window, `unsent_bytes` in all."""
+        """Pieces that wait for a window, `unsent_bytes` in all."""
         self.unsent_bytes = 0
         self.ends = False
-        """Whether our side ends with what is unsent."""
+        """Whether our side ends after the unsent pieces."""
         self.answer: memoryview | None = None
         self.unread = 0
         self.oversize = 0
         """Bytes of the message that was refused for its size."""
         self.unacknowledged = 0
-        """Bytes that came and for which no WINDOW_UPDATE was sent yet."""
+        """Bytes that came and were not yet acknowledged with a WINDOW_UPDATE."""
         self.ended = False
         self.status: int | None = None
         self.message = ""
@@ -103,15 +103,15 @@ class Call(Waiter):
         self.problem = ""
         self.lost = ""
         self.elsewhere: Elsewhere | None = None
-        """Asked when the peer is silent; None: the call stays."""
+        """Called when the peer is silent; None: the call stays."""
         self.refused = False
-        """Whether the peer surely did nothing for this call."""
+        """Whether the peer certainly did nothing for this call."""
         self._buffer = bytearray()
-        """What has come and is not read, with the messages' prefixes."""
+        """Bytes that have come and were not read, with the messages' prefixes."""
         self._complete = 0
-        """Bytes of `_buffer` that are whole messages."""
+        """Bytes of `_buffer` that form whole messages."""
         self._scan_at = 0
-        """Bytes that `_buffer` must have for its next look to show anything new."""
+        """Bytes that `_buffer` must have before another scan can find anything new."""
 
     @property
     def partial(self) -> bool:
@@ -119,7 +119,7 @@ class Call(Waiter):
         return len(self._buffer) > self._complete
 
     def receive(self, data: memoryview) -> None:
-        """Take the bytes of a DATA frame in; `BadMessage` if they are not what this call may get."""
+        """Take in the bytes of a DATA frame; `BadMessage` if this call may not get them."""
         if not data:
             return
         if self.answer is not None:
@@ -147,12 +147,12 @@ class Call(Waiter):
             message = memoryview(bytes(memoryview(buffer)[_PREFIX_SIZE:end]))
             del buffer[:end]
             return message
-        # Of the buffer the larger part is not copied.
+        # The larger part of the buffer is not copied.
         self._buffer = buffer[end:]
         return memoryview(buffer)[_PREFIX_SIZE:end]
 
     def discard(self) -> None:
-        """Drop what has come; nothing more is buffered."""
+        """Drop the buffered bytes."""
         self.unread = self._complete = self._scan_at = 0
         self._buffer = bytearray()
 
@@ -176,7 +176,7 @@ class Call(Waiter):
             self._scan_at = at + _PREFIX_SIZE
 
     def _end_of(self, data: memoryview | bytearray, at: int) -> int:
-        """Where the message whose prefix is at `at` will end; `BadMessage` if it is refused."""
+        """The end of the message whose prefix is at `at`; `BadMessage` if it is refused."""
         compressed, length = PREFIX.unpack_from(data, at)
         if compressed:
             raise BadMessage(COMPRESSED)

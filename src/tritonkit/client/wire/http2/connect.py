@@ -27,7 +27,7 @@ _IDLE_S: Final = 5
 
 
 def reason(error: BaseException) -> str:
-    """What an operating system's or TLS's error says, in words alone."""
+    """The text of an error of the operating system or of TLS, without its number."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     tls = getattr(error, "verify_message", None) or getattr(error, "reason", None)
@@ -141,7 +141,7 @@ def _connected(places: Sequence[Place], deadline: float) -> socket.socket:
 
 
 async def _first_connected(places: Sequence[Place]) -> socket.socket:
-    """The same, but a second address is tried beside the first when that takes long."""
+    """The same, but a second address is tried concurrently when the first takes long."""
     left = list(reversed(places))
     trying: set[asyncio.Task[socket.socket]] = set()
     failed = _no_address()

@@ -1,8 +1,8 @@
 """A client's side of one HTTP/2 connection (RFC 9113) that carries gRPC calls; no input or output.
 
-Bytes of the peer go into `receive`; what is to be sent gathers in `writer.out`. Methods give back what
-has become ready, for the shell (threads or tasks) to wake. The shell must not run two methods at once.
-A peer that breaks the protocol ends the connection, never more: every call learns why.
+The peer's bytes go into `receive`; bytes to send gather in `writer.out`. Methods return the waiters that have
+become ready, for the shell (threads or tasks) to wake. The shell must not run two methods concurrently.
+A peer that breaks the protocol ends the connection, never more, and every call gets the reason.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tritonkit.client.wire.transport import Body, Headers
 __all__ = ["GRACE_S", "Connection", "Draining"]
 
 GRACE_S: Final = 0.25
-"""A cancelled call is reset so much later, if it has not ended by then, and the server's deadline is so
-much later than ours: Triton 2.51 crashes now and then when the end of a call crosses its answer."""
+"""Seconds after which a cancelled call is reset, if it has not ended by then, and by which the server's deadline is
+later than ours. Triton 2.51 sometimes crashes when the end of a call crosses its answer."""
 
 WINDOW: Final = 64 * 2**20
 """Bytes the peer may send on one stream, and on all, before a WINDOW_UPDATE lets it go on."""
@@ -50,13 +50,13 @@ class Connection:
         self.greeted = Waiter()
         """Ready when the peer's SETTINGS have come (it speaks HTTP/2), or the connection is lost."""
         self.draining = ""
-        """Why no new call may begin, if so."""
+        """The reason why no new call may begin; empty if one may."""
         self.lost = ""
-        """Why the connection is of no more use, if so."""
+        """The reason why the connection is lost; empty while it is not."""
         self.heads = 0
         """Blocks of header fields that came."""
         self.cancelled: dict[Call, float] = {}
-        """Calls whose answers are not wanted any more, each with the moment of that."""
+        """Calls whose answers are no longer needed, each with the moment of its cancellation."""
         self._limit = limit or AnswerLimit()
         self._fields = fields
         self._answers = ResponseHeaders()
@@ -80,9 +80,9 @@ class Connection:
     # -- calls
 
     def full(self) -> bool:
-        """Whether a new call must `enqueue` first, for the peer's limit of concurrent streams."""
+        """Whether a new call must `enqueue` first, because of the peer's limit on concurrent streams."""
         if self.draining:
-            return False  # `open` says so at once: no place would ever come free
+            return False  # `open` reports it immediately: no place would ever become free
         return bool(self._queue) or len(self.calls) + self._reserved >= self._max_streams
 
     def busy(self) -> bool:
@@ -168,7 +168,7 @@ class Connection:
         return self._now_ready()
 
     def reset_call(self, call: Call, code: int = frames.CANCEL) -> None:
-        """Reset a call that has not ended; what still comes for it is dropped."""
+        """Reset a call that has not ended; later frames for it are dropped."""
         if not call.ended:
             self.writer.out.append(frames.rst_stream(call.number, code))
             self._end(call)
@@ -249,7 +249,7 @@ class Connection:
             try:
                 call.receive(payload)
             except BadMessage as error:
-                # For the shell to cancel: the server may be Triton, which should see no reset at once.
+                # The shell cancels it later: the server may be Triton, which should not see a reset immediately.
                 call.problem = str(error)
                 if not call.streaming:
                     call.discard()

@@ -84,6 +84,6 @@ def _reset(code: int, where: str) -> ClientError:
     found = f"the server reset the call ({error_name(code)})"
     if code == REFUSED_STREAM:
         return unreachable(where, f"{found} before looking at it", "try again", True)
-    if code == CANCEL:  # the server's: calls that this client cancels are not asked for their end
+    if code == CANCEL:  # the server's own: the end of calls that this client cancels is never read
         return stopping(f"CANCELLED: {found}", where)
     return error_of_status("RESOURCE_EXHAUSTED" if code == ENHANCE_YOUR_CALM else "INTERNAL", found, where)

@@ -15,9 +15,9 @@ __all__ = ["LARGEST_FRAME", "FrameReader", "ProtocolError", "number_in"]
 LARGEST_FRAME: Final = 2**20
 """Bytes of a DATA frame that the peer may send."""
 _LARGEST_OTHER: Final = 64 * 2**10
-"""Of other frames, and of a block of header fields: a peer may not make us hoard."""
+"""Bytes of any other frame, and of a block of header fields: a peer must not make us buffer without limit."""
 _MOST_PIECES: Final = 64
-"""Frames that a block of header fields may come in: empty ones could go on for ever."""
+"""Frames of one block of header fields: empty ones could go on without end."""
 
 
 # Globals of this module are cheaper to read, in the loop that every answer goes through.
@@ -89,7 +89,7 @@ class FrameReader:
         if self._expects_settings and kind != frames.SETTINGS:
             raise ProtocolError("its first frame is not SETTINGS")
         if self._block is not None and kind != frames.CONTINUATION:
-            raise ProtocolError("another frame amid header fields")
+            raise ProtocolError("another frame between header fields")
         self._expects_settings = False
 
     def _frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:

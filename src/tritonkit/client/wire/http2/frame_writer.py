@@ -1,4 +1,4 @@
-"""What a connection sends: requests in DATA frames, as far as the peer's windows are open."""
+"""The sending side of a connection: requests in DATA frames, as far as the peer's windows are open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritonkit.client.wire.transport import Body
 __all__ = ["START_WINDOW", "FrameWriter"]
 
 START_WINDOW: Final = 65_535
-"""Of the connection and of every stream, before anybody has said otherwise."""
+"""Initial window of the connection and of every stream, in bytes."""
 _START_FRAME: Final = 16_384
 _MOST_ACKS: Final = 1000
 """Answers that may wait for a peer."""
@@ -32,11 +32,11 @@ class FrameWriter:
     def __init__(self) -> None:
         self.out: list[bytes | memoryview] = []
         self.blocked = False
-        """Whether the peer has not read what was sent before: said by the shell."""
+        """Whether the peer has not read the bytes sent before; set by the shell."""
         self.stream_window = START_WINDOW
-        """Of a new stream."""
+        """Window of a new stream."""
         self.largest = _START_FRAME
-        """Bytes of a frame that the peer takes."""
+        """Largest frame that the peer accepts, in bytes."""
         self._window = START_WINDOW
         self._unread_acks = 0
         self._blocked_calls: dict[Call, Waiter] = {}

@@ -104,7 +104,7 @@ _ERROR_NAMES: Final = (
 )
 
 LARGEST_WINDOW: Final = 2**31 - 1
-"""Of flow control, and of a stream's number."""
+"""Largest window of flow control, and largest number of a stream."""
 
 _SETTING = struct.Struct(">HL")
 _NUMBER = struct.Struct(">L")
@@ -127,7 +127,7 @@ def window_update(stream: int, more: int) -> bytes:
 
 
 def rst_stream(stream: int, code: int) -> bytes:
-    """End a stream at once."""
+    """The frame that ends a stream immediately."""
     return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
@@ -137,7 +137,7 @@ def goaway(code: int) -> bytes:
 
 
 def going_away(payload: memoryview) -> tuple[int, str]:
-    """What a GOAWAY of at least 8 bytes says: the last stream the peer looked at, and why it goes."""
+    """The content of a GOAWAY of at least 8 bytes: the last stream that the peer looked at, and its reason."""
     last, code = struct.unpack_from(">LL", payload)
     words = bytes(payload[8:200]).decode("utf-8", "replace")
     return last & LARGEST_WINDOW, f"{error_name(code)} {words}".rstrip()

@@ -1,8 +1,8 @@
 """Header fields (HPACK, RFC 7541): how a call's become bytes, and what an answer's say.
 
-Both ways a block that changes no table is kept, so that a call's costs about a microsecond: fields
+In both directions a block that changes no table is kept, so a call's costs about a microsecond. Fields
 that every call repeats go into the peer's table with the first calls and are one byte each from then
-on. What may be a secret is always sent in full, marked so that no proxy puts it into a table either.
+on. Possible secrets are always sent in full, marked so that no proxy puts them into a table either.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RequestHeaders:
             self._forget()
 
     def _forget(self) -> None:
-        """What is cached names places in a table that has changed."""
+        """Drop cached blocks: they name places in a table that has changed."""
         self._blocks.clear()
         self._timeouts.clear()
 
@@ -121,7 +121,7 @@ def _newest(coder: Encoder | Decoder) -> object:
 
 
 def _literals(headers: SecretHeaders) -> bytes:
-    """Fields that nobody may put into a table; by hand, because hpack logs what it writes."""
+    """Fields that must not enter any table; written by hand, because hpack logs the fields that it writes."""
     fields = b""
     for name, value in headers:
         text = value.reveal() if isinstance(value, Secret) else value
@@ -135,7 +135,7 @@ def _string(text: str) -> bytes:
 
 
 class Head(NamedTuple):
-    """What a block of an answer's header fields says of the call; None where it says nothing."""
+    """The content of a block of an answer's header fields; None for all that is absent."""
 
     http: int | None
     status: int | None
@@ -161,7 +161,7 @@ class ResponseHeaders:
         self._cache: dict[bytes, Head] = {}
 
     def read(self, block: bytes) -> Head:
-        """What the block says; `ProtocolError` if it is none or stands for too many fields."""
+        """The content of a block; `ProtocolError` if it is malformed or has too many fields."""
         cached = self._cache.get(block)
         if cached is not None:
             return cached

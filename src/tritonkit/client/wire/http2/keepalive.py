@@ -8,16 +8,16 @@ from typing import Final
 __all__ = ["PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "QUICK_AFTER_S", "QUICK_TIMEOUT_S", "Keepalive"]
 
 PING_AFTER_S: Final = 20.0
-"""After so long without a frame the peer gets a PING."""
+"""Seconds without a frame after which the peer gets a PING."""
 PING_TIMEOUT_S: Final = 20.0
-"""So long it has to acknowledge it."""
+"""Seconds in which the peer must acknowledge it."""
 PING_INTERVAL_S: Final = 330.0
-"""Between two PINGs of which no answer of a call came meanwhile: gRPC's servers, Triton's too, end connections on the
-fourth such within 300 s of the one before (--grpc-http2-min-recv-ping-interval-without-data)."""
+"""Seconds between two PINGs without an answer of a call between them. gRPC's servers, Triton's too, end connections on
+the fourth such PING within 300 s of the one before (--grpc-http2-min-recv-ping-interval-without-data)."""
 
 QUICK_AFTER_S: Final = (0.25, 1.0)
-"""The same for calls that another server can take over, once and again. Not more: one may have crossed an answer, with
-which the server begins to count."""
+"""Seconds before the first and the second PING for calls that another server can take over. There are no more: one may
+have crossed an answer, after which the server begins to count."""
 QUICK_TIMEOUT_S: Final = 0.25
 """After so long without a word such calls go elsewhere, where four round trips are not longer."""
 _ROUND_TRIPS: Final = 4
@@ -70,9 +70,9 @@ class Keepalive:
         return True
 
     def acknowledged(self, now: float, count: int) -> None:
-        """So many bytes have reached the peer's system so far.
+        """Note the number of bytes that have reached the peer's system so far.
 
-        While they become more it is there, and the PING may be behind them.
+        While it grows the peer is there, and the PING may be queued behind these bytes.
         """
         if count != self._acknowledged:
             self._acknowledged, self._moved = count, now

@@ -1,4 +1,4 @@
-"""One connection of a loop that waits for its sockets itself: nothing here waits, and nothing is locked."""
+"""One connection for a loop that polls its sockets: nothing here waits or takes a lock."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class PolledConnection:
 
     @property
     def leaving(self) -> str:
-        """Why no new call can begin, if so; those under way may still be answered unless it is `lost`."""
+        """The reason why no new call can begin, or empty; calls under way may still be answered unless it is `lost`."""
         return self._core.lost or self._core.draining
 
     @property
     def lost(self) -> str:
-        """Why it is of no more use, if so: all calls have ended."""
+        """The reason why the connection is lost and all its calls have ended, or empty."""
         return self._core.lost
 
     @property
@@ -73,7 +73,7 @@ class PolledConnection:
 
     @property
     def blocked(self) -> bool:
-        """Whether the socket has no room for what is to be sent."""
+        """Whether the socket has no room for more bytes."""
         return bool(self._socket.unsent)
 
     def full(self) -> bool:
@@ -118,7 +118,7 @@ class PolledConnection:
             self._push()
 
     def read(self) -> list[Call]:
-        """Read a piece of what has come, without waiting for it: calls that have ended, and streams with replies."""
+        """Read some of the bytes that have come, without waiting: calls that have ended, and streams with replies."""
         self._receive(0.0)
         woken, self._woken = self._woken, []
         return [each for each in woken if isinstance(each, Call)]
@@ -133,7 +133,7 @@ class PolledConnection:
             self._woken += self._core.reset_cancelled(time.monotonic())
 
     def flush(self) -> None:
-        """Send what the socket takes."""
+        """Send as much as the socket accepts."""
         writer = self._core.writer
         if not (writer.out or self._socket.pending()):
             return
@@ -144,7 +144,7 @@ class PolledConnection:
             self._lose(error)
 
     def error(self, call: Call, method: str, body: Body, timeout_s: float) -> ClientError:
-        """Why a call has no answer."""
+        """The error of a call without an answer."""
         return error_of(call, self._config, method, body, timeout_s)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class PolledConnection:
         self._socket.close()
 
     def _receive(self, seconds: float) -> None:
-        """Take in a piece of what has come, waited for at most so many seconds."""
+        """Take in some of the bytes that have come, waiting at most this long."""
         try:
             data = self._socket.receive(seconds)
         except OSError as error:
@@ -170,7 +170,7 @@ class PolledConnection:
         self._woken += self._core.fail(f"the connection was lost: {reason(error)}")
 
     def _push(self) -> None:
-        """Send what the server's windows let in of messages that are larger than them."""
+        """Send as much of messages larger than the server's windows as these allow."""
         for call in list(self._unfinished):
             self._core.writer.push(call, PUSHED)
             if not call.unsent_bytes:

@@ -1,4 +1,4 @@
-"""What connections shared by threads and by tasks have in common."""
+"""The common part of connections shared by threads and by tasks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from tritonkit.client.wire.transport import Body, Elsewhere, Headers
 __all__ = ["ENDED", "PUSHED", "SILENT", "SharedConnection"]
 
 PUSHED: Final = 2**20
-"""Bytes that a call sends in one go, for others to have their turn."""
+"""Bytes that a call sends before others have their turn."""
 ENDED: Final = "the server closed the connection"
 SILENT: Final = "the connection was lost: the server went silent"
 SLICE_S: Final = 0.1
-"""How often a silent peer is looked after while calls are under way that another server can take over."""
+"""Seconds between two checks of a silent peer while another server can take over its calls."""
 ASKED_S: Final = 0.05
-"""The same once it was asked."""
+"""Seconds between two checks after the peer got a PING."""
 UNANSWERED: Final = 2
-"""What the system has sent so often again is for a peer that is gone: so that is known also where there may be
-no PING any more."""
+"""After this many TCP retransmissions the peer counts as gone, even when PINGs are no longer allowed."""
 _FRESH_S: Final = 0.01
-"""A connection idle for less is not looked at before its next use."""
+"""A connection idle for less is not checked before its next use."""
 _LONG_IDLE_S: Final = 1.0
-"""After so long idle the time for keepalive starts with the next call."""
+"""Seconds of idleness after which the time for keepalive starts with the next call."""
 
 
 class SharedConnection(ABC):
@@ -54,7 +53,7 @@ class SharedConnection(ABC):
         """The system's socket."""
 
     def finished(self, call: Call) -> None:
-        """To be called after each call: cancels it if its answer was refused amid it, or has not come."""
+        """Clean up after each call: cancel it if its answer was refused halfway or has not come."""
         if call.ended:
             self._used = time.monotonic()
             self.retire()

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["SLICE_S", "SocketIO", "TCPState", "TLSLayer", "tcp_state"]
 
 SLICE_S: Final = 0.1
-"""How long a read sleeps in one go: another time limit for the socket costs more than waking."""
+"""Seconds that a read sleeps at most: another time limit for the socket costs more than waking."""
 
 _CHUNK: Final = 64 * 2**10
 _PIECES: Final = 512
-"""At most so many at once: the system's own limit is 1024."""
+"""Pieces of one write; the system's own limit is 1024."""
 
 _Out = list[bytes | memoryview]
 
@@ -40,7 +40,7 @@ class SocketIO:
         sock.settimeout(0.0 if self._gevent else None)
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
         self.unsent: _Out = []
-        """What the socket had no room for; only the thread that sends changes it."""
+        """Bytes that the socket had no room for; only the thread that sends changes this."""
 
     def fileno(self) -> int:
         """The socket's."""
@@ -185,7 +185,7 @@ class TLSLayer:
             raise OSError(0, "TLS speaks another protocol than HTTP/2 there")
 
     def encrypt(self, pieces: Iterable[bytes | memoryview]) -> bytes:
-        """What to send for these pieces."""
+        """The encrypted bytes of these pieces."""
         with self._lock:
             for piece in pieces:
                 while piece:
@@ -193,7 +193,7 @@ class TLSLayer:
             return self._outgoing.read()
 
     def decrypt(self, data: bytes) -> bytes:
-        """What has come; TLS's own answers to it go out with the next `encrypt`, see `pending`."""
+        """The decrypted bytes; TLS's own answers to them go out with the next `encrypt`, see `pending`."""
         plain = []
         with self._lock:
             self._incoming.write(data)
@@ -215,12 +215,12 @@ class TLSLayer:
 
 
 class TCPState(NamedTuple):
-    """What the system says of a connection; zeros where it does not say.
+    """The system's report about a connection; zeros if there is none.
 
     Attributes:
         acknowledged: bytes that have reached the peer's system.
         round_trip_s: seconds.
-        unanswered: how often it has sent the same bytes again, or asked an idle peer, since it heard of it.
+        unanswered: retransmissions, or probes of an idle peer, since the last sign of the peer.
     """
 
     acknowledged: int = 0
@@ -229,11 +229,11 @@ class TCPState(NamedTuple):
 
 
 _TCP_INFO: Final = struct.Struct("=2xBB64xL48xQ")
-"""Of Linux's `struct tcp_info`: retransmits, probes, the round trip in microseconds, bytes acknowledged."""
+"""Fields of Linux's `struct tcp_info`: retransmits, probes, round trip in microseconds, bytes acknowledged."""
 
 
 def tcp_state(sock: Any) -> TCPState:
-    """What the system says of this socket's connection."""
+    """The system's report about this socket's connection."""
     if sys.platform != "linux" or sock is None:
         return TCPState()
     try:

@@ -17,7 +17,7 @@ from tritonkit.client.wire.transport import Body, Elsewhere, Headers
 __all__ = ["TaskConnection"]
 
 _WATCH_S: Final = 5.0
-"""How often keepalive is looked after while calls are under way."""
+"""Seconds between two checks of keepalive while calls are under way."""
 _LINGER_S: Final = 0.5
 _LATE_S: Final = 0.001
 
@@ -37,7 +37,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self._resumed: list[Waiter] = []
         self._flushing = False
         self._waiting: dict[Waiter, float] = {}
-        """Those that wait, each with its deadline."""
+        """Waiters, each with its deadline."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._heard = False

@@ -158,14 +158,14 @@ class ThreadConnection(SharedConnection):
         self._release()
 
     def discard(self) -> None:
-        """Let go of a forked copy of the connection, without a word to the peer."""
+        """Drop a forked copy of the connection without notifying the peer."""
         self._closed = True
         self._socket.close()
 
     # -- waiting
 
     def make_cancellable(self, waiter: Waiter) -> None:
-        """From now on `cancel` in another thread ends a wait for it at once."""
+        """Let `cancel` in another thread end a wait for it immediately from now on."""
         with self._lock:
             self._socket.enable_wakeup()
             waiter.cancellable = True
@@ -235,7 +235,7 @@ class ThreadConnection(SharedConnection):
                 asleep.release()
 
     def _wait_in_queue(self, place: Waiter, deadline: float) -> bool:
-        """Wait for a place among the calls that the peer allows at once; False if time is up."""
+        """Wait for a place among the peer's allowed concurrent calls; False if time is up."""
         self.make_cancellable(place)
         let_in = False
         try:
@@ -270,7 +270,7 @@ class ThreadConnection(SharedConnection):
         self.flush()
 
     def _read_in_turn(self, left: float) -> bool:
-        """Read once for all, for at most so many seconds; False if another thread reads or none may."""
+        """Read once for all threads, for at most this many seconds; False if another thread reads or none may."""
         with self._lock:
             if self._has_reader or self._closed:
                 return False
