@@ -14,53 +14,41 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
-import json
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from allowed import config_flag, cores_line
-from callers import LateLoads, later
-from checks import BUILD, MIB, Refused, check_key, check_memory, check_repository, printable, read_needs
+from allowed import cores_line
+from callers import LateLoads
+from checks import BUILD, Refused, printable, read_needs
 from core.backoff import Backoff
 from core.drain import finish_ensembles, finish_models, refuse_calls, spare_calls
-from core.flags import HTTP_SOCKET, METRICS_SOCKET, server_arguments
+from core.flags import HTTP_SOCKET, METRICS_SOCKET
 from core.gauges import Gauges
-from core.launch import Launch, guard_in, has_guard
+from core.launch import Launch, has_guard
 from core.metrics import MetricsProxy
-from core.native_backends import ENGINES, PAD, backend_flags, find_native_backends, why_not
-from core.rest import CONTAINER_MIB, RestLimits, envoy_command, envoy_config, envoy_threads, find_envoy
 from core.restarting import Restarting
 from core.stub_watch import TICK_S, StubWatch
 from core.stubs import end_stubs
-from core.threads import thread_variables
 from core.unix_http import Admin
 from health import LOADED, REPLACED, RUN, STOPPING, ready
 from integrity import Verifier
+from launching import HOST, REGIONS, SHARED_MEMORY, command, rest_proxy, say
 from machine import cores
 from options import parser
 from pinning import Pinning, listed, pinning_of
 from start_times import StartTimes
 
-__all__ = ["command", "ensembles", "main", "not_loaded"]
+__all__ = ["ensembles", "main", "not_loaded"]
 
 BEGAN = time.monotonic()
-HOME = Path("/opt/tritonserver")
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX shared memory is on Linux)
-REGIONS = "tritonkit_"
-VENV = Path("/opt/tritonkit/venv")
-HOST = "0.0.0.0"  # noqa: S104 (the container's own; compose publishes it on loopback)
-HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
-_CACHED = re.compile(r"response_cache\s*{\s*enable:\s*true")
-_TRACE_URL = re.compile(r"https?://[^\s,]+")
+METRICS_PORT = 8002
 _CALLED = re.compile(r'model_name:\s*"([^"]+)"')
 
 DRAIN_S = 20
@@ -75,8 +63,6 @@ _FINALIZE_S = 8.0
 _DRAIN_DEAD_S = 5.0
 _RELOAD_S = 300.0
 _MOST_DEATHS = 5
-_MESSAGE_BYTES = 64 * MIB
-"""The largest request where no builder computed one."""
 
 
 def main() -> int:
@@ -84,16 +70,16 @@ def main() -> int:
     os.umask(0o077)
     options, extra = parser(__doc__).parse_known_args()
     try:
-        command(options, extra)  # refused before anything listens
-        _say(cores_line(options.repository, extra))
+        command(options, extra, DRAIN_S)  # refused before anything listens
+        say(cores_line(options.repository, extra))
         _make_run_folder()
         gauges = Gauges(RUN, options.repository)
         metrics = MetricsProxy(HOST, METRICS_PORT, RUN, gauges)
         metrics.start()
-        rest = None if options.no_http else _rest_proxy(options)
-        return _supervise(lambda: command(options, extra), options, rest, gauges)
+        rest = None if options.no_http else rest_proxy(options)
+        return _supervise(lambda: command(options, extra, DRAIN_S), options, rest, gauges)
     except Refused as refusal:
-        _say(str(refusal))
+        say(str(refusal))
         return 4
 
 
@@ -103,145 +89,6 @@ def _make_run_folder() -> None:
         (RUN / STOPPING).unlink(missing_ok=True)
     except OSError as error:
         raise Refused(RUN, f"it cannot be made: {error}", "docker run --tmpfs /tmp") from None
-
-
-def _rest_proxy(options: argparse.Namespace) -> Restarting[subprocess.Popen[bytes]]:
-    """The Envoy before Triton's HTTP."""
-    needs = read_needs(options.needs)
-    limits = RestLimits(max_request_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)), max_memory_mib=CONTAINER_MIB)
-    hosts, origins = options.http_hosts.split(), options.http_origins.split()
-    envoy = find_envoy(VENV)
-    try:
-        config = envoy_config(HOST, HTTP_PORT, HTTP_SOCKET, limits, hosts, origins, shared_memory=options.shared_memory)
-    except ValueError as error:
-        raise Refused(
-            Path("TRITON_HTTP_HOSTS, TRITON_HTTP_ORIGINS"),
-            str(error),
-            "names, and origins such as https://app.example.org, with spaces between",
-        ) from None
-    if envoy is None:
-        raise Refused(VENV, "there is no envoy for HTTP", "build the image again, or --no-http")
-    (RUN / "envoy.json").write_text(json.dumps(config))
-    words = envoy_command(envoy, "envoy.json", envoy_threads(cores=cores()))
-    process = Launch(argv=words, env={}, cwd=str(RUN))
-
-    def died(code: int, again: bool) -> None:
-        end = "starting again" if again else "it is not started again"
-        _say(f"error: envoy ended with exit code {code}; {end}")
-
-    return Restarting(process.start, died)
-
-
-def command(options: argparse.Namespace, extra: list[str]) -> Launch:
-    """The process to start. Refused if the repository, the key or /dev/shm is not usable."""
-    models = check_repository(options.repository)
-    key = own_key() if options.own_key and not options.key_file.exists() else check_key(options.key_file)
-    needs = read_needs(options.needs)
-    check_memory(needs, SHARED_MEMORY)
-    guard = guard_in(VENV)
-    if guard is None:
-        _say("warning: the native guard is missing: requests may have up to 2 GiB")
-    return Launch(
-        argv=[*_arguments(options, models, needs), *config_flag(options.repository, extra), *extra],
-        env=os.environ | thread_variables(cores(), os.environ),
-        cwd=str(RUN),
-        key=key,
-        grpc_port=GRPC_PORT,
-        message_bytes=int(needs.get("message_bytes", _MESSAGE_BYTES)),
-        file_bytes=int(needs.get("file_bytes", 0)),
-        guard=str(guard) if guard else "",
-    )
-
-
-def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, Any]) -> list[str]:
-    configs = "".join((options.repository / name / "config.pbtxt").read_text() for name in models)
-    backends, flags = _backends(options.backend)
-    if f'"{PAD}"' in configs and not _has_stand_ins():
-        raise Refused(
-            options.repository,
-            "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
-            "build it again: tritonkit build --target gpu",
-        )
-    late = later(options.repository)
-    common = server_arguments(
-        binary=HOME / "bin" / "tritonserver",
-        repository=options.repository,
-        backends=backends,
-        models=[name for name in models if name not in late],
-        caches=HOME / "caches" if _CACHED.search(configs) else None,
-        limits_rate="rate_limiter" in configs,
-        drain_s=DRAIN_S,
-        prefix=REGIONS,
-        region_bytes=int(needs.get("region_bytes", MIB)),
-        grpc_host=HOST,
-        grpc_port=GRPC_PORT,
-        shared_memory=options.shared_memory,
-    )
-    return [*common, *flags, *_age_flags(options), *_trace_flags(options)]
-
-
-@cache
-def own_key() -> str:
-    """One that nobody else knows."""
-    return secrets.token_urlsafe(32)
-
-
-def _age_flags(options: argparse.Namespace) -> list[str]:
-    """gRPC asks connections of that age to end (GOAWAY): calls on them are answered, later ones go to a new one."""
-    age = options.connection_age_s
-    if not age:
-        return []
-    if not age.isdecimal() or not int(age):
-        raise Refused(Path("TRITON_CONNECTION_AGE_S"), f"it is {age}", "whole seconds from 1, or leave it out")
-    return [f"--grpc-max-connection-age={int(age) * 1000}"]
-
-
-def _trace_flags(options: argparse.Namespace) -> list[str]:
-    """Flags that send spans to a collector: of one request in N, and of requests with a caller's `traceparent`."""
-    url, rate = options.trace_url, options.trace_rate
-    if not url:
-        return []
-    if not _TRACE_URL.fullmatch(url) or not (rate.isdecimal() and int(rate)):
-        raise Refused(
-            Path("TRITON_TRACE_URL, TRITON_TRACE_RATE"),
-            f"they are {url} and {rate}",
-            "OTLP over HTTP, such as http://collector:4318/v1/traces; one request in how many, 1 or more",
-        )
-    settings = (
-        "mode=opentelemetry",
-        f"opentelemetry,url={url}",
-        "opentelemetry,resource=service.name=triton",
-        f"rate={rate}",
-        "level=TIMESTAMPS",
-    )
-    return [f"--trace-config={setting}" for setting in settings]
-
-
-@cache
-def _backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
-    """The folder of backends to serve from, and what tritonserver is told of them.
-
-    The native ones are tried here, because the image may have been built on a machine of another kind.
-    Where one of them cannot be used, the stand-ins serve for all.
-    """
-    usual, native = HOME / "backends", HOME / "native-backends"
-    if wanted not in ("auto", "native", "python"):
-        raise Refused(Path("TRITON_BACKEND"), f"it is {wanted}", "set it to auto, native or python")
-    if wanted == "python" or not _has_stand_ins():
-        return usual, ()
-    found = find_native_backends(VENV, HOME / "lib")
-    wrong = why_not(found)
-    if not wrong:
-        return native, tuple(backend_flags(found.values()))
-    if wanted == "native":
-        raise Refused(native, f"they cannot be used: {wrong}", "TRITON_BACKEND=auto or python")
-    _say(f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md")
-    return usual, ()
-
-
-def _has_stand_ins() -> bool:
-    """Whether the backends are tritonkit's: NVIDIA's image has its own."""
-    return any((HOME / "backends" / name / "model.py").is_file() for name in ENGINES)
 
 
 def _supervise(
@@ -255,7 +102,7 @@ def _supervise(
     times = StartTimes(BEGAN)
     pinning = pinning_of(options.pin, cores())
     if pinning:
-        _say(f"pinned to cores {listed(pinning.cores)} of {len(os.sched_getaffinity(0))}")
+        say(f"pinned to cores {listed(pinning.cores)} of {len(os.sched_getaffinity(0))}")
     while True:
         # Made for each start: models may have been published since the last one.
         process = launch()
@@ -279,14 +126,14 @@ def _supervise(
         if verifier.findings:
             _end(server, _DRAIN_DEAD_S)
             raise Refused(repository, reason, BUILD)
-        _say(f"error: {reason}; starting again")
+        say(f"error: {reason}; starting again")
         _end(server, _DRAIN_DEAD_S)
         end_stubs(REGIONS)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
             region.unlink(missing_ok=True)
         delay_s = backoff.after_death(was_ready=was_ready)
         if delay_s is None:
-            _say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
+            say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
             return 4
         time.sleep(delay_s)
         times = StartTimes(time.monotonic())
@@ -374,7 +221,7 @@ def _watch(
     missing: list[str] = []
 
     def tell(kind: str, text: str, model: str) -> None:
-        _say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
+        say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
         if kind == "stub_lost":
             lost.append(f"the Python stub of {model} has died: {text}")
         if kind == "streams_lost":
@@ -390,7 +237,7 @@ def _watch(
         if rest is not None:
             rest.poll()
         if pinning is not None and pinning.poll(server.pid):
-            _say(f"moved to cores {listed(pinning.cores)}: others were busy on those before")
+            say(f"moved to cores {listed(pinning.cores)}: others were busy on those before")
         if verifier.findings:
             return f"not as it was published: {verifier.findings[0]}", stubs is not None
         if lost:
@@ -406,9 +253,9 @@ def _watch(
             if not missing:
                 stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell, before=gauges.stubs)
                 (RUN / LOADED).write_text("")
-                _say(times.line())
+                say(times.line())
             elif missing != before:
-                _say("error: not ready: " + "; ".join(missing))
+                say("error: not ready: " + "; ".join(missing))
     return "", stubs is not None
 
 
@@ -420,10 +267,6 @@ def _end(server: subprocess.Popen[bytes], within_s: float) -> int:
     except subprocess.TimeoutExpired:
         server.kill()
         return server.wait()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 if __name__ == "__main__":

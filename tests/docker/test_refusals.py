@@ -130,7 +130,7 @@ def test_native_backends_that_are_demanded_are_not_replaced(
 
 def test_stand_ins_serve_where_native_backends_cannot(images: None) -> None:
     """The folder that tritonserver is given has them alone, and the log says why."""
-    code = "import entry; folder, flags = entry._backends('auto'); print(folder, *flags)"
+    code = "import launching; folder, flags = launching.backends('auto'); print(folder, *flags)"
     python = ("--workdir", "/opt/tritonkit", "--entrypoint", "python3")
     done = run("docker", "run", "--rm", *HIDDEN, *python, SERVER_IMAGE, "-c", code)
     assert done.stdout == "/opt/tritonserver/backends\n", done.stderr
