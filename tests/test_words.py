@@ -35,8 +35,11 @@ PLAIN = [
     "src/tritonkit/moved.py",
     "src/tritonkit/openai",
     "src/tritonkit/releases.py",
+    "src/tritonkit/repository/export",
     "src/tritonkit/repository/inspection.py",
     "src/tritonkit/repository/modelspec",
+    "src/tritonkit/repository/optimize",
+    "src/tritonkit/repository/pipeline.py",
     "src/tritonkit/repository/publish",
     "src/tritonkit/repository/render",
     "src/tritonkit/repository/report",
@@ -52,6 +55,8 @@ PLAIN = [
     "tests/repository/render",
     "tests/repository/report",
     "tests/repository/test_scaffold.py",
+    "tests/repository/export",
+    "tests/repository/optimize",
 ]
 """Folders and files, below the project's, that were rewritten. All others are still to be."""
 

@@ -300,7 +300,7 @@ def runner(content: bytes) -> Rows:
 
 
 def coupled(run: Rows, width: int, seed: int, *, ids: bool = False) -> bool:
-    """What many batches show: of all sizes up to 70, with items of all magnitudes, NaN and infinity.
+    """Search for a coupling in batches of all sizes up to 70, with items of all magnitudes, NaN and infinity.
 
     Either a row changes with its neighbors, or some rows differ from what they are alone.
     """

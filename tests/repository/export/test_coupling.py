@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import WriteModel
 from tritonkit.repository.export.coupling import judge_neighbors
-from tritonkit.repository.export.outliers import moves, score_beside
+from tritonkit.repository.export.outliers import moves, score_next_to
 from tritonkit.repository.modelspec.model import Tolerance
 
 Batch = dict[str, Any]
@@ -56,7 +56,7 @@ def test_the_worst_neighbor_counts() -> None:
         pairs = zip(outputs, wanted, strict=True)
         return -max(float(np.abs(a["y"] - b["y"]).max()) for a, b in pairs)
 
-    worst = score_beside(product(None), SAMPLES, ("zeros", "1000 times as large"), score)
+    worst = score_next_to(product(None), SAMPLES, ("zeros", "1000 times as large"), score)
     assert worst.kind == "1000 times as large"
     assert worst.score < -1
 

@@ -97,7 +97,7 @@ def test_only_rows_of_a_tie_may_change_places(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("x", "explained"), [(2.0, True), (5.0, False)])
 def test_the_number_of_rows_may_change_at_a_threshold(tmp_path: Path, x: float, explained: bool) -> None:
-    """Where the last row lies on the threshold; far from it one row less is an error."""
+    """A last row on the threshold may be missing; far from it one row less is an error."""
     file = tmp_path / "m.onnx"
     file.write_bytes(
         onnx_bytes(

@@ -58,7 +58,7 @@ def test_a_filled_input_is_no_input_any_more(root: Path, write_model: WriteModel
 def test_sizes_come_from_the_other_inputs(
     shapes: dict[str, list[str | int | None]], dtype: int, sizes: tuple[int, ...]
 ) -> None:
-    """By the names of axes, by their places, or as the file has them."""
+    """Sizes follow from the names of axes, from their places, or from the file."""
     model = onnx.load_from_string(
         onnx_bytes(
             [node("Identity", ["f"], ["y"]), node("Identity", ["x"], ["z"])],

@@ -26,7 +26,7 @@ def items(count: int = 4, dtype: Any = np.float32) -> list[dict[str, Any]]:
 
 
 def verdict(function: Function, samples: Any = None, **how: Any) -> Any:
-    """What the proof says of a function of one array."""
+    """The proof's verdict on a function of one array."""
 
     def run(batch: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -234,7 +234,7 @@ def ill(x: Any, moved: float = 0.0) -> Any:
     ],
 )
 def test_an_ill_conditioned_network_is_not_taken_for_coupled(coupling: Function, state: str) -> None:
-    """Where weights moved by rounding's size change the answer as much; what neighbors change counts in any case."""
+    """Weights moved by rounding's size change the answer as much; changes by neighbors count in any case."""
 
     def moved(seed: int) -> Any:
         return lambda batch: {"y": ill(batch["x"], 0.01 * (seed - 1.5)) + coupling(batch["x"])}
@@ -255,7 +255,7 @@ def test_an_ill_conditioned_network_is_not_taken_for_coupled(coupling: Function,
     ],
 )
 def test_whole_numbers_become_large_and_change_places(function: Function) -> None:
-    """What numbers of 0 to 255 hardly ever show."""
+    """Numbers of 0 to 255 hardly ever show these couplings."""
     assert verdict(function, ids_of()).state == "coupled"
 
 
@@ -293,7 +293,7 @@ def test_a_tie_that_rounding_decides_is_no_coupling() -> None:
 
 
 def test_a_table_refuses_large_numbers() -> None:
-    """One item of zeros has neighbors within any table, others do not: that is no coupling."""
+    """One item of zeros has neighbors within any table, others do not: that is not a coupling."""
     table = np.random.default_rng(1).standard_normal((256, 3)).astype(np.float32)
 
     def look_up(x: Any) -> Any:
@@ -311,6 +311,6 @@ def test_a_table_refuses_large_numbers() -> None:
     [(10**5, 64, 64), (10**5, 200, 200), (10**9, 64, 8), (4 * 10**9, 64, 4), (10**12, 64, 3)],
 )
 def test_the_verdict_says_the_largest_batch_that_ran(work: int, largest: int, tried: int) -> None:
-    """What is tried follows from a count of what an item costs, never from a clock."""
+    """The sizes to try follow from an item's counted work, never from a clock."""
     found = verdict(lambda x: x @ WEIGHTS, items(12), work=lambda _: work, largest=largest)
     assert found.seen.endswith(f"in batches of up to {tried}")

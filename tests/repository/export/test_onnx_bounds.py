@@ -136,7 +136,7 @@ def test_functions_within_the_bounds_are_built(root: Path) -> None:
 
 
 def test_a_size_of_minus_5_is_free(root: Path) -> None:
-    """As ONNX Runtime and the build read it."""
+    """The bounds read such a size as ONNX Runtime and the build do."""
     folder = root / "models" / "net"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(network(shape=["batch", -5]).SerializeToString())

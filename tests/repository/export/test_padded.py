@@ -35,7 +35,7 @@ def padding(x: float = 0, mask: int = 0, outputs: dict[str, int] | None = None, 
 
 
 def verdict(run: Run, how: Padding | None = None, *sizes: int) -> Any:
-    """What the proof says of a network, with samples of some sizes."""
+    """The proof's verdict on a network, with samples of some sizes."""
     return prove_padded(run, samples(*(sizes or (4, 6, 9))), how or padding(), Tolerance())
 
 

@@ -379,7 +379,7 @@ def test_ids_without_a_table_go_as_far_as_the_network_runs(write_model: WriteMod
 
 
 def test_a_file_that_takes_no_single_item_is_served_whole(write_model: WriteModel, cache: BuildCache) -> None:
-    """Its first axis is free, and only sizes from 4 on run: that is no batch axis, and no error."""
+    """Its first axis is free, and only sizes from 4 on run: that is neither a batch axis nor an error."""
     content = onnx_bytes(
         [node("Gather", ["x", "fourth"], ["row"]), node("Add", ["x", "row"], ["y"])],
         [("x", FLOAT, ["N", "width"])],

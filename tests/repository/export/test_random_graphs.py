@@ -22,7 +22,7 @@ COUNT = int(os.environ.get("TRITONKIT_FUZZ_GRAPHS", "30"))
 
 
 def verdict(seed: int, file: Path) -> tuple[Independence, Graph]:
-    """What the proof says of a random network, of numbers or of ids."""
+    """The proof's verdict on a random network of numbers or ids, and the network."""
     ids = seed % 5 == 4
     content, graph = random_network(seed, ids=ids)
     file.write_bytes(content)
@@ -32,7 +32,7 @@ def verdict(seed: int, file: Path) -> tuple[Independence, Graph]:
 
 
 def disagreement(seed: int, file: Path) -> str:
-    """What is wrong with the verdict on a random network; empty where the oracle agrees."""
+    """The error of the verdict on a random network; empty if the oracle agrees."""
     found, graph = verdict(seed, file)
     run = runner(file.read_bytes())
     # A coupling that hardly ever shows may be seen by either of the two.

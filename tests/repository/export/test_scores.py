@@ -1,4 +1,4 @@
-"""Metrics of a variant beside its reference, and how sure they are."""
+"""Metrics of a variant compared with its reference, and their confidence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def outputs(*rows: list[float]) -> Batches:
 
 
 def test_the_interval_of_a_drop_holds_the_true_drop() -> None:
-    """Of 200 samples with a true drop of 0.05, the 95 % interval holds it in about 95 % of the cases."""
+    """With 200 samples and a true drop of 0.05, the 95 % interval holds it in about 95 % of the cases."""
     random = np.random.default_rng(1)
     hits = 0
     for _ in range(200):

@@ -50,7 +50,7 @@ CONFIGURATIONS: dict[str, Any] = {
 
 
 def write_checkpoint(folder: Path, name: str = "llama") -> Path:
-    """A network whose answers do not settle on one token at once, and a byte-level tokenizer."""
+    """A network whose answers do not settle on one token immediately, and a byte-level tokenizer."""
     torch.manual_seed(0)
     network = transformers.AutoModelForCausalLM.from_config(CONFIGURATIONS[name]).eval()
     for weight in network.parameters():

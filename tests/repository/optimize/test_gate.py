@@ -1,4 +1,4 @@
-"""What a refusal advises: it depends on what is not good enough."""
+"""The advice of a refusal: it depends on which figure is not good enough."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ quality: {at_least: 0.9, max_drop: 0.01}
 
 
 def advice(write_model: WriteModel, variant: str, value: float, reference: float) -> dict[str, str]:
-    """What each missed limit's refusal says to do."""
+    """The advice for each missed limit, by its field."""
     spec = write_model(TEXT, network__py="")
     measured = MeasuredQuality("accuracy", value, reference, 0.1, 100, against="PyTorch")
     artifact = Artifact("net", variant, Path(), {}, Signature((), (), True), measured, "", {})

@@ -1,4 +1,4 @@
-"""What is said of GPUs on a machine without one, and how the GPU bench compares."""
+"""Messages about GPUs on a machine without one, and the comparison of the GPU bench."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.repository.optimize.gpu import find_gpu
 
 @pytest.mark.skipif(find_gpu() is not None, reason="there is a GPU: run python -m bench gpu")
 def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing was measured, so it is no success either."""
+    """Nothing was measured, so the exit code reports no success."""
     assert main(["gpu"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -23,7 +23,7 @@ def test_the_gpu_bench_says_in_one_line_that_there_is_no_gpu(capsys: pytest.Capt
 
 
 def test_contenders_are_compared_with_the_first() -> None:
-    """Faster is above 1, with its time beside it; one that fails leaves the others measured."""
+    """A faster one has a figure above 1, with its time; one that fails leaves the others measured."""
 
     def broken(batch: object) -> None:
         raise RuntimeError("no kernel")

@@ -38,7 +38,7 @@ NEW = 24
 
 
 def greedy(folder: Path) -> list[int]:
-    """What the engine goes on with after IDS."""
+    """Tokens with which the engine continues IDS."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = 32
     exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -65,7 +65,7 @@ class Untrained:
 def test_a_missing_package_is_said_before_the_checkpoint_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, weights: Weights
 ) -> None:
-    """With what brings it; it is no fault of the architecture."""
+    """The error names the extra that brings it, and does not blame the architecture."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(BuildError) as caught:
         llm_checkpoint.make(cast(Any, Untrained()), tmp_path, weights=weights)
@@ -115,7 +115,7 @@ SLIDING = {
 
 @pytest.mark.parametrize("name", SLIDING)
 def test_no_more_is_served_than_a_sliding_window(tmp_path: Path, name: str) -> None:
-    """What is traced attends to all; the library says nothing of the difference."""
+    """The traced network attends to all tokens, and the library does not report the difference."""
     transformers.AutoModelForCausalLM.from_config(SLIDING[name]).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     checkpoint = read_checkpoint(tmp_path)
@@ -168,7 +168,7 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, spoil: object, said: s
 
 
 def change(folder: Path, **keys: object) -> None:
-    """Of config.json."""
+    """Change keys of config.json."""
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | keys))
 
@@ -246,7 +246,7 @@ def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: 
 
 @pytest.mark.parametrize("key", ["context: 129", "max_tokens: 128"])
 def test_more_tokens_than_the_network_has_positions_for_are_refused(tmp_path: Path, key: str) -> None:
-    """By the build, not by the server."""
+    """The build refuses them, not the server."""
     root = write_project(tmp_path, f"serving: {{generation: {{{key}}}}}\n")
     with pytest.raises(RenderError, match="the network was made for 128 tokens"):
         build_repository(root, cores=2)
@@ -257,7 +257,7 @@ WIDE = {"max_position_embeddings": 4096, "hidden_size": 4096, "num_hidden_layers
 
 
 def test_an_answer_that_the_cache_has_no_room_for_is_refused(tmp_path: Path) -> None:
-    """By the build, with what it holds."""
+    """The build refuses it, and says how many tokens fit."""
     (tmp_path / "config.json").write_text(json.dumps(WIDE))
     root = write_project(tmp_path / "project", "serving: {generation: {cache_mib: 1}}\n")
     [spec] = load_all(root)
@@ -356,7 +356,7 @@ def normalize(folder: Path) -> None:
     ],
 )
 def test_a_stranger_s_files_are_looked_at_first(tmp_path: Path, spoil: object, said: str) -> None:
-    """Where they lie, how large they are, and how much work they make: no link, size or template is trusted."""
+    """Their place, size and work are checked: no link, size or template is trusted."""
     folder = write_checkpoint(tmp_path / "source")
     (tmp_path / "secret").write_text("SECRET of the operator")
     assert callable(spoil)

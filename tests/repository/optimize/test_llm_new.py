@@ -43,7 +43,7 @@ def test_a_checkpoint_becomes_a_model_that_builds(tmp_path: Path) -> None:
 
 
 def test_a_long_context_is_cut_and_the_cache_follows(tmp_path: Path) -> None:
-    """Of a network for 32,768 tokens, with keys and values of 12 KiB a token as in Qwen2.5-0.5B."""
+    """The network has 32,768 tokens, with keys and values of 12 KiB per token as in Qwen2.5-0.5B."""
     given = write_checkpoint(tmp_path / "given")
     sizes = {"num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2}
     config = json.loads((given / "config.json").read_text()) | sizes
@@ -56,7 +56,7 @@ def test_a_long_context_is_cut_and_the_cache_follows(tmp_path: Path) -> None:
 
 
 def test_weights_in_several_files_come_with_their_index(tmp_path: Path) -> None:
-    """As the Hub has those of large networks; a file of its cache is a link, and the copy is none."""
+    """The Hub splits large networks so; files of its cache are links, and the copies are not."""
     given = write_checkpoint(tmp_path / "cache" / "snapshots" / "0123")
     blob = tmp_path / "cache" / "blobs" / "blob"
     blob.parent.mkdir()
@@ -87,8 +87,8 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     [
         ((), "no network"),
         (("--llm", "a", "--onnx", "b"), "--onnx and --llm"),
-        (("--llm", "a", "--input", "x=FP32:4"), "--input beside --llm"),
-        (("--onnx", "a", "--weights", "b"), "--weights beside --onnx"),
+        (("--llm", "a", "--input", "x=FP32:4"), "--input together with --llm"),
+        (("--onnx", "a", "--weights", "b"), "--weights together with --onnx"),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path: Path, more: tuple[str, ...], said: str) -> None:

@@ -217,7 +217,7 @@ def test_samples_may_be_views(write_model: WriteModel, cache: BuildCache) -> Non
 
 
 def test_a_hook_may_change_sys_path(write_model: WriteModel, cache: BuildCache) -> None:
-    """What a hook does to the search path is undone after it."""
+    """A hook's changes to the search path are undone after it."""
     import sys
 
     before = list(sys.path)

@@ -29,7 +29,7 @@ HIDDEN = [
 
 
 def constants(pattern: Sequence[int] = (-1, 5)) -> list[Any]:
-    """Those of `HIDDEN`."""
+    """The constants of `HIDDEN`."""
     return [
         numpy_helper.from_array(np.array(0, np.int64), "zero"),
         numpy_helper.from_array(np.array(pattern, np.int64), "pattern"),

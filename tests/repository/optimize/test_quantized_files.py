@@ -30,7 +30,7 @@ def qdq() -> onnx.ModelProto:
 
 
 def dynamic() -> onnx.ModelProto:
-    """As onnxruntime.quantization.quantize_dynamic writes a product: one range for the whole tensor."""
+    """A product as onnxruntime.quantization.quantize_dynamic writes it: one range for the whole tensor."""
     node = helper.make_node
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["bytes", "step", "zero"]),
@@ -80,7 +80,7 @@ def of_operator(kind: str, **attributes: Any) -> onnx.ModelProto:
     ids=lambda value: (value or "FP32") if isinstance(value, str) else "file",
 )
 def test_files_are_named_for_their_numbers(network: onnx.ModelProto, named: str) -> None:
-    """By their operators, or by what most of their weights are."""
+    """The format follows from the operators, or from most of the weights."""
     assert number_format(network) == named
 
 

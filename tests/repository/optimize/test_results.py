@@ -102,7 +102,7 @@ def test_training_happens_once_for_all_variants(write_model: WriteModel, tmp_pat
 
 
 def test_a_drop_within_chance_is_said_to_be_so(write_model: WriteModel, cache: BuildCache) -> None:
-    """One item of eight is lost: too much for the bar, and no more than chance gives."""
+    """One item of eight is lost: too much for the limit, and no more than chance explains."""
     spec = write(write_model, "quality: {metric: data:score}\n")
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.artifact is not None
@@ -110,7 +110,7 @@ def test_a_drop_within_chance_is_said_to_be_so(write_model: WriteModel, cache: B
     assert result.artifact.quality.drop == pytest.approx(1 / result.artifact.quality.samples)
     assert result.outcome is not None
     assert result.outcome.within_noise
-    with pytest.raises(GateError, match="chance gives"):
+    with pytest.raises(GateError, match="chance explains"):
         choose(spec, (result,))
 
 
@@ -206,7 +206,7 @@ def test_names_are_resolved(write_model: WriteModel) -> None:
 
 
 def test_progress_is_told_in_order(write_model: WriteModel, tmp_path: Path, cache: BuildCache) -> None:
-    """Start, phrases, done; a second build is done at once."""
+    """Start, phrases, done; a second build is done without starting."""
     said: list[str] = []
 
     class Listening(Progress):

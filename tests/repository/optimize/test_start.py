@@ -1,4 +1,4 @@
-"""What a start needs, measured on one item; and what a network is warmed up with."""
+"""The needs of a start, measured on one item; and the input that warms a network up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SAMPLES = [{"x": np.full((2, 30, 2), 7, np.float32)}, {"x": np.full((3, 9, 2), 5
 
 
 def test_the_largest_warm_size_is_measured_first() -> None:
-    """By what the process grows at most, whatever it had taken before."""
+    """Memory is the largest growth of the process, whatever it had taken before."""
     before = np.ones(200 * MIB, np.uint8)
     del before
     network = Taking(lambda rows: rows * MIB)

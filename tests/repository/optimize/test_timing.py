@@ -65,7 +65,7 @@ def test_variants_take_turns(spec: Spec, cache: BuildCache) -> None:
 
 
 def test_figures_of_one_run_are_kept(spec: Spec, cache: BuildCache) -> None:
-    """Of fewer variants, too: they were measured beside each other."""
+    """Figures of fewer variants are kept too: they were measured in the same run."""
     first = evaluate(spec, PAIR, cache, timed=True)
     progress = Listening()
     again = evaluate(spec, PAIR, cache, timed=True, progress=progress)
@@ -76,7 +76,7 @@ def test_figures_of_one_run_are_kept(spec: Spec, cache: BuildCache) -> None:
 
 
 def test_another_variant_has_all_measured_again(spec: Spec, cache: BuildCache) -> None:
-    """What was measured last week is no measure of what is measured now."""
+    """Figures of last week cannot be compared with those of today."""
     before = evaluate(spec, PAIR[:1], cache, timed=True)
     after = evaluate(spec, PAIR, cache, timed=True)
     assert len(runs(after)) == 1

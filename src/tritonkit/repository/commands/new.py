@@ -80,7 +80,7 @@ def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> Non
         )
     more = [option for option, value in of_torch.items() if value]
     if more and given != ["--torch"]:
-        raise UsageError("tritonkit new", found=f"{more[0]} beside {given[0]}", wanted="it with --torch alone")
+        raise UsageError("tritonkit new", found=f"{more[0]} together with {given[0]}", wanted="it only with --torch")
 
 
 def schema() -> None:

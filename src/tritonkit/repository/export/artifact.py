@@ -1,4 +1,4 @@
-"""What a build gives: the files of one variant of a network, what it takes and gives, and how good it is."""
+"""An artifact: the files of one variant of a network, with its inputs and outputs and its measured quality."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     axes: tuple[str, ...] = ()
     optional: bool = False
-    """Of an input: whether a request may leave it out."""
+    """Whether a request may leave this input out."""
 
     @classmethod
     def of(cls, name: str, tensor: Tensor) -> TensorInfo:
@@ -62,7 +62,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a network takes and gives, read from the artifact or declared by the spec."""
+    """Inputs and outputs of a network, read from the artifact or declared by the spec."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -73,7 +73,7 @@ class Signature:
 
     @classmethod
     def declared(cls, spec: Spec) -> Signature:
-        """What `network.inputs` and `network.outputs` of a spec say."""
+        """The signature that `network.inputs` and `network.outputs` of a spec declare."""
         network = spec.model.network
         if network.llm:
             inputs = tuple(TensorInfo(*each, optional=True) for each in LANGUAGE_INPUTS)
@@ -84,19 +84,19 @@ class Signature:
 
 
 def below(reference: float, value: float) -> float:
-    """How far a figure lies below another, without what binary fractions add: 1 - 0.99 is 0.01."""
+    """The drop from a reference to a value, rounded so that 1 - 0.99 is 0.01 and not more."""
     return round(reference - value, 9)
 
 
 @dataclass(frozen=True)
 class MeasuredQuality:
-    """Quality of an artifact beside its reference, on `samples` items."""
+    """Quality of an artifact compared with its reference, on `samples` items."""
 
     metric: str
     value: float
     reference: float
     max_difference: float
-    """Largest absolute difference of any output element from the reference's."""
+    """Largest absolute difference between an output element and the reference's."""
     samples: int
     drop_low: float | None = None
     """Lower end of the 95 % interval of the metric's drop; None where the metric gives one number."""
@@ -106,20 +106,20 @@ class MeasuredQuality:
     differences: dict[str, int] = field(default_factory=dict)
     """Output elements by absolute difference: upper edge of each power of ten -> count."""
     against: str = ""
-    """What gave the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
+    """Source of the reference: PyTorch, the teacher, ONNX Runtime without optimizations."""
     parts: dict[str, float] = field(default_factory=dict)
     """R2 of each output, or of each group of its columns, in a spec without a metric; the lowest is `value`."""
     edges: str = ""
-    """A sentence on values that lie on the edge of a decision, where the reference's stand for them; else empty."""
+    """A sentence on values at the edge of a decision, for which the reference's were taken; else empty."""
 
     @property
     def worst(self) -> str:
-        """The output, or group of its columns, that `value` is of; empty for a metric of the spec's own."""
+        """The output, or group of its columns, with the lowest R2; empty if the spec has its own metric."""
         return min(self.parts, key=lambda label: self.parts[label], default="")
 
     @property
     def drop(self) -> float:
-        """How far the metric lies below the reference's."""
+        """Distance of the metric below the reference's."""
         return below(self.reference, self.value)
 
 
@@ -136,7 +136,7 @@ class StartNeeds:
     """Time and memory that one item of the largest warm size took in the process that built.
 
     Args:
-        memory_bytes: by how much the process grew at most; 0 where the kernel does not say.
+        memory_bytes: largest growth of the process; 0 where the kernel does not report it.
         processor_s: seconds of all cores together.
         refuses_zeros: whether the network cannot be run on zeros.
         given: an item to warm up with in place of zeros.
@@ -150,7 +150,7 @@ class StartNeeds:
 
 @dataclass(frozen=True)
 class Independence:
-    """Whether the items of a batch get the answers that each gets alone, and what was seen of that.
+    """Whether items get the same answers in a batch as alone, with the evidence.
 
     `proven` was tried, `declared` is what the spec says. A network that is `coupled` computes an item's answer from
     other items too, a `random` one answers the same item differently each time, `unknown` could not be tried, and
@@ -159,7 +159,7 @@ class Independence:
 
     state: Literal["proven", "declared", "coupled", "random", "unknown", "fixed"]
     seen: str = ""
-    """A sentence, without its full stop, on what was tried or seen."""
+    """A sentence without its full stop: the evidence."""
 
     @property
     def holds(self) -> bool:
@@ -179,22 +179,21 @@ class Artifact:
     quality: MeasuredQuality | None
     """None for a model.py that is served as it is."""
     source_hash: str
-    """Hash of everything that went in: spec, code, weights, tools."""
+    """Hash of all inputs: spec, code, weights, tools."""
     tools: dict[str, str]
     notes: tuple[str, ...] = ()
-    """What a person may want to know of how it was made, such as layers that stayed FP32."""
+    """Remarks for people on how it was made, such as layers that stayed FP32."""
     start: StartNeeds | None = None
     """None where it was not run."""
     independence: Independence | None = None
-    """Verdict on the items of a batch; None where nothing was tried, as with
-    max_batch_size 0."""
+    """Verdict on the items of a batch; None if nothing was tried, as with max_batch_size 0."""
     number_format: str = ""
-    """Number format of a user's ONNX file where it is not FP32, such as `INT8 (QDQ)`: of the file as it is, and
-    of it in another engine."""
+    """Number format of a user's ONNX file if it is not FP32, such as `INT8 (QDQ)`; also for that file in another
+    engine."""
 
     @property
     def label(self) -> str:
-        """The variant's name for people: `onnx-fp32 (the file: INT8 (QDQ))` says that the file is not FP32."""
+        """The variant's name for people, such as `onnx-fp32 (the file: INT8 (QDQ))` for a file that is not FP32."""
         return f"{self.variant} (the file: {self.number_format})" if self.number_format else self.variant
 
     @property
@@ -204,18 +203,18 @@ class Artifact:
 
     @property
     def size_bytes(self) -> int:
-        """All files together."""
+        """Size of all files together."""
         return sum((self.folder / name).stat().st_size for name in self.files)
 
     def to_json(self) -> str:
-        """All but the folder, which a reader knows."""
+        """JSON of all facts but the folder, which the reader knows."""
         facts = asdict(self)
         del facts["folder"]
         return seal(facts)
 
     @classmethod
     def from_json(cls, text: str, folder: Path) -> Artifact:
-        """The artifact that `to_json` wrote; ValueError for a text that is not as it was written."""
+        """The artifact that `to_json` wrote; ValueError if the text was changed."""
         facts = unseal(text)
         if invalid := [n for n in facts["files"] if n in ("", ".", "..") or "/" in n or "\0" in n]:
             raise ValueError(f"{invalid[0]!r} is not a file of the artifact's folder")
@@ -235,7 +234,7 @@ def seal(facts: dict[str, Any]) -> str:
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """What `seal` was given; ValueError where a byte of it has changed."""
+    """The facts that `seal` wrote; ValueError if a byte has changed."""
     facts = json.loads(text)
     if not isinstance(facts, dict) or facts.pop(_SEAL, None) != sha256_json(facts):
         raise ValueError("its content is not what its hash says")

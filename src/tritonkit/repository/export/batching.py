@@ -70,7 +70,7 @@ def hold_to_padding(spec: Spec, padded: Independence, what: str) -> None:
 
 
 def reason(independence: Independence) -> str:
-    """Why its items may not share a batch, as half a sentence."""
+    """The reason why items may not share a batch, as half a sentence."""
     return {
         "coupled": "the items of a batch are not independent",
         "random": "the network answers the same item differently each time",

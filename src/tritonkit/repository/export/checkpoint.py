@@ -22,17 +22,17 @@ from tritonkit.text import first_line
 __all__ = ["CARRIED", "Checkpoint", "read_checkpoint"]
 
 CARRIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-"""What a server needs beside the network; the second and the last may be absent."""
+"""Files that a server needs in addition to the network; the second and the last may be absent."""
 _NEEDED = ("config.json", "tokenizer.json")
 _SIZES = ("max_position_embeddings", "vocab_size", "num_hidden_layers", "num_attention_heads", "hidden_size")
-"""What is known of every network with attention; config.json may call them otherwise."""
+"""Sizes that every network with attention has; config.json may use other names."""
 _MORE_SIZES = ("num_key_value_heads", "head_dim")
-"""What some networks have besides, and then decides how much memory keys and values take."""
+"""Further sizes of some networks, which decide the memory of keys and values."""
 _WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 """Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
 _WEIGHTS = ".safetensors"
 _MOST_BYTES = 64 << 20
-"""Of a file beside the weights: a tokenizer of 250,000 tokens has some 20 MiB."""
+"""Largest file other than weights: a tokenizer of 250,000 tokens has about 20 MiB."""
 _MOST_TEMPLATE_BYTES = 1 << 19
 _MOST_LAYERS = 4096
 _ADAPTER = "adapter_config.json"
@@ -66,12 +66,12 @@ class Checkpoint:
 
     @property
     def carried(self) -> list[Path]:
-        """The files that a server needs beside the network."""
+        """The files that a server needs in addition to the network."""
         return _carried(self.folder)
 
     @property
     def files(self) -> list[Path]:
-        """All that counts in the folder: weights, and what a server needs beside the network."""
+        """Files of the folder that are used: weights, and those that a server needs in addition."""
         weights = [*self.folder.glob(f"*{_WEIGHTS}"), *self.folder.glob(f"*{_WEIGHTS}.index.json")]
         return [*self.carried, *sorted(weights)]
 
@@ -150,7 +150,7 @@ def _carried(folder: Path) -> list[Path]:
 
 
 def _windows(config: Any) -> Iterator[int]:
-    """How many tokens the layers look back on that do not look back on all."""
+    """Window sizes, in tokens, of layers with a bounded window."""
     layers = getattr(config, "layer_types", None)
     for kind, key in _WINDOWS.items():
         window = getattr(config, key, None)

@@ -1,4 +1,4 @@
-"""How close two networks' outputs are, item by item."""
+"""Closeness of two networks' outputs, item by item."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritonkit.repository.export.samples import Batch
 __all__ = ["Yardstick", "differences", "item_cosines", "item_r2", "mean_cosine", "worst_group"]
 
 _FARTHEST = -1e9
-"""So low that ways that are all bad can still be ranked."""
+"""Lowest closeness, low enough to rank candidates that are all bad."""
 _EDGES = tuple(10.0**power for power in range(-8, 3))
 
 
@@ -104,10 +104,10 @@ def mean_cosine(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool =
 
 @dataclass(frozen=True)
 class Yardstick:
-    """How variants are compared with FP32 while they are made.
+    """The measure that compares variants with FP32 while they are made.
 
-    Without a metric of the spec's own, by R2 of the worst group, as the gate judges them. With one, by the
-    cosine: the metric may cost too much to be taken for each layer that is tried.
+    If the spec has no metric, it is R2 of the worst group, as in the gate. Otherwise it is the cosine, because the
+    metric may be too slow to run for each layer that is tried.
     """
 
     groups: tuple[Group, ...] | None
@@ -137,9 +137,9 @@ class Yardstick:
 
 
 def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, int]:
-    """How many output elements differ by how much: the upper edge of each power of ten -> count.
+    """Histogram of the differences of output elements: upper edge of each power of ten -> count.
 
-    `0` counts the equal ones, `more` those beyond the last edge.
+    `0` counts equal elements, `more` those beyond the last edge.
     """
     import numpy as np
 

@@ -16,11 +16,11 @@ _RARE = 0.005
 """Share of discrete values, of a network without any float input, that rounding may have tipped over."""
 
 _SHAKEN_FACTOR = 8.0
-"""By how much rounding may exceed what moved networks show of it."""
+"""Factor by which rounding may exceed the spread of shaken networks."""
 
 
 def tipped(run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance) -> dict[str, Any]:
-    """By output, which values of an item alone change with noise as small as rounding's: ties, thresholds, orders."""
+    """Output -> mask of the values of a single item that noise of rounding's size changes (ties, thresholds)."""
     import numpy as np
 
     masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
@@ -33,8 +33,10 @@ def tipped(run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: 
 
 
 def spread(moved: Sequence[Any], still: Any) -> Any:
-    """How far rounding may move the values of an output, by those of networks or inputs that were moved a little; a
-    discrete value that changes, to anywhere."""
+    """Largest distance that rounding may move each value of an output, from slightly moved networks or inputs.
+
+    It is infinite for a discrete value that changes.
+    """
     import numpy as np
 
     found = np.zeros(still.shape)
@@ -51,7 +53,7 @@ def spread(moved: Sequence[Any], still: Any) -> Any:
 
 
 def explains(moves: Any, got: Any, wanted: Any) -> Any:
-    """Which values lie apart by no more than a spread."""
+    """Mask of the values that lie no further apart than a spread."""
     import numpy as np
 
     if not np.issubdtype(wanted.dtype, np.floating):
@@ -68,7 +70,7 @@ def may_be_rare(item: Batch, wanted: Any) -> bool:
 
 
 def rare(compared: int) -> float:
-    """How many of such values may differ."""
+    """Number of such values that may differ."""
     return max(1, _RARE * compared)
 
 

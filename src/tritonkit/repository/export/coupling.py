@@ -1,11 +1,11 @@
-"""How much a rounded network's answers depend on the other items of a batch, judged by the spec's metric."""
+"""Dependence of a rounded network's answers on the other items of a batch, judged by the spec's metric."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from tritonkit.repository.export.artifact import Independence, below
-from tritonkit.repository.export.outliers import batch_gain, moves, score_beside
+from tritonkit.repository.export.outliers import batch_gain, moves, score_next_to
 from tritonkit.repository.export.samples import Batch, count_items, first_items
 from tritonkit.repository.export.scores import score_outputs
 from tritonkit.repository.modelspec import Spec
@@ -19,9 +19,9 @@ _MOST = 64
 def judge_neighbors(
     spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], seen: str = ""
 ) -> Independence:
-    """Whether answers next to an outlier stay within `quality.max_drop` of those alone.
+    """Check that answers next to an outlier stay within `quality.max_drop` of those alone.
 
-    `seen` is what showed before that they are not equal, if that was tried.
+    `seen` is the earlier evidence that they are not equal, if that was tried.
     """
     quality = spec.model.quality
     kinds = moves(run, samples, quality.tolerance)
@@ -33,16 +33,16 @@ def judge_neighbors(
         samples = first_items(samples, _MOST, True)
     alone = [_alone(run, batch) for batch in samples]
     name, best = score_outputs(spec, alone, alone)
-    worst = score_beside(run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone)[1])
-    beside = f"next to {worst.neighbor}, {name} falls from {best:.4f} alone to {worst.score:.4f}"
+    worst = score_next_to(run, samples, kinds, lambda outputs: score_outputs(spec, outputs, alone)[1])
+    change = f"next to {worst.neighbor}, {name} falls from {best:.4f} alone to {worst.score:.4f}"
     if below(best, worst.score) <= quality.max_drop:
-        return Independence("proven", f"within quality.max_drop: {beside}")
+        return Independence("proven", f"within quality.max_drop: {change}")
     gain = batch_gain(run, {n: array[:1] for n, array in samples[0].items()})
     return Independence(
         "coupled",
-        f"{seen or 'rounding depends on the other items'}: {beside}; one item at a time costs speed: batches of 8 give"
-        f" {gain:.1f} times the items per second. INT8 with a range for each row batches: onnx-int8-dynamic of the FP32"
-        " network",
+        f"{seen or 'rounding depends on the other items'}: {change}; one item at a time costs speed: batches of 8 give"
+        f" {gain:.1f} times the items per second. INT8 with a range for each row can be batched:"
+        " onnx-int8-dynamic of the FP32 network",
     )
 
 

@@ -14,7 +14,7 @@ __all__ = ["example_keys", "network_comments", "other_comments"]
 
 _SIZES = "{min: 32, max: 640, multiple_of: 32}"
 _LENGTHS = "{min: 1, max: 256}"
-"""Of rows of whole numbers, which are tokens more often than images."""
+"""Suggested bounds for rows of integers, which are more often tokens than images."""
 _FIXED, _FIXED_LENGTH = 224, 64
 
 

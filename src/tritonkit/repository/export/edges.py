@@ -55,7 +55,7 @@ def _mixed(found: Any, wanted: Any, mask: Any) -> Any:
 
 
 def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance) -> dict[str, Any]:
-    """By output, which values differ from the reference's and may; outputs that are alike are not in it."""
+    """Output -> mask of the values that differ from the reference's and may; equal outputs are left out."""
     differing = {
         name: mask
         for name, array in wanted.items()
@@ -74,7 +74,7 @@ def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance:
 
 
 def _moved(file: Path, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
-    """What the network gives, and what it gives when it is moved a little, again and again."""
+    """Pairs of outputs: of the network moved a little, again and again, and of the network as it is."""
     where = file.name
     try:
         base = run_session(open_session(file, where), batch, where)

@@ -76,9 +76,9 @@ class _Trial:
     """The largest batch that ran."""
     tipped: dict[int, dict[str, Any]] = field(default_factory=dict)
     moved: dict[int, list[Batch]] = field(default_factory=dict)
-    """By item, what the shaken networks give for it alone."""
+    """Item -> outputs of the shaken networks for that item alone."""
     rare: dict[str, list[int]] = field(default_factory=dict)
-    """By output, of discrete values that cannot be explained: how many differ, how many were compared."""
+    """Output -> number of unexplained discrete values that differ, and number compared."""
 
 
 def prove(
@@ -186,7 +186,7 @@ def _hold_rows(outputs: Batch, size: int) -> None:
 
 
 def _changes_alone(trial: _Trial) -> str:
-    """How the same item alone gets another answer each time, if it does."""
+    """A sentence on a single item that gets another answer each time; empty if none does."""
     for item, before in list(zip(trial.items, trial.alone, strict=True))[:2]:
         for _ in range(2):
             again = trial.run(item)
@@ -313,7 +313,7 @@ def _rows(trial: _Trial, batch: Batch) -> Batch:
 
 
 def _edge(trial: _Trial, item: Batch, name: str, got: Any, wanted: Any) -> Any:
-    """Which values may differ by rounding alone, because the item is so near an edge."""
+    """Mask of the values that rounding alone may change, because the item is near an edge."""
     alone = trial.run(item)
     moves = spread([moved[name] for moved in _shaken_answers(trial, item)], alone[name])
     return tipped(trial.run, item, alone, trial.tolerance)[name] | explains(moves, got, wanted)
@@ -363,7 +363,7 @@ def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Bat
 
 
 def _tipped(trial: _Trial, place: int) -> dict[str, Any]:
-    """By output, which values of an item alone rounding may change."""
+    """Output -> mask of the values of a single item that rounding may change."""
     if place not in trial.tipped:
         item, alone = trial.items[place], trial.alone[place]
         trial.tipped[place] = tipped(trial.run, item, alone, trial.tolerance)
@@ -371,10 +371,10 @@ def _tipped(trial: _Trial, place: int) -> dict[str, Any]:
 
 
 def _rounded(trial: _Trial, place: int, name: str, got: Any) -> Any:
-    """Which values of an item alone move as far when the weights are moved by as little as rounding moves numbers.
+    """Mask of the values of a single item that move as far when the weights move by no more than rounding does.
 
-    An ill-conditioned network (a variance near zero, say) differs by batch size without any coupling, and ids cannot be
-    moved a little. What other items change at one batch size is judged by this only near an edge.
+    An ill-conditioned network (with a variance near zero, for example) differs by batch size without any coupling, and
+    ids cannot be moved a little. At one batch size, changes by other items are judged by this only near an edge.
     """
     if place not in trial.moved:
         trial.moved[place] = _shaken_answers(trial, trial.items[place])

@@ -27,7 +27,7 @@ _LONGEST = 256
 
 @dataclass(frozen=True)
 class Texts:
-    """What every variant of one checkpoint is measured by.
+    """Texts that measure every variant of one checkpoint.
 
     Args:
         tokens: int64 [tokens] of each text.
@@ -54,7 +54,7 @@ def read_texts(spec: Spec, checkpoint: Checkpoint) -> Texts:
 
 
 def mean_log_likelihood(logits: Any, ids: NDArray[np.int64]) -> float:
-    """Of each token after the first, as a natural logarithm; logits: float32 [tokens, vocabulary]."""
+    """Mean natural logarithm of the likelihood of each token after the first; logits: float32 [tokens, vocabulary]."""
     import numpy as np
 
     before = logits[:-1].astype(np.float64)

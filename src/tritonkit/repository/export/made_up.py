@@ -34,9 +34,9 @@ class Hints:
     """Facts about a network that its signature does not have."""
 
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By `axis_key`, a small and a large size that the network runs at."""
+    """`axis_key` -> a small and a large size at which the network runs."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """By input, the rows of the table that its values choose from, or how many values it takes."""
+    """Input -> rows of the table that its values index, or the number of values it accepts."""
     positive: bool = False
     """Whether the network gives numbers for positive input only: it has a root or a logarithm."""
 

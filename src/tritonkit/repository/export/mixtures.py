@@ -94,7 +94,7 @@ def _between(one: Any, other: Any) -> Any:
 
 
 def _distance(one: Batch, other: Batch) -> Any:
-    """By row, how far answers lie apart, or how many discrete values differ."""
+    """Distance of the answers of each row, or the number of discrete values that differ."""
     import numpy as np
 
     total = np.zeros(ROWS)

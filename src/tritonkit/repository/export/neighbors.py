@@ -29,7 +29,7 @@ OTHERS = "others"
 KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD, WHOLE)
 """Replacements of another item of the batch, the most revealing first."""
 FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
-"""Those for networks in fewer bits, and for engines that may use a number as an index before they check it."""
+"""Neighbors for networks in fewer bits, and for engines that may use a number as an index before checking it."""
 
 _MOST_ITEMS = 12
 """Most items of one layout: enough for batches without two equal items, where there are samples."""
@@ -113,7 +113,7 @@ def _larger(array: Any) -> Any:
 
 
 def orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
-    """Which items make up a batch: in order, turned around, and drawn with repetitions."""
+    """Choices of items for a batch: in order, reversed, and drawn with repetitions."""
     import numpy as np
 
     straight = [row % items for row in range(size)]
@@ -122,8 +122,10 @@ def orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
 
 
 def patterns(size: int) -> list[list[bool]]:
-    """Which rows of a batch are replaced, so that for any two rows one is, and the other is not, at some time: by each
-    bit of a row's number, both ways."""
+    """Masks of the rows to replace: for any two rows, some mask replaces one of them only.
+
+    There are two masks for each bit of a row's number.
+    """
     bits = range(max(1, (size - 1).bit_length()))
     return [[bool(row >> bit & 1) is one for row in range(size)] for bit in bits for one in (True, False)]
 

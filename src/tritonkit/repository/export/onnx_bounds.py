@@ -26,8 +26,8 @@ _Key = tuple[str, str, str]
 def load_onnx(file: Path, where: str) -> Any:
     """The parsed model, without the weights in other files.
 
-    BuildError where it is no regular file, too large for an ONNX file, or beyond these bounds. What is no ONNX file
-    raises as onnx does.
+    BuildError if the file is not a regular one, too large for an ONNX file, or beyond these bounds. A file that is not
+    ONNX raises as onnx does.
     """
     state = file.stat()
     if not stat.S_ISREG(state.st_mode):

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself; it is parsed, and neither checked, nor run, nor are files that it names read."""
+"""Facts about an ONNX file from parsing alone: it is not checked or run, and files that it names are not read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["OnnxFacts", "read_onnx"]
 
 @dataclass(frozen=True)
 class OnnxFacts:
-    """Of one ONNX file.
+    """Facts about one ONNX file.
 
-    `custom_operators` are those of other domains than ONNX's and ONNX Runtime's: they run only where
-    their library is registered, which tritonkit never does.
+    `custom_operators` belong to domains other than ONNX's and ONNX Runtime's. They run only where their library is
+    registered, which tritonkit never does.
     """
 
     producer: str

@@ -198,7 +198,7 @@ def fix_first_axis(file: Path) -> None:
 
 
 def read_signature(model: Any, where: str, batched: bool) -> Signature:
-    """What the file takes and gives; with `batched`, axis 0 of every tensor must be free."""
+    """Inputs and outputs of the file; with `batched`, axis 0 of every tensor must be free."""
     return Signature(
         inputs=_inputs(model, where, batched),
         outputs=tuple(_tensor(value, where, batched, "output") for value in model.graph.output),

@@ -49,7 +49,7 @@ def _described(kind: Any) -> str:
 
 
 def refuse_kinds(model: Any, where: str) -> None:
-    """BuildError for the first input or output that is no tensor: Triton carries tensors alone."""
+    """BuildError for the first input or output that is not a tensor: Triton carries only tensors."""
     for side, values in (("input", model.graph.input), ("output", model.graph.output)):
         for value in values:
             if kind := _described(value.type):
@@ -174,7 +174,7 @@ _FIRST_FIELD = b"\x08"
 
 
 def explain_unreadable(file: Path, where: str, reason: str) -> BuildError:
-    """The error for a file that is no ONNX file, or only a part of one."""
+    """The error for a file that is not ONNX, or only a part of one."""
     with file.open("rb") as stream:
         head = stream.read(32).lstrip()
     what = "not a whole ONNX file"

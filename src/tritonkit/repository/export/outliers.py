@@ -16,7 +16,7 @@ from tritonkit.repository.export.neighbors import LARGE, ZEROS, join, neighbor
 from tritonkit.repository.export.samples import Batch, count_items
 from tritonkit.repository.modelspec.model import Tolerance
 
-__all__ = ["Beside", "batch_gain", "moves", "score_beside"]
+__all__ = ["NeighborScore", "batch_gain", "moves", "score_next_to"]
 
 OTHER = "another item"
 _KINDS = {LARGE: f"an item {LARGE}", ZEROS: "an item of zeros", OTHER: "another item"}
@@ -28,7 +28,7 @@ _SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Beside:
+class NeighborScore:
     """The score of all samples, each batch next to one more item of a kind."""
 
     kind: str
@@ -55,9 +55,9 @@ def moves(run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: To
     return tuple(moving)
 
 
-def score_beside(
+def score_next_to(
     run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], float]
-) -> Beside:
+) -> NeighborScore:
     """The lowest score that any of these kinds of neighbors leaves; `score` takes outputs of all samples."""
     found = []
     for kind in kinds:
@@ -67,12 +67,12 @@ def score_beside(
             count = count_items(batch)
             given = batch if other is None else join([batch, other])
             outputs.append({name: array[:count] for name, array in run(given).items()})
-        found.append(Beside(kind, score(outputs)))
+        found.append(NeighborScore(kind, score(outputs)))
     return min(found, key=lambda each: each.score)
 
 
 def batch_gain(run: Callable[[Batch], Batch], item: Batch) -> float:
-    """How many times the items per second a batch of 8 gives, compared with one item at a time."""
+    """Throughput of batches of 8 divided by that of one item at a time."""
     one, several = _seconds(run, item), _seconds(run, join([item] * _BATCH))
     return _BATCH * one / several
 

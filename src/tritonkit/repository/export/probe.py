@@ -55,10 +55,10 @@ def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batc
 
 
 def _bounds(spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch], Batch]) -> dict[str, int]:
-    """By input of ids without a known table, how many values it takes: as far as the network runs on the largest of
-    them, and gives numbers in arrays of the same shapes.
+    """Input of ids without a known table -> number of values it accepts.
 
-    Zeros and ones alone are hardly ever what a network was made for.
+    That is as far as the network runs on the largest value and gives numbers in arrays of the same shapes. Zeros and
+    ones alone are rarely typical input.
     """
     import numpy as np
 
@@ -67,7 +67,7 @@ def _bounds(spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch
     plain = make_up(spec, signature, 1, False, hints=hints) if names else {}
     try:
         wanted = run(plain) if names else {}
-    except BuildError:  # whoever needs an answer will say so
+    except BuildError:  # the caller that needs an answer reports it
         return {}
     for name in names:
         for bound in _BOUNDS:
@@ -142,8 +142,10 @@ def _trials(
 
 
 def _first_axes(signature: Signature) -> dict[str, int]:
-    """By `axis_key`, a small size for first axes that are no batch axis to the build, of tensors with at least two more
-    axes: most often it is one all the same."""
+    """`axis_key` -> a small size for first axes that the build does not take for a batch axis.
+
+    Only tensors with at least two more axes count: their first axis usually is one nevertheless.
+    """
     if signature.batched:
         return {}
     large = [tensor for tensor in signature.inputs if len(tensor.shape) > 2]
@@ -151,7 +153,7 @@ def _first_axes(signature: Signature) -> dict[str, int]:
 
 
 def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
-    """By `axis_key`, sizes of inputs that the weights they are multiplied with ask for."""
+    """`axis_key` -> size of an input as the weights it is multiplied with require."""
     graph = model.graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     inputs = {tensor.name: tensor for tensor in signature.inputs}

@@ -37,7 +37,7 @@ def _header(file: Path, data: bytes) -> dict[str, Any]:
     try:
         header = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _refused(file, f"a header that is no JSON: {error}") from None
+        raise _refused(file, f"a header that is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise _refused(file, f"a header that is a {type(header).__name__}")
     return header

@@ -43,9 +43,9 @@ def batches(spec: Spec, signature: Signature, hints: Hints = NO_HINTS) -> list[B
 
 
 def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
-    """What `optimize.calibration` returns: batches of real input.
+    """Batches of real input that `optimize.calibration` returns.
 
-    BuildError where the hook is missing, or its data are empty, misshapen or not finite.
+    BuildError if the hook is missing, or its data are empty, misshapen or not finite.
     """
     given = _from_hook(spec, signature, "optimize.calibration", _hook(spec, "calibration"))
     _hold_to_finite(spec, "optimize.calibration", given)
@@ -53,7 +53,7 @@ def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
 
 
 def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
-    """What `optimize.training` returns: (batch, targets), targets an array with an entry per item, or None."""
+    """Pairs (batch, targets) that `optimize.training` returns; targets: an array with an entry per item, or None."""
     field, hook = "optimize.training", _hook(spec, "training")
     found = load_hook(spec, hook, field)()
     pairs = isinstance(found, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in found)
@@ -94,7 +94,7 @@ def _from_hook(spec: Spec, signature: Signature, field: str, hook: str) -> list[
 
 
 def _checked_batches(spec: Spec, signature: Signature, found: Any, field: str, hook: str) -> list[Batch]:
-    """What a hook returned, checked against the network's inputs and copied in C order."""
+    """Batches that a hook returned, checked against the network's inputs and copied in C order."""
     listed = isinstance(found, Sequence)
     if not listed or not found or not all(isinstance(batch, dict) for batch in found):
         empty = listed and not found

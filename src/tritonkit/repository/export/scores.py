@@ -18,7 +18,7 @@ __all__ = ["Score", "bootstrap_drop", "score", "score_outputs"]
 
 _RESAMPLES = 2000
 _LEVEL = 0.95
-_INDICES = 2**14  # of items, drawn at once: what the processor keeps near
+_INDICES = 2**14  # item indices drawn together: they fit into the processor's cache
 
 
 @dataclass(frozen=True)

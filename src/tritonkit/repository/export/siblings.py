@@ -11,7 +11,7 @@ __all__ = ["imports_relatively", "package_code", "sibling_code"]
 
 
 def sibling_code(file: Path, places: tuple[Path, ...]) -> dict[str, bytes]:
-    """By its path, the Python that `file` imports from the folders `places`, and so on; packages as a whole."""
+    """Path -> the Python that `file` imports, directly or not, from the folders `places`; packages as a whole."""
     code: dict[str, bytes] = {}
     left = [file]
     while left:
@@ -24,7 +24,7 @@ def sibling_code(file: Path, places: tuple[Path, ...]) -> dict[str, bytes]:
 
 
 def package_code(folder: Path) -> dict[str, bytes]:
-    """By its path, with the package's name in front, the Python of a package."""
+    """Path, beginning with the package's name -> the Python of a package."""
     return {f"{folder.name}/{path}": (folder / path).read_bytes() for path in package_files(folder)}
 
 

@@ -14,8 +14,7 @@ _SAME_VALUES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"
 
 
 def table_rows(model: Any) -> dict[str, int]:
-    """By graph input, the rows of the smallest constant table in which its values look something up, or how many values
-    they are told apart by (one-hot)."""
+    """Graph input -> rows of the smallest constant table that its values index, or the number of one-hot values."""
     graph = model.graph
     constants = _small_constants(model)
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

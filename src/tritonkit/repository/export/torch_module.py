@@ -41,7 +41,7 @@ SEED = 0
 
 
 def make_module(spec: Spec, hook: str, field: str) -> Any:
-    """What a factory of the model's folder returns, with every generator seeded."""
+    """The module that a factory of the model's folder returns, with every generator seeded."""
     torch = need("torch", "build")
     seed_all(torch)
     module = load_hook(spec, hook, field)()

@@ -1,4 +1,4 @@
-"""How much a network computes for an item, counted and not timed: the same on every machine."""
+"""The work of a network for one item, counted instead of timed: the same on every machine."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ _KEPT = "checkpoint"
 
 
 def find_checkpoint(spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str], None]) -> Checkpoint:
-    """What the spec's variants are made from.
+    """The checkpoint that the spec's variants are made from.
 
     Args:
         cache: the model's folder in the build's cache.
-        fresh: train it again where it lies there.
+        fresh: train it again, also if it is cached.
 
     Raises:
         BuildError: it cannot be read, or the function that writes it fails.

@@ -104,7 +104,7 @@ def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
 
 @cache
 def _version(distribution: str) -> str | None:
-    """What is installed; it stays the same while this process runs."""
+    """The installed version, read once in a process."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -106,7 +106,7 @@ def _named(measured: MeasuredQuality) -> str:
 
 
 def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
-    """What to do depends on which of the two is not good enough: the reference, or the variant alone."""
+    """The remedy for a low metric: it depends on whether the reference too is below the limit."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
     if measured.reference < limit:
         return (
@@ -120,7 +120,7 @@ def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
 
 
 def _lose_less(variant: str) -> str:
-    """How a variant comes nearer to its reference, or which comes nearer."""
+    """Advice on how a variant comes closer to its reference, or which variant does."""
     other = "choose another variant (tritonkit build --variants all shows them)"
     for mark, advice in _ADVICE.items():
         if mark in variant:
@@ -135,7 +135,7 @@ def _drop(
     drop = below(reference, value)
     if drop <= limit:
         return []
-    chance = " (within what chance gives on so few samples: measure on more)" if noise else ""
+    chance = " (chance explains it on this number of samples: measure on more)" if noise else ""
     real = "; it was measured on made-up numbers: give real input with quality.samples" * made_up
     return [
         Miss(

@@ -1,4 +1,4 @@
-"""What every variant of one network is made from: the trained network, its ONNX file, its data."""
+"""A job: the trained network, its ONNX file and its data, from which all variants of one network are made."""
 
 from __future__ import annotations
 
@@ -188,13 +188,13 @@ class Job:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """Of a language model: the folder that its variants are made from."""
+        """The folder from which a language model's variants are made."""
         cache = self._weights
         return find_checkpoint(self.spec, cache.folder, fresh=cache.fresh, say=self.say)
 
     @cached_property
     def texts(self) -> Texts:
-        """Of a language model: held-out texts, for measuring alone."""
+        """Held-out texts of a language model, only for measuring."""
         return read_texts(self.spec, self.checkpoint)
 
     @property
@@ -326,7 +326,7 @@ class Job:
 
     @cached_property
     def reference(self) -> Reference:
-        """What the network gives for the samples before anything was done to it."""
+        """Outputs of the unchanged network for the samples."""
         return Reference.of(self)
 
     @property
@@ -346,7 +346,7 @@ class Job:
         return hook_training(self.spec, self.signature)
 
     def closeness(self, run: Callable[[Batch], Batch]) -> float:
-        """How close a network's outputs are to the FP32 ones on the calibration batches, by `yardstick`."""
+        """Closeness, by `yardstick`, of a network's outputs to the FP32 ones on the calibration batches."""
         found = [run(batch) for batch in self.calibration]
         return self.yardstick.mean(found, self._calibration_outputs)
 

@@ -59,7 +59,7 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """What a build of one variant will do: nothing when `cached` holds the artifact."""
+    """Plan of the build of one variant: nothing is to be done when `cached` holds the artifact."""
 
     spec: Spec
     variant: Variant
@@ -69,8 +69,7 @@ class BuildPlan:
 
 
 def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Variant | None = None) -> BuildPlan:
-    """Decide without doing: which variant (the served one by default), under which hash, and whether
-    it lies in the cache."""
+    """Choose the variant (the served one by default), compute its hash and look into the cache; build nothing."""
     variant = variant_of(spec, variant)
     made_by = [part for part in (variant.form, variant.transform) if part is not None]
     code = {_module(part.make) for part in made_by}
@@ -110,7 +109,7 @@ def job_of(
     fresh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Job:
-    """What the variants of a spec are made from; those of a transform share one, too."""
+    """The job from which the variants of a spec are made; variants of one transform share a job, too."""
     variant = variant_of(spec, variant)
     weights = WeightCache(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
     job: Job
@@ -127,9 +126,9 @@ def job_of(
 
 
 def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifact:
-    """The planned artifact, measured against its reference. Whether it is good enough is the gate's to say.
+    """The planned artifact, measured against its reference. The gate decides later whether it is good enough.
 
-    BuildError where it cannot be made or does not do what the reference does.
+    BuildError if it cannot be made, or does not do what the reference does.
     """
     if what.cached is not None:
         return what.cached
@@ -138,7 +137,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
         _ = job.base  # made first: a workplace empties the others of its model
     with cache.workplace(what.spec.name) as folder:
         try:
-            # What a person's Python prints is no part of a command's own output, such as --json.
+            # Prints of a person's Python do not belong into a command's output, such as --json.
             with contextlib.redirect_stdout(sys.stderr):
                 artifact = _build_in(folder, what, job)
             return cache.store(artifact)

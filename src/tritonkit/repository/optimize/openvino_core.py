@@ -80,7 +80,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def first_reason(error: Exception) -> str:
-    """What went wrong, in a line, without the lines that say where in OpenVINO's source."""
+    """The reason of an error in one line, without the lines that name places in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
     return " ".join(told or lines)[:400]

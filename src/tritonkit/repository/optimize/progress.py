@@ -1,4 +1,4 @@
-"""Who is told how a build gets on."""
+"""Reports on the progress of a build."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Told what a build does, in order; this one does nothing with it."""
+    """Receiver of a build's steps, in order; this one ignores them."""
 
     def waiting(self) -> None:
-        """Another build of the same project goes on, and this one waits until it has ended."""
+        """This build waits until another build of the same project has ended."""
 
     def start(self, plan: BuildPlan) -> None:
         """A variant is about to be made; not called for what the cache holds."""
 
     def runs(self, plan: BuildPlan) -> None:
-        """The Python of the model's folder may run now; told for each variant that needs it."""
+        """Python of the model's folder may run now; called for each variant that needs it."""
 
     def say(self, text: str) -> None:
-        """What it is at, in a short phrase."""
+        """A short phrase describes the current step."""
 
     def warn(self, text: str) -> None:
-        """Something a person should know of, such as a damaged file in the cache."""
+        """A person should know of something, such as a damaged file in the cache."""
 
     def done(self, result: Result) -> None:
-        """A variant is made, or failed, or was in the cache; its speed is not known yet."""
+        """A variant was made, failed, or was cached; its speed is not known yet."""
 
     def trying(self, spec: Spec) -> None:
         """Python of the model's folder is about to run in a server, which tries it in batches."""
@@ -42,7 +42,7 @@ class Progress:
         """Variants of a model are about to be measured in turns; not called where their speed is known."""
 
     def timed(self, results: Sequence[Result]) -> None:
-        """All variants of a model, now with their speed."""
+        """All variants of a model are known with their speed."""
 
     def publishing(self) -> None:
-        """All is made and good enough; what comes now writes the repository."""
+        """All models are made and good enough; the next step writes the repository."""

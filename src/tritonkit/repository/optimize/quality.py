@@ -1,5 +1,4 @@
-"""What a network gives before it is optimized, and how good a variant is beside that: the spec's metrics, with an
-interval for the drop."""
+"""Quality of a variant compared with the unchanged network: the spec's metrics, and the drop's interval."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Reference:
     batches: Sequence[Batch]
     outputs: Sequence[Batch]
     samples: int
-    """How many of the batches are samples: metrics are taken of those alone."""
+    """Number of batches that are samples: metrics use only those."""
 
     @classmethod
     def of(cls, job: Job) -> Reference:

@@ -1,4 +1,4 @@
-"""The variants of a spec side by side: made or not, how good, how fast, and whether one may be published."""
+"""Results of a spec's variants: made or not, quality, speed, and whether one may be published."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tritonkit.repository.optimize.variants import (
 __all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
 
 SERVED_RUNTIMES = ("onnxruntime", "openvino")
-"""What `auto` chooses among: engines that every server has on a CPU."""
+"""Engines that `auto` chooses from: those that every server has on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def evaluate(
     Args:
         variants: parsed or as names, onnx-fp32 first where the others are to be compared with it.
         threads: cores that the measurements may use.
-        force: make anew what the cache holds.
+        force: make cached variants again.
         timed: measure speed too.
         jobs: is filled with the job of each variant, by its name; variants of one network share a job.
     """
@@ -166,7 +166,7 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
 
 
 def _base(results: Sequence[Result]) -> Result | None:
-    """What the others are compared with."""
+    """The result that the others are compared with, if the first one is it."""
     plain = results and results[0].variant in PLAINS
     return results[0] if plain else None
 
@@ -221,7 +221,7 @@ def _timed(
 def _known_times(
     artifacts: Sequence[Artifact], jobs: Mapping[str, Job]
 ) -> dict[str, VariantTiming | TritonkitError] | None:
-    """What was measured before, where all of it was in one run: only that can be compared."""
+    """Earlier times, if all were measured in one run: only those can be compared."""
     threads = next((job.threads for job in jobs.values()), 1)
     found = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
     known = {name: time for name, time in found.items() if time is not None}

@@ -1,4 +1,4 @@
-"""What every runtime gives: a network that runs on batches, and says where its time goes."""
+"""The interface of every runtime: a network that runs on batches, and reports where its time goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast variants are on this machine, side by side: one item alone, and the batch size that costs least per item."""
+"""Speed of variants on this machine: for one item, and for the batch size that costs least per item."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class VariantTiming:
     """Median times of a variant in process, by the runtime that serves it, on `threads` threads.
 
     Args:
-        run: names the measurement; only variants of the same one were measured beside each other.
+        run: names the measurement; only variants of the same run can be compared.
     """
 
     threads: int
@@ -67,7 +67,7 @@ class Timed:
 
 
 def find_timing(artifact: Artifact, threads: int) -> VariantTiming | None:
-    """What was measured before on as many threads; it lies beside the artifact's record."""
+    """Earlier figures for the same number of threads, from a file next to the artifact's record."""
     try:
         found = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):

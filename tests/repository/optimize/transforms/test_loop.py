@@ -15,7 +15,7 @@ WHERE = "spec optimize"
 
 
 def changed(**values: float) -> Optimize:
-    """Those settings, but for some."""
+    """The settings with some of them changed."""
     return SETTINGS.model_copy(update=values)
 
 
@@ -70,7 +70,7 @@ def test_the_soft_loss_is_that_of_the_paper() -> None:
 
 
 def test_scores_and_other_outputs_are_learned_together() -> None:
-    """Of two outputs, the class scores get the divergence and the other its squared error."""
+    """The class scores get the divergence, and the other output its squared error."""
 
     class Two(nn.Module):
         def __init__(self, seed: int) -> None:

@@ -119,7 +119,7 @@ def test_a_network_is_halved_and_fine_tuned(make_job: MakeJob) -> None:
 
 
 def test_the_weakest_channels_go(spec: Spec) -> None:
-    """Where half of the channels are zero, those go, and the outputs stay as they were."""
+    """Half of the channels are zero: those are removed, and the outputs stay as they were."""
     network = nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 5))
     dead = torch.arange(0, 16, 2)
     with torch.no_grad():
@@ -183,7 +183,7 @@ def test_a_pattern_that_names_no_layer_is_refused(keeping: Callable[..., Spec]) 
 
 
 def test_nothing_left_to_remove_is_told_with_what_is_kept(keeping: Callable[..., Spec]) -> None:
-    """Where every layer is named, the message says that they were."""
+    """The message says that every layer is named."""
     with pytest.raises(BuildError) as caught:
         remove_channels(keeping("*"), resnet(), IMAGES)
     assert "outputs and keep_channels kept" in caught.value.found

@@ -107,7 +107,7 @@ def words() -> onnx.ModelProto:
 
 
 def run(network: onnx.ModelProto | Path, x: Array) -> Array:
-    """What ONNX Runtime gives for y."""
+    """The output y by ONNX Runtime."""
     given = network if isinstance(network, Path) else network.SerializeToString()
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -126,7 +126,7 @@ def kinds(network: onnx.ModelProto, folder: Path) -> collections.Counter[str]:
 
 
 def cosine(a: Array, b: Array) -> float:
-    """Of two arrays taken as vectors."""
+    """Cosine of two arrays taken as vectors."""
     a, b = a.ravel().astype(float), b.ravel().astype(float)
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 

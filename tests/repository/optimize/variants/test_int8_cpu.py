@@ -1,4 +1,4 @@
-"""How large int8 weights may be on this CPU."""
+"""The largest int8 weights on this CPU."""
 
 from __future__ import annotations
 

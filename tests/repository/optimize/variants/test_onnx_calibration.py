@@ -30,7 +30,7 @@ def test_minmax_is_over_all_batches_of_any_size() -> None:
 
 @pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
 def test_parts_of_a_batch_give_what_the_whole_gives(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two items at once, the ranges are the same, and no run has more items."""
+    """With room for two items, the ranges are the same, and no run has more items."""
     batches = [random(7, 32, seed=1), random(4, 32, seed=2)]
     whole = found(batches, method)
     item = 2 * 32 * 4  # bytes of x and y of one item
@@ -71,7 +71,7 @@ def test_entropy_keeps_what_is_evenly_spread() -> None:
 
 
 def test_entropy_does_not_count_zeros() -> None:
-    """What a Relu cut off does not narrow the range of what it let through."""
+    """Values that a Relu cut off do not narrow the range of those that it let through."""
     counts = np.zeros(4096)
     counts[2049:] = 1
     counts[2048] = 1e6

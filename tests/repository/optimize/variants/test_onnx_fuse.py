@@ -1,4 +1,4 @@
-"""Where there is no attention to fuse."""
+"""Fusing a network without attention."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def sensitive() -> tuple[onnx.ModelProto, Array]:
     weights = {f"w{place}": random(64, 64, seed=place, scale=0.1) for place in range(1, 5)}
     stretch = np.ones(64, np.float32)
     stretch[:2] = 1000
-    weights["w2"][:2] = 0  # what is large does not count, and what counts is lost beside it
+    weights["w2"][:2] = 0  # large columns do not count, and the columns that count are lost next to them
     network = model(nodes, {**weights, "stretch": stretch}, ["batch", 64], ["batch", 64])
     return network, random(50, 64, seed=8)
 
@@ -114,7 +114,7 @@ def test_with_data_dynamic_layers_are_left_fp32_too(write_model: WriteModel, tmp
 
 
 def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_path: Path) -> None:
-    """Of the dynamic form, the linear layer computes in bytes, and the note says what does not."""
+    """In the dynamic form, the linear layer computes in bytes, and the note names the layers that do not."""
     out = folder(tmp_path)
     notes = DYNAMIC(make_job(write_model, residual(), [IMAGES]), out)
     assert "1 of 3 layers compute in INT8" in notes
@@ -130,7 +130,7 @@ def test_convolutions_keep_bytes_in_the_file_alone(write_model: WriteModel, tmp_
 def test_the_search_ends_only_where_it_is_close_enough(
     write_model: WriteModel, tmp_path: Path, make: Make, drop: float, note: str
 ) -> None:
-    """What no INT8 layer reaches, FP32 layers do; what INT8 weights do not, FP32 weights."""
+    """FP32 layers reach a closeness that INT8 layers cannot; FP32 weights one that INT8 weights cannot."""
     out, x = folder(tmp_path), random(50, 32, seed=8)
     notes = make(make_job(write_model, perceptron(), [x], f"quality: {{max_drop: {drop}}}"), out)
     assert "0 of 2 layers compute in INT8" in notes

@@ -167,7 +167,7 @@ def test_a_product_of_two_activations_is_no_layer() -> None:
 
 
 def test_seven_bits_are_for_products_alone() -> None:
-    """Where products saturate, no weight of one is beyond 64; what is only stored keeps its 8 bits."""
+    """If products saturate, no weight of one is beyond 64; weights that are only stored keep 8 bits."""
     layers = WeightLayers(perceptron())
     ranges = dict.fromkeys(layers.tensors, (-1.0, 1.0))
     made = Quantizer(layers, 64, ranges, ["second"]).write()
@@ -177,7 +177,7 @@ def test_seven_bits_are_for_products_alone() -> None:
 
 
 def test_weights_can_stay_fp32_too() -> None:
-    """Of a layer that is FP32 and `whole`, nothing is rounded."""
+    """Nothing is rounded in a layer that is FP32 and `whole`."""
     network = perceptron()
     made = written(network, ROWS, ["first", "second"], ["first", "second"])
     assert (run(made, ROWS) == run(network, ROWS)).all()

@@ -1,4 +1,4 @@
-"""Which layers stay in full precision."""
+"""The choice of layers that stay in full precision."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ COSTS = {"a": 0.001, "b": 0.05, "c": 0.002, "d": 0.03, "e": 0.001, "f": 0.0}
 
 @pytest.mark.parametrize(("wanted", "left"), [(0.94, ("b",)), (0.99, ("b", "d")), (0.9975, ("b", "c", "d"))])
 def test_the_costliest_layers_are_left_out_and_no_more(wanted: float, left: tuple[str, ...]) -> None:
-    """As few as reach the closeness wanted, in the network's order."""
+    """The fewest layers that reach the requested closeness are left out, in the network's order."""
     assert layers_to_exclude(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
 
 
 @pytest.mark.parametrize(("wanted", "left"), [(0.985, 3), (0.999, 4)])
 def test_as_many_are_left_out_as_it_takes(wanted: float, left: int) -> None:
-    """Of four layers of equal cost three, or all."""
+    """Three of four layers of equal cost are left out, or all."""
     costs = dict.fromkeys("abcd", 0.01)
     found = layers_to_exclude("abcd", additive(costs), additive(costs), wanted)
     assert found is not None
     assert len(found) == left
 
 
-def test_what_no_layer_can_mend_is_not_searched_for() -> None:
-    """Where even all layers in full precision are not close, nothing is tried."""
+def test_no_layers_are_searched_for_if_none_helps() -> None:
+    """Nothing is tried if even all layers in full precision are not close."""
     tried: list[int] = []
 
     def probe(kept: Collection[str]) -> float:

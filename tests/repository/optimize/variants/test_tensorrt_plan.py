@@ -25,9 +25,7 @@ from tritonkit.repository.optimize.variants.tensorrt_plan import trtexec_command
 from tritonkit.repository.optimize.variants.tensorrt_profiles import profiles
 from tritonkit.repository.render import plan_models
 
-pytestmark = pytest.mark.skipif(
-    find_gpu() is not None, reason="beside a GPU plans are built by tensorrt: see bench gpu"
-)
+pytestmark = pytest.mark.skipif(find_gpu() is not None, reason="with a GPU, tensorrt builds the plans: see bench gpu")
 
 TEXT = """
 name: net
@@ -85,14 +83,14 @@ def spec_of(write_model: WriteModel, more: str = "", network: bytes | None = Non
 
 
 def built(spec: Spec, root: Path, variant: str) -> Result:
-    """What building one variant gave, with its FP32 file built before it."""
+    """The result of one variant, with its FP32 file built before it."""
     (result,) = evaluate(spec, [variant], BuildCache(root / "cache"))
     return result
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_plan_is_built_without_a_gpu(write_model: WriteModel, root: Path, precision: str) -> None:
-    """It lies beside its typed network, is not measured, and its profiles are those of the batching."""
+    """It lies next to its typed network, is not measured, and its profiles are those of the batching."""
     spec = spec_of(write_model, CALIBRATED)
     result = built(spec, root, f"tensorrt-{precision}")
     assert result.problem is None
@@ -236,7 +234,7 @@ def test_the_forms_do_not_run_here() -> None:
 
 @pytest.mark.parametrize("left", [b"", b"no timing cache"])
 def test_kernel_times_are_kept_for_later_builds(write_model: WriteModel, root: Path, left: bytes) -> None:
-    """Where the library measures, what it measured is written; what cannot be read is begun anew.
+    """Kernel times that the library measures are written; a file that cannot be read is replaced.
 
     TensorRT-RTX stands in for TensorRT here: it has the same calls, and measures nothing.
     """

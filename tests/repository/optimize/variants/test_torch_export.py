@@ -59,13 +59,13 @@ def spec_of(
 
 
 def built(spec: Spec, root: Path) -> Result:
-    """What building torchscript gave."""
+    """The result of torchscript."""
     (result,) = evaluate(spec, ["torchscript"], BuildCache(root / "cache"))
     return result
 
 
 def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
-    """Why a form will not be made of a spec; its ONNX file is not needed for that."""
+    """The error of a form that cannot be made of a spec; its ONNX file is not needed for that."""
     folder = root / "folder"
     folder.mkdir()
     with pytest.raises(BuildError) as caught:

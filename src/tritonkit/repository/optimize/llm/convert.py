@@ -20,13 +20,13 @@ __all__ = ["FILE", "WEIGHTS", "Weights", "convert_checkpoint"]
 Weights = Literal["fp32", "bf16", "int8", "int4"]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 FILE = "openvino_model.xml"
-"""Its weights lie beside it in openvino_model.bin."""
+"""The network; its weights lie next to it in openvino_model.bin."""
 _GROUP = 64
 """Weights of INT4 that share a scale."""
 
 
 def convert_checkpoint(checkpoint: Checkpoint, out: Path, weights: Weights = "fp32") -> tuple[str, ...]:
-    """Write the network and what a server needs beside it into a folder; gives notes for people.
+    """Write the network and the other files that a server needs into a folder; return notes for people.
 
     Args:
         weights: fp32 as they are; bf16, and computed in it where the processor can; int8, one scale for each row;

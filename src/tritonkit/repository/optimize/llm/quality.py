@@ -1,4 +1,4 @@
-"""How good a language model is: the log-likelihood of a token of held-out texts, as served and as given."""
+"""Quality of a language model: log-likelihood of a token of held-out texts, as served and as given."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ METRIC = "log_likelihood"
 
 def measure_language(job: Job, folder: Path) -> MeasuredQuality:
     """Mean log-likelihood of a token (natural logarithm; minus that of the perplexity), text by text, of the files in a
-    folder beside those of the checkpoint.
+    folder, compared with those of the checkpoint.
 
     Raises:
-        BuildError: the samples are no texts, or too short.
+        BuildError: the samples are not texts, or too short.
     """
     import numpy as np
 
@@ -48,7 +48,7 @@ def measure_language(job: Job, folder: Path) -> MeasuredQuality:
 
 
 def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], threads: int) -> NDArray[np.float64]:
-    """Of the converted network: float64 [texts], the mean over a text's tokens but the first.
+    """Mean log-likelihoods of the converted network: float64 [texts], over each text's tokens but the first.
 
     Args:
         texts: int64 [tokens] each.

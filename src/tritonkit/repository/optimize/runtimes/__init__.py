@@ -17,4 +17,4 @@ RUNTIMES: dict[str, Callable[[Path, int, str], Runner]] = {
     "litert": litert.open_runner,
     "openvino": openvino_cpu.open_runner,
 }
-"""Opens the variant in a folder, for so many threads; `where` is what an error names."""
+"""Functions that open the variant in a folder, for a number of threads; errors name their third argument."""

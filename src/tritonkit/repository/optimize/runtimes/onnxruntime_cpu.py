@@ -81,7 +81,7 @@ def open_runner(folder: Path, threads: int, where: str) -> OnnxRuntimeRunner:
 
 
 def idle_workers(version: str) -> dict[str, str]:
-    """What worker threads do while they wait: the same as when the variant is served."""
+    """Settings for idle worker threads: the same as when the variant is served."""
     if tuple(int(part) for part in version.split(".")[:2]) < (1, 26):
         return {"session.intra_op.allow_spinning": "0"}
     return {"session.intra_op.spin_duration_us": "50", "session.force_spinning_stop": "1"}

@@ -22,10 +22,10 @@ _KEPT = 4  # compiled shapes: each holds the weights once more
 
 
 class OpenVINORunner:
-    """A network compiled anew for each shape it is given, the last few kept.
+    """A network that is compiled for each shape it gets; the last few are kept.
 
-    One with a free axis besides the batch is compiled for any shape, as the stand-in does it. What it
-    computes in is `precision`, else what the model itself says, else FP32.
+    A network with a free axis in addition to the batch is compiled for any shape, as in the stand-in. It computes in
+    `precision`, else in the model's own, else in FP32.
     """
 
     def __init__(self, model: Any, threads: int, where: str, precision: str | None = None) -> None:

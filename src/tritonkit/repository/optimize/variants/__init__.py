@@ -65,7 +65,7 @@ PYTHON = "python"
 
 @dataclass(frozen=True)
 class Form:
-    """How a form is made, and through what it runs."""
+    """A form: the function that makes it, and the engine that runs it."""
 
     make: Callable[[Job, Path], tuple[str, ...]]
     """Writes the files into an empty folder and returns notes for people."""
@@ -111,15 +111,15 @@ FORMS: dict[str, Form] = {
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }
 LLM_PLAIN = "llm-fp32"
-"""What a language model serves where its spec names no variant."""
+"""The form that a language model serves if its spec names none."""
 PLAINS = (PLAIN, LLM_PLAIN)
-"""What the other variants of a network are compared with, whichever it has."""
+"""Forms that the other variants of a network are compared with: each network has one of them."""
 LLM_FORMS: dict[str, Form] = {
     f"llm-{weights}": Form(partial(llm_checkpoint.make, weights=weights), None, extra="llm") for weights in WEIGHTS
 }
 """The forms of a spec with `network.llm` on a CPU."""
 ENGINE_FORMS: dict[str, Form] = {str(name): Form(llm_engine.make, None, extra="llm") for name in ENGINES}
-"""Those on GPUs, which `for_target` chooses."""
+"""Engines for language models on GPUs, which `for_target` chooses."""
 TRANSFORMS: dict[str, Transform] = {
     "teacher": Transform(distilled.make_teacher),
     "pruned": Transform(pruned.make, extra="optimize"),

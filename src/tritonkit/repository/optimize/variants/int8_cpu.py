@@ -1,4 +1,4 @@
-"""How large int8 weights may be, so that this CPU computes their products exactly.
+"""The largest int8 weights whose products this CPU computes exactly.
 
 x86 CPUs without VNNI multiply uint8 by int8 with VPMADDUBSW, which adds each two products in 16 bits and
 saturates there: 2 x 255 x 127 is too large. Weights within 7 bits (-64 to 64, as `reduce_range` of
@@ -27,14 +27,16 @@ _VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 def largest_weight() -> int:
-    """Of int8 weights in products of 8-bit numbers: 127, or 64 where those saturate."""
+    """The largest int8 weight in products of 8-bit numbers: 127, or 64 where those saturate."""
     bits = _forced() or ("7" if _products_saturate() else "8")
     return _LARGEST[bits]
 
 
 def cpu_kind() -> str:
-    """What 8-bit products are made for, read without loading a library: `x86_64 with VNNI`, `x86_64
-    without VNNI`, or another machine's name."""
+    """The kind of CPU that 8-bit products are made for, read without loading a library.
+
+    It is `x86_64 with VNNI`, `x86_64 without VNNI`, or another machine's name.
+    """
     machine = platform.machine().lower()
     if bits := _forced():
         return f"{machine} by {BITS_VARIABLE}={bits}"
@@ -48,7 +50,7 @@ def cpu_kind() -> str:
 
 
 def _forced() -> str:
-    """What the environment asks for; BuildError where that is neither 7 nor 8."""
+    """The number of bits that the environment requests; BuildError if it is neither 7 nor 8."""
     bits = os.environ.get(BITS_VARIABLE, "")
     if bits and bits not in _LARGEST:
         raise BuildError(

@@ -14,7 +14,7 @@ __all__ = ["make", "measure"]
 
 
 def make(job: Job, folder: Path, *, weights: Weights) -> tuple[str, ...]:
-    """The network and what a server needs beside it.
+    """Write the network and the other files that a server needs.
 
     Raises:
         BuildError: a package is missing, which is looked for before a checkpoint is trained for minutes; else as of

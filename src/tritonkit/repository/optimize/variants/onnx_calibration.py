@@ -1,7 +1,7 @@
 """The range of each activation on calibration data, in memory that does not grow with the data.
 
 One pass finds smallest and largest values; a second, where it is needed, fills a histogram of fixed
-size per tensor. A batch is run in parts, so that only some 256 MiB of activations are held at once.
+size per tensor. A batch is run in parts, so that only some 256 MiB of activations are in memory together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Calibrator"]
 
 Range = tuple[float, float]
 
-_BYTES = 2**28  # activations held at once, if a single item has no more
+_BYTES = 2**28  # activations in memory together, unless a single item has more
 _BINS = 4096  # of a histogram over [-largest, largest]
 _ELEMENTS = 2**18  # of a tensor counted in one part of a batch: of a larger one, evenly spaced
 _LEVELS = 255  # steps that 8 bits give a range

@@ -24,7 +24,7 @@ _ANY_DTYPE = {"Shape", "Size"}
 
 
 class Half:
-    """What of a float model (an onnx.ModelProto) can be FP16, and the model with some of it so."""
+    """The parts of a float model (an onnx.ModelProto) that can be FP16, and the model with some of them in FP16."""
 
     def __init__(self, model: Any) -> None:
         onnx = need("onnx", "build")

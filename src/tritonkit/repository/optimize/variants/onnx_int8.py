@@ -99,7 +99,7 @@ class _Network:
     def notes(
         self, ranges: dict[str, Range] | None, floats: Collection[str], whole: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """What computes in INT8, and what does not."""
+        """Notes on which layers compute in INT8, and which do not."""
         products = self.layers.products
         kinds = {node.name: node.op_type for node in self.layers.graph.nodes}
         unpacked = {n for n in products if n in floats or (ranges is None and kinds[n] == "Conv")}

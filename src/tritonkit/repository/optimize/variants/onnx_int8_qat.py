@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 # The network is trained already: its weights move a little, to where rounding hurts less. On digits, longer or
-# larger steps came no closer to the reference, and true targets beside its outputs led away from it.
+# larger steps came no closer to the reference, and true targets in addition to its outputs led away from it.
 _SHARE_OF_EPOCHS = 0.25
 _SHARE_OF_LEARNING_RATE = 0.02
 _RANGES_STAND_STILL_AFTER = 0.5  # of those epochs: weights settle for ranges that no longer move

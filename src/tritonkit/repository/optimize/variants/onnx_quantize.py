@@ -5,7 +5,7 @@ pair for which ONNX Runtime's x86 kernels are fastest (with int8 activations, 1.
 ResNet-50's convolutions FP32). A layer is written in one of three ways:
 
 - static: QuantizeLinear / DequantizeLinear (QDQ) pairs with calibrated ranges, placed where the runtime
-  fuses them with the operators beside them: behind a Relu, around residual sums;
+  fuses them with the operators next to them: behind a Relu, around residual sums;
 - dynamic: the range of each row of the activation is found at each run. DynamicQuantizeLinear would take one range
   for the whole tensor, so that an outlier in one item of a batch would coarsen the answers to all others;
 - weight-only: weights are INT8 in the file and dequantized when it is loaded; the layer computes in FP32.

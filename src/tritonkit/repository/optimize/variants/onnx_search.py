@@ -22,9 +22,9 @@ __all__ = ["LayerSearch", "layers_to_exclude"]
 # Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
 _PROBE_ITEMS = 8
-"""By which layers are ranked; what counts is closeness on all calibration data."""
+"""Items that rank layers; the decision uses closeness on all calibration data."""
 _SHARE_OF_DROP = 0.8
-"""Of max_drop, that closeness may fall by: a fifth is left for other data than the calibration's."""
+"""Share of max_drop by which closeness may fall: a fifth is left for data other than the calibration's."""
 
 Closeness = Callable[[Collection[str]], float]
 """Closeness of the network when the layers given stay in full precision."""
@@ -45,7 +45,7 @@ class LayerSearch:
         self.wanted = wanted or 1 - job.spec.model.quality.max_drop * _SHARE_OF_DROP
 
     def closeness(self, model: Any) -> float:
-        """Of a model's outputs to the FP32 ones, on all calibration data."""
+        """Closeness of a model's outputs to the FP32 ones, on all calibration data."""
         return self.job.closeness(self._runner(model))
 
     def layers_to_exclude(

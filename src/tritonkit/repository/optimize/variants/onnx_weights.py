@@ -1,4 +1,4 @@
-"""Which operators of an ONNX network can compute in INT8, and which tensors then exist only in INT8."""
+"""The operators of an ONNX network that can compute in INT8, and the tensors that then exist only in INT8."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _outputs(job: Job, model: Any) -> list[Batch]:
-    """What a model gives for the calibration data, but for padding."""
+    """Outputs of a model for the calibration data, without padding."""
     runner = OpenVINORunner(model, job.threads, f"{job.spec.file} network", "f32")
     return [without_padding(runner.run(batch), batch) for batch in job.calibration]
 
@@ -130,7 +130,7 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
 
 
 def _controlled(job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]) -> Any:
-    """By NNCF's accuracy control: layers that cost most are taken back until the rest is close enough."""
+    """The model by NNCF's accuracy control, which takes back the costliest layers until the rest is close enough."""
     nncf = open_nncf()
     wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
 
@@ -157,7 +157,7 @@ def _controlled(job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any
 
 
 def _first_items(batches: list[Batch], most: int) -> list[Batch]:
-    """As many batches as hold `most` items, at least one."""
+    """The first batches that together hold `most` items, at least one batch."""
     kept: list[Batch] = []
     for batch in batches:
         if kept and sum(map(count_items, kept)) + count_items(batch) > most:

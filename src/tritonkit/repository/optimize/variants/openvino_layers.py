@@ -1,4 +1,4 @@
-"""What an openvino.Model is made of, as far as quantization is concerned."""
+"""Layers of an openvino.Model, as far as quantization is concerned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors of a traced network become 8-bit integers: those for which ONNX Runtime has integer kernels.
+"""The tensors of a traced network that become 8-bit integers: those for which ONNX Runtime has integer kernels.
 
 An integer convolution there takes 8-bit inputs and weights and gives an 8-bit output; an addition, two 8-bit
 inputs and an 8-bit output; a linear layer may give floats. Pooling and reshaping pass what they get on.

@@ -1,4 +1,4 @@
-"""TensorRT as this machine has it: `tensorrt` beside a GPU, or `tensorrt_rtx` that builds ahead of time."""
+"""TensorRT as this machine has it: `tensorrt` with a GPU, or `tensorrt_rtx`, which builds ahead of time."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def serves_here() -> bool:
 
 
 def choose_library() -> Library:
-    """What this machine can build plans with; BuildError naming the extra where there is nothing."""
+    """The library that builds plans on this machine; BuildError that names the extra if there is none."""
     if serves_here():
         return Library(need("tensorrt", "tensorrt"), find_gpu())
     if find_spec("tensorrt_rtx") is None:
         gpu = find_gpu()
         raise BuildError(
             "import tensorrt" if gpu else "import tensorrt_rtx",
-            found=f"TensorRT is not installed beside the {gpu}"
+            found=f"TensorRT is not installed for the {gpu}"
             if gpu
             else "there is no GPU, and TensorRT-RTX, which builds plans without one, is not installed",
             wanted="`tensorrt` on a machine with a GPU, `tensorrt_rtx` on any other",
@@ -67,7 +67,7 @@ def choose_library() -> Library:
 
 
 class Log:
-    """What TensorRT said: errors kept for a message to a person, all else dropped."""
+    """TensorRT's log: it keeps errors for a message to a person, and drops all else."""
 
     def __init__(self, trt: Any) -> None:
         self.errors: list[str] = []

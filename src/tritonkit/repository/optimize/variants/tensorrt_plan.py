@@ -1,8 +1,8 @@
 """`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`: serialized plans.
 
-Beside a GPU the plan is built by `tensorrt`, measured, and served by Triton's tensorrt backend. Without
-one the same converter runs with `tensorrt_rtx`: the network parses, its profiles hold, and a plan for
-TensorRT-RTX's own runtime lies in the cache, kept beside and never served.
+With a GPU, `tensorrt` builds the plan, which is measured and served by Triton's tensorrt backend. Without one, the same
+converter runs with `tensorrt_rtx`: the network parses, its profiles hold, and a plan for TensorRT-RTX's own runtime
+is kept in the cache and never served.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
         file = Path(scratch if library.gpu else folder) / NETWORK
         typed, notes = typed_network(job, precision, file, thorough=library.gpu is not None)
         job.say(f"building with {library.name}")
-        # Beside the model's artifacts, so that later builds find it.
+        # Next to the model's artifacts, so that later builds find it.
         timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
         data, facts = build_plan(spec, library, typed, wanted, timing)
     with (folder / library.file).open("wb") as stream:
@@ -80,7 +80,7 @@ def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, .
     left_out += ["hardware_compatibility"] if asked.hardware_compatibility != "none" else []
     return (
         f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
-        f" {', '.join(record['compute_capabilities'])}, {about}; it is kept beside and not served",
+        f" {', '.join(record['compute_capabilities'])}, {about}; it is kept in the cache and not served",
         "for a plan that Triton serves, on the GPU machine: pip install tensorrt && tritonkit build"
         f" {spec.name} --variants tensorrt-{record['precision']} --target gpu",
         *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
@@ -96,7 +96,7 @@ def trtexec_command(
     Sizes of the memory limit are in bytes ("B"; trtexec's samples/common/sampleOptions.cpp).
     """
     if variant not in _VARIANTS:
-        raise BuildError(f"variant {variant!r}", found="it is no TensorRT plan", wanted=", ".join(_VARIANTS))
+        raise BuildError(f"variant {variant!r}", found="it is not a TensorRT plan", wanted=", ".join(_VARIANTS))
     asked = spec.model.optimize.tensorrt
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]
     for place, profile in enumerate(profiles(spec, signature)):

@@ -1,7 +1,7 @@
 """`torchscript`: traced and frozen; `torch-compile`: compiled ahead of time by AOTInductor.
 
 TorchScript is what Triton's native pytorch backend serves. A compiled package is faster and bound to the
-version of torch and to the processor it was made with; a model.py beside it serves it under Triton's
+version of torch and to the processor it was made with; a model.py next to it serves it under Triton's
 python backend, because the native one does not batch such packages.
 """
 
