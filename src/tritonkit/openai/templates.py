@@ -19,7 +19,6 @@ from jinja2.exceptions import TemplateError
 
 from tritonkit.errors import BuildError, SpecError, UsageError
 from tritonkit.openai.problems import invalid
-from tritonkit.repository.export.plain_files import plain_file
 from tritonkit.resources import shipped_modules
 
 __all__ = ["Chat", "Chats", "find_checkpoints", "read_chat", "read_chats"]
@@ -177,6 +176,8 @@ def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str
 def _stay(file: Path, folder: Path) -> None:
     """Refuse a checkpoint's file that leads elsewhere: its content may be sent to any caller."""
     if os.path.lexists(file):
+        from tritonkit.repository.export.plain_files import plain_file
+
         try:
             plain_file(file, folder, _MOST_BYTES)
         except BuildError as error:
