@@ -135,7 +135,8 @@ class Runs:
     Args:
         table: the lanes.
         known: the last run of all, for the time that a lane takes.
-        end: when the last lane should be over, by `time.monotonic`; lanes that take longer than that are left out.
+        end: when the last lane should be over, by `time.monotonic`; lanes that take longer than that are left out,
+            except the first.
         folder: the folder of logs.
     """
 
@@ -146,6 +147,7 @@ class Runs:
     waiting: list[Lane] = field(default_factory=list)
     results: dict[str, record.Result] = field(default_factory=dict)
     left_out: list[Lane] = field(default_factory=list)
+    _started: bool = False
     _running: list[Lane] = field(default_factory=list)
     _turn: threading.Condition = field(default_factory=threading.Condition)
 
@@ -182,7 +184,8 @@ class Runs:
                     self._turn.wait()
                     continue
                 self.waiting.remove(lane)
-                if time.monotonic() + expected_s(lane, self.known) <= self.end:
+                if not self._started or time.monotonic() + expected_s(lane, self.known) <= self.end:
+                    self._started = True
                     self._running.append(lane)
                     return lane
                 self.left_out.append(lane)
