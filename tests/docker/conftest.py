@@ -81,7 +81,7 @@ def daemon() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def settings(daemon: None, project: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a `.env` must say on this machine: bases made here where that is possible."""
+    """Lines of `.env` for this machine: base images made here if possible."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         return ""
     file = tmp_path_factory.mktemp("settings") / "env"
@@ -154,13 +154,13 @@ def serving(repository: Path, *options: str, words: Sequence[str] = (), ready: b
 
 
 def health(name: str) -> str:
-    """Why a container is not ready; empty where it is."""
+    """The reason why a container is not ready; empty if it is."""
     done = run("docker", "exec", name, "python3", "-IS", "/opt/tritonkit/health.py")
     return done.stdout + done.stderr + f"exit code {done.returncode}" if done.returncode else ""
 
 
 def address_of(name: str) -> str:
-    """Where a container's gRPC answers."""
+    """The gRPC address of a container."""
     return docker("inspect", "-f", "{{.NetworkSettings.IPAddress}}", name) + ":8001"
 
 
@@ -179,7 +179,7 @@ class Stack:
 
     @property
     def tls(self) -> TLS:
-        """What a caller of the gateway trusts."""
+        """TLS settings of the gateway's callers."""
         return TLS(ca=self.checkout / "deploy/gateway/tls/ca.crt")
 
     @property
@@ -203,7 +203,7 @@ class Stack:
         return self.checkout / "deploy/docker/keys/admin-key"
 
     def addresses(self) -> list[str]:
-        """Of the replicas that run."""
+        """Addresses of the running replicas."""
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return [docker("inspect", "-f", form, each) for each in self.containers("triton")]
 
@@ -248,7 +248,7 @@ class Stack:
         return time.monotonic() - start
 
     def ask(self, port: str, path: str) -> Any:
-        """What a page of the stack on this machine answers, as JSON."""
+        """The JSON answer of a page of the stack on this machine."""
         url = f"http://127.0.0.1:{self.ports[port]}{path}"
         return json.loads(urllib.request.urlopen(url, timeout=5).read())
 

@@ -20,7 +20,7 @@ BUILT_FOR = 'parameters { key: "built-for" value { string_value: "%s" } }\n'
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A model that was built for 64 cores, with what a build writes for one core beside it."""
+    """A model that was built for 64 cores, with a build's configuration for one core."""
     named = f'name: "net"\nbackend: "python"\n{VECTOR}{BUILT_FOR % 1}'.encode()
     model = ModelText('backend: "python"\n' + VECTOR, ECHO, {"configs/cores-1.pbtxt": named})
     folder = write_repository(tmp_path / "models", {"net": model})

@@ -38,7 +38,7 @@ POD = (
     "--memory-swap",
     "512m",
 )
-"""What the rendered pod gives it; the host's network, on which the stores are."""
+"""Options of the rendered pod, and the host's network, on which the stores are."""
 FILE_BYTES = 80 << 20
 """Larger than what its library reads ahead, and with what it holds too large for careless memory."""
 

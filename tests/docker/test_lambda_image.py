@@ -58,7 +58,7 @@ def test_the_image_answers(folder: Path) -> None:
 
 
 def test_the_image_has_what_it_needs_and_no_more(folder: Path) -> None:
-    """No pip and no compiler, bytecode beside the sources, files that nobody but root may write."""
+    """No pip and no compiler, bytecode next to the sources, files that nobody but root may write."""
     python = "/opt/function/bin/python3"
     assert run("docker", "run", *CONFINED, "--entrypoint", python, IMAGE, "-m", "pip").returncode
     code = (

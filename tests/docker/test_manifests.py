@@ -59,7 +59,7 @@ def test_check_tells_drift_and_writes_nothing(project: Path, root: Path) -> None
 
 
 def test_two_generations_have_room(project: Path, tmp_path: Path) -> None:
-    """Shared memory and memory count every stub twice: a new version is loaded beside the old one."""
+    """Shared memory and memory count every stub twice: a new version is loaded while the old one still serves."""
     models = read_models(write_repository(tmp_path, {"a": ModelText(), "b": ModelText()}))
     backends = python_run(project / "python_backends" / "backends")
     assert backends == {"python", "onnxruntime", "openvino", "pytorch", "llm"}
@@ -86,7 +86,7 @@ def test_a_language_model_has_room(project: Path, tmp_path: Path) -> None:
 
 
 def test_what_warming_up_takes_has_room_and_time(project: Path, tmp_path: Path) -> None:
-    """As the build measured it, where that is more than any model has."""
+    """The build's measurement counts if it exceeds the allowance of every model."""
     backends = python_run(project / "python_backends" / "backends")
 
     def needs(memory_mib: int, seconds: float) -> tuple[int, int]:

@@ -37,7 +37,7 @@ POD = (
     "--memory",
     "256m",
 )
-"""What the rendered pod gives its init container."""
+"""Options that the rendered pod gives its init container."""
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_without_a_builder_or_its_daemon_it_says_so(
 
 @pytest.mark.needs("buildah", "root")
 def test_buildah_makes_it_too(repository: Path, tmp_path: Path) -> None:
-    """Where there is no daemon; the file has the image under the name that was asked for."""
+    """No daemon is needed; the file has the image under the requested name."""
     container = run("buildah", "from", "scratch").stdout.strip()
     base, out = f"localhost/{BASE}", tmp_path / "models.tar"
     words = ("--server", base, "--tag", TAG, "--builder", "buildah", "--out", str(out))
@@ -157,7 +157,7 @@ def test_buildah_makes_it_too(repository: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["models", "models:latest", "mod els:1", "-x:1", f"m@sha256:{64 * '0'}"])
 def test_a_name_that_is_none_is_refused(repository: Path, tmp_path: Path, name: str) -> None:
-    """As is one that may be another image tomorrow."""
+    """A name that may be another image tomorrow is refused too."""
     done = tritonkit_here("deploy", "image", "--repository", str(repository), f"--tag={name}", cwd=tmp_path)
     assert "--tag" in failed(done, 2)
 

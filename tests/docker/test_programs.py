@@ -17,7 +17,7 @@ CLONE = Path(__file__).resolve().parents[2]
 
 
 def fetch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program as the image has it: beside integrity.py, without tritonkit."""
+    """The program as in the image: next to integrity.py, without tritonkit."""
     image = tmp_path / "image"
     image.mkdir(exist_ok=True)
     shutil.copy(CLONE / "deploy/docker/fetch.py", image)
@@ -28,7 +28,7 @@ def fetch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A repository with one published model, and what Python wrote beside it."""
+    """A repository with one published model, and Python's bytecode next to it."""
     version = tmp_path / "source" / "m" / "1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(b"weights")
@@ -44,7 +44,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_repository_is_copied_in_place_of_the_old_one(tmp_path: Path, source: Path) -> None:
-    """What was there goes, and what Python wrote beside a model does not come."""
+    """Old files go, and Python's bytecode is not copied."""
     target = tmp_path / "models"
     (target / "old" / "1").mkdir(parents=True)
     done = fetch(tmp_path, "--source", str(source), "--to", str(target))
@@ -66,7 +66,7 @@ def test_a_file_that_is_not_as_published_is_named(tmp_path: Path, source: Path) 
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
-    """As is one that is not there."""
+    """A missing folder is refused too."""
     done = fetch(tmp_path, "--source", str(tmp_path / "nothing"), "--to", str(tmp_path))
     assert (done.returncode, "config.pbtxt" in done.stderr) == (4, True)
 

@@ -57,12 +57,12 @@ def server(server_image: None, tmp_path: Path) -> Iterator[str]:
 
 
 def asked(container: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What health.py says inside."""
+    """Output of health.py inside."""
     return run("docker", "exec", container, *HEALTH, *arguments)
 
 
 def test_a_model_that_does_not_load_keeps_it_from_traffic(server: str) -> None:
-    """Triton itself calls the server ready. It is alive, so that nobody starts it again in vain, and says why."""
+    """Triton itself calls the server ready. It is alive, so that nobody restarts it without need, and it says why."""
     eventually(lambda: "not ready: model bad" in run("docker", "logs", server).stderr)
     assert "nothing_of_that_name" in run("docker", "logs", server).stderr
     code = "import health; print(health.ready())"
@@ -88,8 +88,8 @@ def test_models_that_call_others_are_loaded_after_the_start(server_image: None, 
 
 
 def test_a_dead_stub_ends_the_streams_of_its_model(server_image: None, tmp_path: Path) -> None:
-    """Killed while eight streams of a model that never ends are read: each has an error at once, the server is started
-    again in the same container, and the model answers."""
+    """Killed while eight streams of a model that never ends are read: each gets an error immediately, the server is
+    started again in the same container, and the model answers."""
     repository = write_repository(tmp_path / "models", {"parrot": PARROT, "echo": ModelText()})
     with serving(repository) as name, Client(address_of(name)) as client, ExitStack() as stack:
         endless = client.model("parrot")

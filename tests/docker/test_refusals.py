@@ -1,4 +1,4 @@
-"""What the images and scripts refuse: one clear message, the documented exit code, nothing half done."""
+"""Refusals of images and scripts: one clear message, the documented exit code, nothing half done."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_the_gateway_waits_for_no_files(images: None) -> None:
 
 @pytest.mark.parametrize("variables", [{"TRITON_TRACE_URL": "collector:4318"}, {"TRITON_TRACE_RATE": "0"}])
 def test_traces_that_could_not_be_sent_are_refused(images: None, folder: Path, variables: dict[str, str]) -> None:
-    """An address that is no URL, a rate that is none."""
+    """The address is not a URL, or the rate is not a number."""
     values = {"TRITON_TRACE_URL": "http://collector:4318/v1/traces"} | variables
     done = start(folder, *(word for name, value in values.items() for word in ("--env", f"{name}={value}")))
     assert done.returncode == 4, done.stderr

@@ -41,7 +41,7 @@ def seven(stack: Stack) -> bytes:
 
 
 def digit(stack: Stack, *observers: Observer) -> bytes:
-    """What the shipped model says about it, through the gateway."""
+    """The shipped model's answer, through the gateway."""
     with caller(stack, *observers) as client:
         label: bytes = client.model("digits").predict(image=seven(stack))["label"][0, 0]
         return label
@@ -214,7 +214,7 @@ def test_servers_are_confined(stack: Stack, service: str) -> None:
 
 
 def test_replicas_have_their_limits_and_the_gateway_alone_a_port(stack: Stack) -> None:
-    """Those that were computed; ports are of loopback; the authority's key is not the gateway's."""
+    """Limits are the computed ones; ports are on loopback; the authority's key is not the gateway's."""
     limits = (stack.checkout / "deploy/docker/resources.yml").read_text()
     shm, memory = (int(mib) << 20 for mib in re.findall(r": (\d+)m", limits))
     assert stack.state("{{.HostConfig.ShmSize}} {{.HostConfig.Memory}}") == f"{shm} {memory}"

@@ -60,7 +60,7 @@ def test_clients_take_the_certificate_for_each_name(folder: Path, name: str) -> 
 
 
 def test_another_name_or_authority_is_refused(folder: Path, tmp_path: Path) -> None:
-    """By the client's own library."""
+    """The client's own library refuses it."""
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(folder, "other.example.org")
     make_certificates(tmp_path / "other", NAMES)
@@ -142,7 +142,7 @@ def test_a_key_of_another_certificate_is_refused(folder: Path, tmp_path: Path) -
 
 
 def test_a_certificate_of_tomorrow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine whose clock went back: the error has both days."""
+    """On a machine whose clock went back, the error has both days."""
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
     with monkeypatch.context() as ahead:
         ahead.setattr(certificates, "_now", lambda: later)

@@ -20,7 +20,7 @@ def here(*words: str, folder: Path) -> str:
 
 
 def test_a_key_is_printed_once_and_listed_without_it(tmp_path: Path) -> None:
-    """As one line for a file; the list has names, models and rates."""
+    """The key is one line, ready for a file; the list has names, models and rates."""
     key = here("keys", "add", "alice", "--model", "digits", "--rate", "50", folder=tmp_path)
     assert key.startswith("tk_")
     assert key.count("\n") == 1
@@ -51,7 +51,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...], said:
 
 @pytest.mark.needs("envoy")
 def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
-    """By Envoy too; what it refuses, and what is wrong with a file, is said."""
+    """Envoy checks it too; its refusals, and mistakes in a file, are reported."""
     here("certs", "--name", "localhost", folder=tmp_path)
     here("keys", "add", "alice", folder=tmp_path)
     facts = json.loads(here("gateway", "check", "--json", folder=tmp_path))

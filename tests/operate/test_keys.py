@@ -18,7 +18,7 @@ _TWICE = json.dumps({"name": "a", "sha256": "0" * 64, "models": ["*"]})
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where keys go; its folder is made with them."""
+    """The file for keys; its folder is made with them."""
     return tmp_path / "gateway" / "keys.json"
 
 
@@ -85,7 +85,7 @@ def test_on_a_full_disk_the_keys_stay_as_they_are(file: Path) -> None:
 def test_what_cannot_be_a_key_is_refused(
     file: Path, name: str, models: tuple[str, ...], rate: float | None, burst: int | None, said: str
 ) -> None:
-    """By what was found and what was wanted; nothing is written."""
+    """The error says what was found and what was expected; nothing is written."""
     with pytest.raises(UsageError) as caught:
         add_key(file, name, models, rate, burst)
     assert caught.value.found.startswith(said)
@@ -102,7 +102,7 @@ def test_a_name_is_taken_once(file: Path) -> None:
 
 
 def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
-    """Whoever can write it could give a key to themselves."""
+    """Anyone who can write it could add a key of their own."""
     add_key(file, "alice")
     file.chmod(0o620)
     with pytest.raises(UsageError, match="others than you can write it"):

@@ -76,7 +76,7 @@ def test_configurations_go_by_a_name(installation: ServerInstallation, tmp_path:
 
 
 def test_a_cached_model_brings_the_cache(installation: ServerInstallation, tmp_path: Path) -> None:
-    """One configuration that asks for it is enough; one that says false does not ask."""
+    """One configuration that enables it is enough; one that says false does not."""
     on = "response_cache { enable: true }"
     off = "response_cache { enable: false }"
     assert not [w for w in command(installation, tmp_path / "a", one=VECTOR + off) if w.startswith("--cache")]
@@ -134,7 +134,7 @@ def test_a_native_backend_takes_the_place_of_its_stand_in(installation: ServerIn
 
 
 def test_which_backends_are_native(tmp_path: Path) -> None:
-    """Those that can be used; where they are demanded, none may be missing."""
+    """Usable backends are native; if native ones are demanded, none may be missing."""
     good = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
     bad = NativeBackend("openvino", tmp_path / "b.so", tmp_path / "engine", "it is too old")
     steps = NativeBackend("python", tmp_path / "p.so", tmp_path / "engine")

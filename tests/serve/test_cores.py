@@ -1,4 +1,4 @@
-"""Which configurations a server takes for the cores that it may use."""
+"""Configurations of a server for the cores that it may use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.repository.publish.configurations import config_for
     ("own", "name"), [(1, "cores-1"), (3, "cores-3"), (5, "cores-4"), (7, "cores-6"), (8, ""), (9, "")]
 )
 def test_those_for_the_next_fewer(tmp_path: Path, own: int, name: str) -> None:
-    """Where it has no fewer than the repository was built for: those of `config.pbtxt`."""
+    """With at least the cores that the repository was built for, it takes `config.pbtxt`."""
     header = "# Rendered by tritonkit from models/{}/model.yaml (target cpu, cores {})\n"
     for model, cores in (("net", 8), ("other", 2)):
         (tmp_path / model).mkdir()

@@ -1,4 +1,4 @@
-"""What doctor finds."""
+"""Results of doctor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_missing_server_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_taken_port_is_a_warning(tmp_path: Path) -> None:
-    """It names the port, and whoever has it, if that can be seen."""
+    """It names the port, and the process that has it, if that can be seen."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

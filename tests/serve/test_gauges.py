@@ -1,4 +1,4 @@
-"""What is added to Triton's metrics; tests/server/observe/test_observe.py has it on a real server."""
+"""Gauges added to Triton's metrics; tests/server/observe/test_observe.py has them on a real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def values(text: str) -> dict[str, float]:
 
 
 def test_free_space_is_that_of_the_file_systems(tmp_path: Path) -> None:
-    """Of shared memory, and of the repository's disk; a server that does not answer leaves the rest out."""
+    """Shared memory and the repository's disk are measured; the rest is missing if the server does not answer."""
     found = values(Gauges(tmp_path, tmp_path, tmp_path).text(TRITON))
     size = os.statvfs(tmp_path)
     for name in ("disk", "shared_memory"):

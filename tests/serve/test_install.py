@@ -117,7 +117,7 @@ def test_another_environments_packages_stay_out(tmp_path: Path, monkeypatch: pyt
 
 
 def test_libpython_of_the_interpreter_comes_first(tmp_path: Path) -> None:
-    """Its own folder, then the loader's cache, which has the version asked for and no other."""
+    """Its own folder comes first, then the loader's cache, which must have the requested version."""
     library = tmp_path / "libpython3.99.so.1.0"
     cache = (
         "\tlibpython3.9.so.1.0 (libc6,x86-64) => /wrong\n"

@@ -1,4 +1,4 @@
-"""How a server's process begins: limited, with its key out of sight, with the guard or without."""
+"""The start of a server's process: limited, with its key out of sight, with the guard or without."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(json.dumps({"umask": umask, "core": resource.getrlimit(resource.RLIMIT_COR
 
 
 def said(launch: Launch) -> dict[str, object]:
-    """What a process that was started so says of itself."""
+    """Facts that a process reports about how it was started."""
     output = Path(launch.cwd) / "output"
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -161,7 +161,7 @@ def test_flags_close_what_changes_a_server() -> None:
 
 
 def test_a_log_is_rotated_in_place(tmp_path: Path) -> None:
-    """Whoever appends to it goes on, and the one before stays as NAME.1."""
+    """Processes that append to it go on, and the log before stays as NAME.1."""
     log = tmp_path / "server.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"a" * 100)
@@ -184,8 +184,8 @@ def test_a_private_file_replaces_a_link(tmp_path: Path) -> None:
 
 
 def test_waits_grow_and_end() -> None:
-    """Deaths of a server that had been ready are waited out longer and longer, and never the last; starts in
-    vain are counted."""
+    """After deaths of a server that was ready the delays grow without end; failed starts are
+    counted."""
     backoff = Backoff(3)
     waits = [backoff.after_death(was_ready=True) for _ in range(20)]
     assert waits[:3] == [0.2, 0.4, 0.8]

@@ -64,7 +64,7 @@ def run_of(folder: Path, events: list[ServeEvent], *require: str) -> Run:
 
 
 def test_the_model_that_ended_the_server_is_left_out(tmp_path: Path) -> None:
-    """Of several models loaded one by one, the first is the cause; its ensemble goes with it."""
+    """If several models are loaded one by one, the first is the cause; its ensemble goes with it."""
     events: list[ServeEvent] = []
     run = run_of(tmp_path, events)
     again = without_cause(run, EndedAtLoad(ENDED, ("two", "three")))

@@ -1,4 +1,4 @@
-"""Which lines of Triton's log are shown."""
+"""The lines of Triton's log that are shown."""
 
 from __future__ import annotations
 

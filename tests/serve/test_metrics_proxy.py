@@ -60,7 +60,7 @@ def ask(proxy: MetricsProxy) -> socket.socket:
 
 
 def read(peer: socket.socket) -> int:
-    """How many bytes came until the end of the connection."""
+    """Number of bytes until the end of the connection."""
     count = 0
     with contextlib.suppress(ConnectionResetError):
         while part := peer.recv(1 << 16):

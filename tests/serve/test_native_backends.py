@@ -1,4 +1,4 @@
-"""Which native backends an environment has, and whether each can be used with its engine."""
+"""Native backends of an environment, and whether each can be used with its engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_library_that_does_not_load_is_not_used(environment: Path) -> None:
 
 
 def test_it_is_tried_again_when_a_file_changes(environment: Path) -> None:
-    """The note beside the library says what came of these files; other ones are tried."""
+    """The note next to the library holds the result for these files; others are tried."""
     find_native_backends(environment, environment / "libs")
     note = environment / "lib/tritonkit/libtriton_onnxruntime.so.tried"
     said = json.loads(note.read_text())
@@ -60,7 +60,7 @@ def test_an_engine_that_is_not_installed_is_named(environment: Path) -> None:
 
 
 def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
-    """Those that are missing and those that cannot be used, of those that are asked about."""
+    """The reason names missing and unusable backends among the requested ones."""
     good = NativeBackend("onnxruntime", tmp_path, tmp_path)
     bad = NativeBackend("openvino", tmp_path, tmp_path, "it is too old")
     steps = NativeBackend("python", tmp_path, tmp_path)
@@ -73,7 +73,7 @@ def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
 
 @pytest.mark.needs("triton", "c++")
 def test_an_engine_is_really_tried(project: Path, tmp_path: Path) -> None:
-    """A network goes through the environment's own engines; a library that is no engine is refused."""
+    """A network goes through the environment's own engines; a library that is not an engine is refused."""
     packages = next(SERVER.glob("lib/python3.*/site-packages"))
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / packages.parent.name).symlink_to(packages.parent)

@@ -46,7 +46,7 @@ def launch(tmp_path: Path) -> Run:
 
 
 def output(triton: SupervisedProcess) -> str:
-    """What the program has written, once it has."""
+    """Output of the program, once there is some."""
     return str(eventually(triton.log.read_text, "a line in the log"))
 
 
@@ -119,7 +119,7 @@ def test_how_it_ended_is_said_in_words() -> None:
 
 
 def test_regions_of_dead_runs_go(tmp_path: Path) -> None:
-    """Those of the living, of other PID namespaces and of other programs stay."""
+    """Regions of live runs, of other PID namespaces and of other programs stay."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
     mine = run_prefix()

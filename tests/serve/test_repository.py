@@ -129,7 +129,7 @@ def test_what_nvidias_backends_cannot_pad_is_named(tmp_path: Path, project: Path
 
 
 def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:
-    """Where a model has it; as Triton does, others keep theirs."""
+    """Models without it keep theirs, as in Triton."""
     write_repository(tmp_path, {"own": ModelText(), "other": ModelText()})
     file = tmp_path / "own" / "configs" / "cores-1.pbtxt"
     file.parent.mkdir()

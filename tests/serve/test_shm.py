@@ -57,7 +57,7 @@ def test_every_instance_has_a_stub(tmp_path: Path, more: str, backend: str, stub
 
 
 def test_every_served_version_has_its_stubs(tmp_path: Path) -> None:
-    """Two versions at once need twice the memory."""
+    """Two versions together need twice the memory."""
     write_repository(tmp_path, {"net": ModelText(vector(4, more="version_policy { all { } }"), None)})
     (tmp_path / "net" / "2").mkdir()
     assert plan(read_models(tmp_path)).models[0].stubs == 2

@@ -1,4 +1,4 @@
-"""What libraries are told of cores."""
+"""Thread counts that libraries get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritonkit.serve.core.threads import CORES_VARIABLE, thread_variables
 
 
 def test_only_a_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an affinity libraries know themselves; what the user has set stays."""
+    """Libraries respect an affinity by themselves; the user's variables stay."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert thread_variables(64, {}) == {}
     told = thread_variables(2, {"OMP_NUM_THREADS": "8"})

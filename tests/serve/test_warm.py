@@ -79,7 +79,7 @@ def test_text_cannot_be_guessed(tmp_path: Path) -> None:
 
 
 def test_an_optional_input_is_left_out(tmp_path: Path) -> None:
-    """What may be missing and has no sample is missing."""
+    """An optional input without a sample is left out."""
     text = PIXELS + TEXT.replace("name", "optional: true name")
     assert [t.name for t in tensors(tmp_path, "net", net=ModelText(text, None))] == ["pixels"]
 

@@ -41,7 +41,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Of the one port."""
+        """Address of the one port."""
         return f"127.0.0.1:{self.places.port}"
 
     def add_key(self, name: str, *models: str, rate: float | None = None) -> str:
@@ -100,7 +100,7 @@ class Gateway:
             return answer.status, answer.read().decode()
 
     def metrics(self) -> str:
-        """As Prometheus has them from Envoy's own interface."""
+        """Prometheus' metrics from Envoy's own interface."""
         connection = UnixConnection(self.places.clusters.parent, "admin.sock", 30)
         connection.request("GET", "/stats/prometheus")
         text = connection.getresponse().read().decode()

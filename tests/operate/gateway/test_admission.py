@@ -1,4 +1,4 @@
-"""Who may call what, held against a real Envoy over TLS: REST and gRPC, rates, and the audit log."""
+"""Rights of callers, tested with a real Envoy over TLS: REST and gRPC, rates, and the audit log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("envoy")
 
 INFERENCE = "/inference.GRPCInferenceService"
 ADMITTED = 503
-"""What is let through has no replica to go to; over gRPC UNAVAILABLE."""
+"""Status of admitted requests, as there is no replica; over gRPC UNAVAILABLE."""
 
 
 def infer(model: str) -> bytes:
@@ -47,7 +47,7 @@ def test_a_wrong_key_is_refused(gateway: Gateway, key: str) -> None:
 
 
 def test_the_hash_of_a_key_is_no_key(gateway: Gateway) -> None:
-    """Who has read the file of keys has none."""
+    """A reader of the file of keys still has no key."""
     hashed = (gateway.places.folder / "keys.json").read_text().split('"sha256": "')[1][:64]
     assert gateway.get("/v2", {"x-api-key": hashed})[0] == 401
 
@@ -68,7 +68,7 @@ def test_a_key_opens(gateway: Gateway, header: str) -> None:
 
 
 def test_two_keys_are_refused(gateway: Gateway) -> None:
-    """Which of them counts would be a guess."""
+    """The gateway does not guess which one counts."""
     headers = {"x-api-key": gateway.keys["all"], "Authorization": f"Bearer {gateway.keys['digits']}"}
     assert gateway.get("/v2", headers) == (401, '{"error":"two keys: wanted one, in x-api-key or in authorization"}\n')
 
@@ -139,7 +139,7 @@ def test_streams_want_a_key_without_a_rate(gateway: Gateway) -> None:
 
 
 ONE = {"x-tritonkit-requests": "1"}
-"""What the caller of a stream with one request says."""
+"""Header of a stream with one request."""
 
 
 def test_a_stream_of_one_request_is_like_any_request(gateway: Gateway) -> None:
@@ -187,7 +187,7 @@ def test_what_asks_about_a_model_has_a_bucket_of_its_own(gateway: Gateway) -> No
 
 
 def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:
-    """As protobuf has it, and so Triton: the first one must not open the door for the second."""
+    """Protobuf, and so Triton, takes the last name: the first one must not open the door for it."""
     key, path = gateway.keys["digits"], f"{INFERENCE}/ModelInfer"
     assert gateway.call(path, infer("digits") + infer("sentences"), x_api_key=key)[0] == "PERMISSION_DENIED"
     filler = schema().ModelInferRequest(id="x" * 100_000).SerializeToString()
@@ -215,7 +215,7 @@ def read_as(message: bytes) -> str | None:
 
 
 def framed(flag: int, message: bytes) -> bytes:
-    """As gRPC sends it."""
+    """A message in gRPC's framing."""
     return struct.pack(">BI", flag, len(message)) + message
 
 
@@ -296,7 +296,7 @@ def test_what_is_no_request_never_passes(gateway: Gateway, message: bytes) -> No
 
 
 def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
-    """What is inside could name another model."""
+    """A packed message could name another model."""
     called = gateway.call(
         f"{INFERENCE}/ModelInfer", infer("digits"), x_api_key=gateway.keys["all"], grpc_encoding="gzip"
     )
@@ -360,7 +360,7 @@ def test_a_revoked_key_is_refused_while_the_gateway_runs(gateway: Gateway) -> No
 
 
 def test_a_key_has_its_rate(gateway: Gateway) -> None:
-    """What is beyond is refused at once; other keys are not slowed."""
+    """Requests beyond it are refused immediately; other keys are not slowed."""
     key = gateway.add_key("slow", rate=1.0)
     gateway.reload()
     eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")

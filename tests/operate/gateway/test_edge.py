@@ -176,7 +176,7 @@ def test_a_request_that_is_not_plain_is_told_so(
 
 
 def test_a_path_over_grpc_that_is_not_plain_is_told_so(door: Gateway) -> None:
-    """By a status of the caller's."""
+    """The status is one of the caller's mistakes."""
     code, words = door.call("/inference.GRPCInferenceService/Model%2FInfer")
     assert code == "INVALID_ARGUMENT"
     assert words.startswith("the path: found an escaped slash")

@@ -60,7 +60,7 @@ def following(files: GatewayFiles) -> Iterator[list[str]]:
 def test_names_are_looked_up_and_limits_are_of_all_their_servers(
     sources: GatewaySources, tmp_path: Path, envoy: Path
 ) -> None:
-    """One name for three servers: three times the requests; the addresses that were asked for, not gateway.yaml's."""
+    """One name for three servers: three times the requests; requested addresses win over gateway.yaml's."""
     (sources.folder / "gateway.yaml").write_text("port: 8443\nlimits: {requests_per_replica: 10}\n")
     file = GatewayFiles(sources, tmp_path / "out", envoy).write()
     listeners = json.loads(file.read_text())["static_resources"]["listeners"]

@@ -119,7 +119,7 @@ def test_limits_are_for_each_replica() -> None:
 
 @pytest.mark.parametrize(("per_s", "target_ms", "most"), [(200, 500, 50), (1000, 20, 10), (5, 50, 1)])
 def test_a_limit_follows_from_capacity_and_target(per_s: float, target_ms: float, most: int) -> None:
-    """So many that their mean time is half of the target: rate times time (Little's law)."""
+    """Concurrency at which the mean time is half of the target: rate times time (Little's law)."""
     limits = GatewayLimits(capacity_per_s=per_s, target_ms=target_ms)
     assert limits.requests_per_replica == most
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.needs("envoy", "redis")
 ADMITTED = 503  # there is no replica
 RATE, BURST = 20.0, 2
 CALLERS = 3
-"""Of each gateway."""
+"""Callers per gateway."""
 LOAD_S = 2.5
 PASSWORD = "hunter2"  # noqa: S105
 
@@ -94,7 +94,7 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
 
 
 def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[int], float]:
-    """How often each status came while callers of each gateway asked without a pause, and for how long they did."""
+    """Counts of statuses while callers of each gateway called without a pause, and the seconds they did."""
     found: Counter[int] = Counter()
     lock = threading.Lock()
 
@@ -131,7 +131,7 @@ def test_two_gateways_together_admit_one_rate(gateways: list[Gateway]) -> None:
 
 
 def test_what_is_refused_is_said(gateways: list[Gateway]) -> None:
-    """As where a gateway counts alone, over REST and gRPC; what another gateway has let through counts."""
+    """Refusals over REST and gRPC are those of a single gateway; requests admitted by another gateway count."""
     first, second = gateways
     key = first.keys["slow"]
     second.get("/v2", {"x-api-key": key})

@@ -60,7 +60,7 @@ def message(model: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Named]]:
-    """What requests may end at."""
+    """Servers at which requests may end."""
     made = {name: Named(name) for name in ("stable", "candidate", "shadow")}
     yield made
     for each in made.values():
@@ -78,7 +78,7 @@ def before(start_gateway: StartGateway, servers: dict[str, Named]) -> Gateway:
 
 
 def answers(gateway: Gateway, model: str, count: int, **headers: str) -> Counter[str]:
-    """Who answered so many calls, or why they failed."""
+    """Counts of the servers that answered `count` calls, or of reasons why calls failed."""
     sent = (("x-api-key", gateway.keys["all"]), *((name.replace("_", "-"), value) for name, value in headers.items()))
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
     found: Counter[str] = Counter()
@@ -102,7 +102,7 @@ def split(gateway: Gateway, servers: dict[str, Named], made: Split | None) -> No
 
 
 def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[str, Named]) -> None:
-    """By weight for the model that is released, and for no other; a header chooses."""
+    """Weights split requests of the released model only; a header chooses."""
     candidate = Upstream("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=30))
     eventually(lambda: answers(before, "digits", 20)["candidate"] > 0, "requests at the candidate")

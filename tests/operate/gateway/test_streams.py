@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("envoy")
 
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 LONGEST_S, LONGEST_STREAM_S = 0.5, 4.0
-"""Of the gateway's requests, and of its streams."""
+"""Time limits of the gateway's requests and streams."""
 DIGITS = b"\x0a\x06digits"
 
 
@@ -57,7 +57,7 @@ class Slow:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Slow]:
-    """What streams end at."""
+    """A server that ends streams slowly."""
     made = Slow()
     yield made
     made.stop()
@@ -108,5 +108,5 @@ def test_a_stream_ends_after_its_key(gateway: Gateway, server: Slow) -> None:
         eventually(lambda: gateway.get("/v2", key)[0] == 401, "a key that counts no more")
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
-    # Whoever comes first: the gateway resets the stream, or its replica, which was told the deadline, ends it.
+    # The first one wins: the gateway resets the stream, or its replica, which knows the deadline, ends it.
     assert caught.value.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)

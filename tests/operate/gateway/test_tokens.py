@@ -26,7 +26,7 @@ ADMITTED = 503
 
 
 def encoded(data: bytes) -> str:
-    """As RFC 7515 has it."""
+    """Base64url without padding (RFC 7515)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -79,7 +79,7 @@ def get(gateway: Gateway, path: str, text: str) -> int:
 
 
 def test_a_token_opens_the_models_that_it_names(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
-    """As a list or with spaces between, and `*` for all."""
+    """Models are a list or separated by spaces; `*` means all."""
     one = token(signer, models=["digits"])
     assert get(gateway, "/v2/models/digits/ready", one) == ADMITTED
     assert get(gateway, "/v2/models/sentences/ready", one) == 403
@@ -169,7 +169,7 @@ def test_a_forged_token_is_refused(gateway: Gateway, signer: ec.EllipticCurvePri
 
 
 def test_keys_and_tokens_go_together(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
-    """Either opens; neither is refused; a wrong key beside a good token is."""
+    """Either opens; neither is refused; a wrong key with a good token is."""
     assert gateway.get("/v2")[0] == 401
     good = {"Authorization": f"Bearer {token(signer, models='*')}"}
     assert gateway.get("/v2", good)[0] == ADMITTED
@@ -177,7 +177,7 @@ def test_keys_and_tokens_go_together(gateway: Gateway, signer: ec.EllipticCurveP
 
 
 def test_who_called_stands_in_the_audit_log(gateway: Gateway, signer: ec.EllipticCurvePrivateKey) -> None:
-    """By the token's subject; the token is not there."""
+    """The log has the token's subject, and not the token."""
     text = token(signer, models="digits", sub="bob@example.org")
     path = "/v2/models/digits/versions/77/ready"
     get(gateway, path, text)

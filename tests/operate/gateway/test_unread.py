@@ -19,7 +19,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.needs("envoy")
 
 MEMORY_MIB, BESIDE_MIB = 256, 96
-"""The gateway's limit; and code, stacks and all else of the process that is no heap."""
+"""The gateway's limit, and memory of its process outside the heap, such as code and stacks."""
 CONNECTIONS, STREAMS, MOST = 80, 256, 96
 INITIAL_WINDOW = b"\x00\x04\x00\x00\x00\x00"
 """A setting: no byte of an answer may be sent."""
@@ -67,7 +67,7 @@ def resident_mib(gateway: Gateway) -> int:
 
 
 def requests(gateway: Gateway) -> int:
-    """How many it has taken since it began."""
+    """Number of requests it has taken since its start."""
     name = 'envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="gateway"}'
     line = next(line for line in gateway.metrics().splitlines() if line.startswith(name))
     return int(line.split()[-1])
@@ -109,7 +109,7 @@ def test_answers_that_nobody_reads(gateway: Gateway, known: bool) -> None:
 
 
 def test_connections_that_only_sit_there(gateway: Gateway) -> None:
-    """As many as there may be are ended in time for others to get in."""
+    """Idle connections up to the limit are ended in time for others to get in."""
     with contextlib.ExitStack() as stack:
         for _ in range(MOST):
             with contextlib.suppress(OSError):

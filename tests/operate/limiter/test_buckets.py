@@ -31,7 +31,7 @@ async def opened(redis: RedisServer, folder: Path = Path(), **more: str) -> Asyn
 
 
 def now_s(redis: RedisServer) -> float:
-    """By the clock that decides."""
+    """Time by Redis' clock, which decides."""
     seconds, microseconds = redis.client.time()
     return float(seconds) + microseconds / 1e6
 
@@ -47,7 +47,7 @@ def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: f
         async with opened(redis) as one, opened(redis) as other:
 
             async def emptied() -> int:
-                """How many tokens there were."""
+                """Number of tokens taken until the bucket was empty."""
                 count = 0
                 while True:
                     found = await asyncio.gather(*map(admitted, [one, other] * 100))
@@ -71,7 +71,7 @@ def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: f
 
 
 def test_a_burst_and_no_more(start_redis: StartRedis) -> None:
-    """So many at one moment; each caller has a bucket of its own."""
+    """A burst at one moment is admitted; each caller has a bucket of its own."""
     redis = start_redis()
 
     async def run() -> list[int]:

@@ -76,7 +76,7 @@ def test_keys_and_hits(start_redis: StartRedis, tmp_path: Path) -> None:
 
 
 def test_without_redis_a_call_fails(start_redis: StartRedis, tmp_path: Path) -> None:
-    """As UNAVAILABLE, said once; keys without a rate are not asked about there."""
+    """It fails as UNAVAILABLE, reported once; keys without a rate need no Redis."""
     redis = start_redis()
     add_key(tmp_path / FILE, "slow", rate_per_s=1)
 
@@ -93,7 +93,7 @@ def test_without_redis_a_call_fails(start_redis: StartRedis, tmp_path: Path) -> 
 
 
 def test_rates_are_those_of_the_keys_as_they_are_now(tmp_path: Path) -> None:
-    """What cannot be read leaves them as they were, and is said once."""
+    """An unreadable file leaves them as they were, and is reported once."""
     said: list[str] = []
     file = tmp_path / FILE
     add_key(file, "a", rate_per_s=5, burst=2)

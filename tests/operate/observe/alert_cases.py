@@ -42,7 +42,7 @@ _OF_GATEWAY = {"job": "gateway", "instance": "g:9901"}
 
 @dataclass(frozen=True)
 class Case:
-    """Series, and after how many minutes the alert fires with these labels beside its severity; or does not (None)."""
+    """Series, and the minutes after which the alert fires with these labels and its severity; None if it does not."""
 
     alert: str
     why: str
@@ -74,7 +74,7 @@ def _llm(name: str, **labels: str) -> str:
 
 
 def _first_tokens(late: int) -> dict[str, str]:
-    """Of a hundred answers a minute so many begin later than 2.5 s."""
+    """Series in which `late` of a hundred answers a minute begin later than 2.5 s."""
     return {
         _llm("first_token_seconds_bucket", le="2.5"): f"0+{100 - late}x40",
         _llm("first_token_seconds_bucket", le="+Inf"): "0+100x40",
@@ -105,7 +105,7 @@ CASES = (
     Case("SloBurnFast", "2 % over HTTP", {_code("200"): "0+5880x70", _code("503"): "0+120x70"}, 65, _OF_MODEL),
     Case(
         "SloBurnFast",
-        "2 % over gRPC, whose status stands beside HTTP's code",
+        "2 % over gRPC, whose status is a label of its own",
         {_code("200", "OK"): "0+5880x70", _code("200", "UNAVAILABLE"): "0+120x70"},
         65,
         _OF_MODEL,

@@ -51,7 +51,7 @@ def _alerts() -> str:
 def _alert(alert: Alert) -> str:
     said = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), alert.summary)
     command = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), alert.command)
-    lasting = Pace()(alert.for_s) if alert.for_s else "at once"
+    lasting = Pace()(alert.for_s) if alert.for_s else "immediately"
     cell = command.replace("|", r"\|")
     return f"| `{alert.name}`, {alert.severity} | {lasting} | {said} | {alert.cause} | `{cell}` |"
 

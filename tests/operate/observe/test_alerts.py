@@ -21,7 +21,7 @@ BY_NAME = {alert.name: alert for alert in ALERTS}
 
 
 def promtool(*words: str) -> str:
-    """What it says; it must find no fault."""
+    """Output of promtool, which must find no fault."""
     tool = program("promtool")
     assert tool is not None
     done = run(tool, *words)

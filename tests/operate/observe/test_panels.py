@@ -28,7 +28,7 @@ def test_panels_have_names_of_their_own() -> None:
 
 @pytest.mark.needs("promtool")
 def test_every_query_is_promql(tmp_path: Path) -> None:
-    """As a recording rule it passes Prometheus' own check."""
+    """Each query passes Prometheus' own check as a recording rule."""
     rules = [
         {"record": f"q:{panel.name.replace('-', '_')}:{number}", "expr": ALL.filled(query.expr, 60)}
         for panel in PANELS
@@ -41,7 +41,7 @@ def test_every_query_is_promql(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.name)
 def test_a_panel_names_its_source(panel: Panel) -> None:
-    """What needs the gateway asks it alone; what does not can be had from replicas."""
+    """Panels that need the gateway query only it; others query replicas."""
     assert panel.jobs
     assert (panel.jobs == (GATEWAY_JOB,)) == (panel.need is Need.gateway)
     assert panel.need is Need.gateway or TRITON_JOB in panel.jobs
@@ -52,7 +52,7 @@ def test_a_panel_names_its_source(panel: Panel) -> None:
 
 
 def test_names_of_metrics_stand_in_one_module(project: Path) -> None:
-    """A rename is one edit; and each name there is asked for by something."""
+    """A rename is one edit; and each name there is used."""
     folder = project / "src/tritonkit/operate/observe"
     asked = " ".join(query.expr for panel in PANELS for query in panel.queries)
     rules = (project / "deploy/prometheus/alerts.yml").read_text()

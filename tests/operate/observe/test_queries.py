@@ -1,4 +1,4 @@
-"""What panels of the gateway, a GPU, a cache and a language model ask, on series whose answer is known to promtool."""
+"""Queries of panels (gateway, GPU, cache, language model), run by promtool on series with known answers."""
 
 from __future__ import annotations
 

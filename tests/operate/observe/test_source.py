@@ -1,4 +1,4 @@
-"""Where panels come from: what is asked, and what is said where nothing answers."""
+"""The source of panels: its queries, and its messages when nothing answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def test_variables_are_replaced() -> None:
-    """By everything where nothing is chosen; a dot is a dot."""
+    """Without a choice they match everything; a dot is a dot."""
     query = 'x{model=~"$model",instance=~"$instance"}[$window]'
     assert Chosen().filled(query, 20) == 'x{model=~".*",instance=~".*"}[20s]'
     chosen = Chosen(60, ("a.b", "c"), ("h:1",))
@@ -57,7 +57,7 @@ def test_missing_steps_and_no_numbers_are_gaps() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("1m30s", 90), ("500ms", 0.5), ("1h", 3600)])
 def test_durations_of_prometheus_are_read(text: str, seconds: float) -> None:
-    """As it writes its scrape interval."""
+    """Durations have the form of Prometheus' scrape interval."""
     assert _seconds(text) == seconds
 
 
@@ -70,7 +70,7 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 
 @contextmanager
 def served(text: str) -> Iterator[str]:
-    """A page that is no Prometheus."""
+    """A page that is not a Prometheus."""
     with PageServer(0, lambda: text) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

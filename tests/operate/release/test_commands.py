@@ -33,7 +33,7 @@ def test_what_cannot_be_released_is_refused(root: Path, words: tuple[str, ...], 
 
 
 def test_nothing_to_take_back(root: Path) -> None:
-    """Where no release is known."""
+    """No release is known."""
     assert "no release of it is known" in failed(tritonkit_here("rollback", "net", "--root", str(root)), 2)
 
 
@@ -41,7 +41,7 @@ def test_nothing_to_take_back(root: Path) -> None:
     ("options", "said"), [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")]
 )
 def test_some_stacks_take_no_release(root: Path, options: dict[str, Path], said: str) -> None:
-    """Of signed models, and of a backup in memory: a release is neither."""
+    """A stack of signed models or of a backup in memory takes no release, which would be neither."""
     settings = StackSettings(root, root / "model_repository", **options)
     session = Releasing(settings, None, [], root, root)  # type: ignore[arg-type]
     for what in ("served", "start", "split", "install"):

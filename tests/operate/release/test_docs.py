@@ -1,4 +1,4 @@
-"""What docs/release.md says of how soon a release goes back, computed."""
+"""The claims of docs/release.md about how soon a release goes back, computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the gateway's lines."""
+"""Judgments from the gateway's log lines."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_candidate_that_refuses_what_the_stable_version_takes_is_found() -> No
 
 
 def test_a_failed_request_is_not_in_time() -> None:
-    """One that fails at once must not make a candidate look fast."""
+    """A request that fails immediately must not make a candidate look fast."""
     judge = Judge(parse_rules("p99>20ms"))
     judge.add([Judged(True, 0.1, True) for _ in range(5)])
     assert "p99>20ms" in broken(judge)
@@ -130,7 +130,7 @@ def test_callers_alone_do_not_send_a_release_back(rule: str, ms: float, failed: 
 
 
 def test_a_candidate_that_is_late_more_often_than_a_late_stable_version_goes_back() -> None:
-    """Such callers do not hide a slow candidate."""
+    """Late callers do not hide a slow candidate."""
     judge = Judge(parse_rules("p99>20ms"))
     for _ in range(20):
         judge.add([*good(True, 7), *good(True, 3, 80.0), *good(False, 36), *good(False, 4, 80.0)])

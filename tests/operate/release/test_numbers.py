@@ -12,7 +12,7 @@ from tritonkit.repository.publish.numbers import FOLDER, remember, used
 
 
 def test_the_highest_number_of_each_model_is_known(root: Path) -> None:
-    """Of each spec apart; a lower one changes nothing, and a model that is gone is not forgotten."""
+    """Each spec has its own; a lower number changes nothing, and a removed model is not forgotten."""
     assert used(root, "net") == {}
     remember(root, "net", {"net": 3, "net_step": 1})
     remember(root, "net", {"net": 2, "net_other": 4})
@@ -21,7 +21,7 @@ def test_the_highest_number_of_each_model_is_known(root: Path) -> None:
 
 
 def test_the_file_is_its_owner_s(root: Path) -> None:
-    """And nothing unfinished is beside it."""
+    """Nothing unfinished is left next to it."""
     remember(root, "net", {"net": 1})
     (file,) = (root / FOLDER / "net").iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("numbers.json", 0o600)
@@ -44,7 +44,7 @@ def test_the_file_is_its_owner_s(root: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_an_empty_one(root: Path, content: bytes) -> None:
-    """No release fails for it, and the next one writes it anew."""
+    """No release fails for it, and the next one writes it again."""
     remember(root, "net", {"net": 3})
     (root / FOLDER / "net" / "numbers.json").write_bytes(content)
     assert used(root, "net") == {}
@@ -53,7 +53,7 @@ def test_a_damaged_file_is_an_empty_one(root: Path, content: bytes) -> None:
 
 
 def test_what_cannot_be_written_is_said(root: Path) -> None:
-    """A folder in its place: where and why, and nothing beside it."""
+    """A folder is in its place: the error says where and why, and nothing is left next to it."""
     file = root / FOLDER / "net" / "numbers.json"
     file.mkdir(parents=True)
     with pytest.raises(UsageError, match=r"numbers\.json"):

@@ -52,7 +52,7 @@ def test_what_is_no_rule_is_refused(text: str) -> None:
 
 
 def test_steps_rise_to_all() -> None:
-    """Of the command line's two ways to say the first."""
+    """The command line has two ways to give the first step."""
     assert parse_steps("5,25,100", None) == (5, 25, 100)
     assert parse_steps("5%, 25%, 100%", None) == (5, 25, 100)
     assert parse_steps("5,25,100", "1%") == (1, 5, 25, 100)

@@ -1,4 +1,4 @@
-"""What `up` says of shared rates: at once, then now and then, and once when they hold again."""
+"""Messages of `up` about shared rates: immediately, then now and then, and once when they hold again."""
 
 from __future__ import annotations
 

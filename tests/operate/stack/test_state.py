@@ -1,4 +1,4 @@
-"""What a stack says of itself: read while its owner lives, and by nobody after that."""
+"""A stack's published state: it is read only while its owner lives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def place(root: Path) -> Path:
 
 
 def test_parts_are_read_as_they_were_written(place: Path) -> None:
-    """By programs of its owner alone."""
+    """Only programs of its owner can read them."""
     write_state(place, os.getpid(), "127.0.0.1:8443", [StackPart("gateway", "ready", "127.0.0.1:8443", 7)])
     state = read_state(place)
     assert state is not None
@@ -38,7 +38,7 @@ def test_parts_are_read_as_they_were_written(place: Path) -> None:
 
 
 def test_a_state_that_cannot_be_written_is_reported_once(root: Path) -> None:
-    """As on a full disk; and once more when it can be written again."""
+    """A full disk is reported once, and once more when the state can be written again."""
     state = StateFile(root)
     said = [state.write("127.0.0.1:8443", []) for _ in range(3)]
     assert "read the last one: No such file or directory" in said[0]

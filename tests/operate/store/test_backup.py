@@ -67,7 +67,7 @@ def test_an_interrupted_backup_goes_on(repository: Path, store: Store) -> None:
 
 
 def test_half_a_file_in_the_store_is_written_again(repository: Path, store: Store) -> None:
-    """As a killed copy leaves it where a store shows what is not whole."""
+    """A killed copy leaves half a file in stores that show unfinished writes."""
     made = back_up(repository, store)
     whole = tree(Path(store.root))
     name = next(name for name in whole if name.startswith("blobs/"))
@@ -116,7 +116,7 @@ def test_an_encrypted_store_tells_nothing(repository: Path, store: Store, key: E
 
 
 def test_a_signature_goes_along_while_it_fits(repository: Path, store: Store, tmp_path: Path) -> None:
-    """One that is older than what it lies beside does not."""
+    """A signature that is older than the models is left out."""
     new_signing_key(tmp_path / "key")
     sign(repository, read_signing_key(tmp_path / "key"))
     assert back_up(repository, store).index.signature is not None

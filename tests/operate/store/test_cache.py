@@ -30,7 +30,7 @@ def entry(content: bytes) -> StoredFile:
 
 
 def copied(cache: FileCache, content: bytes, fetched: list[bytes]) -> bytes:
-    """What a target has; what had to be fetched for it is added to `fetched`."""
+    """Content of a target; content that had to be fetched is added to `fetched`."""
 
     def fetch() -> Iterator[bytes]:
         fetched.append(content)
@@ -160,7 +160,7 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path: Path) -> N
 
 
 def test_pods_of_a_node_fetch_once(repository: Path, http_folder: HttpFolder, tmp_path: Path) -> None:
-    """Three processes at once, as init containers run: every file comes over the network once."""
+    """Three processes run concurrently, like init containers: every file comes over the network once."""
     back_up(repository, open_store(str(http_folder.folder)))
     command = [sys.executable, "-m", "tritonkit.cli", "deploy", "fetch", "--from", http_folder.url]
     shared = ["--cache", str(tmp_path / "cache"), "--to"]

@@ -140,7 +140,7 @@ def test_ctrl_c_ends_with_130(repository: Path) -> None:
 
 
 def test_a_process_of_its_own(repository: Path, tmp_path: Path) -> None:
-    """As installed, from another folder and with a relative store: what one process wrote the next one reads."""
+    """The installed program, from another folder with a relative store: one process writes, the next one reads."""
     at = ("--repository", str(repository))
     done = tritonkit_process("backup", "store", *at, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What a repository holds, and which paths may come out of a store."""
+"""Contents of a repository, and paths that may come out of a store."""
 
 from __future__ import annotations
 

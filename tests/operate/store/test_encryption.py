@@ -18,7 +18,7 @@ HEADER, SEALED = 55, CHUNK_BYTES + 16
 
 
 def opened(data: bytes, name: str = "blob", key: EncryptionKey = KEY) -> bytes:
-    """What was encrypted."""
+    """The decrypted content."""
     return b"".join(decrypt([data], key, name, "place"))
 
 
@@ -98,7 +98,7 @@ def test_another_key_is_a_mistake_of_its_own(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Each chunk is given before the next is asked for."""
+    """Each chunk is yielded before the next is read."""
     read = 0
 
     def parts() -> Iterator[bytes]:

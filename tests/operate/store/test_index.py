@@ -142,7 +142,7 @@ def test_what_is_no_index_is_refused(store: Store, facts: Any) -> None:
 
 
 def test_an_index_has_bounds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not read on when it is too large, and has no more than so many files."""
+    """Reading stops when it is too large, and the number of its files is bounded."""
     name = write_index(store, INDEX, None)
     monkeypatch.setattr(index, "_MOST_BYTES", 100)
     with pytest.raises(StoreError, match="larger than 100 bytes"):
@@ -169,7 +169,7 @@ def test_a_backup_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 
 
 def test_other_files_beside_them_are_no_backups(store: Store) -> None:
-    """What a person or a killed copy has put there."""
+    """A person or a killed copy has put them there."""
     for name in ("notes.txt", "x.json", f"{CREATED}-{'g' * 32}.json", f"{CREATED}-{'a' * 32}.json.tmp"):
         store.write(f"backups/{name}", [b"x"])
     assert ids(store) == {}

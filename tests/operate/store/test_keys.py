@@ -48,7 +48,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int, kind: 
 
 @pytest.mark.needs("root")
 def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
-    """Whoever owns the file can exchange it."""
+    """The owner of the file can replace it."""
     keys.new_encryption_key(tmp_path / "key")
     os.chown(tmp_path / "key", 12345, 12345)
     with pytest.raises(UsageError, match="user 12345"):

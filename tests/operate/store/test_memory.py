@@ -20,7 +20,7 @@ def test_a_folder_in_memory(small_disk: Path) -> None:
 
 
 def test_shared_memory_is_memory() -> None:
-    """What Linux has for it is a tmpfs."""
+    """Linux keeps it in a tmpfs."""
     if Path("/dev/shm").is_mount():  # noqa: S108
         require_memory(Path("/dev/shm/models"))  # noqa: S108
 

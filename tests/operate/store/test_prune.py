@@ -34,7 +34,7 @@ def states(repository: Path, tmp_path: Path) -> Iterator[str]:
 
 
 def blob_names(store: Store) -> set[str]:
-    """What lies in the store beside the indexes."""
+    """Names of the blobs in the store."""
     return {name for name in tree(Path(store.root)) if not name.startswith("backups/")}
 
 
@@ -66,7 +66,7 @@ def test_the_latest_are_left_whole(
 def test_plain_and_encrypted_backups_beside_each_other(
     repository: Path, store: Store, states: Iterator[str], tmp_path: Path, key: EncryptionKey
 ) -> None:
-    """Those that are left must be readable: without the key, or with another, nothing is removed."""
+    """Backups that are left must be readable: without the key, or with another, nothing is removed."""
     back_up(repository, store)
     sealed = back_up(repository, store, key=key).id
     before = tree(Path(store.root))
@@ -125,7 +125,7 @@ def test_while_a_backup_is_made_nothing_is_removed(repository: Path, store: Stor
 
 
 def test_a_backup_waits_until_files_are_removed(repository: Path, store: Store) -> None:
-    """What it would find there could be gone a moment later."""
+    """Files that it finds there could be gone a moment later."""
     made: list[Any] = []
     with StoreMark(store, REMOVING):
         thread = threading.Thread(target=lambda: made.append(back_up(repository, store)))

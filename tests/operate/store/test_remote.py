@@ -130,7 +130,7 @@ def test_an_address_that_cannot_be_used(url: str, found: str, wanted: str) -> No
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name that pip takes, also where it is another one than the protocol's."""
+    """The message has the name for pip, even if it differs from the protocol's."""
     for url, module, package in (("gs://bucket/x", "gcsfs", "gcsfs"), ("abfs://b/x", "adlfs", "adlfs")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(UsageError, match="is not installed") as caught:
@@ -139,7 +139,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip takes for this room."""
+    """The message has this room's requirement for pip."""
     monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
     with pytest.raises(UsageError) as caught:
         open_store("memory://x")

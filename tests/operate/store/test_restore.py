@@ -59,8 +59,8 @@ def test_compiled_python_does_not_outlive_a_restore(repository: Path, store: Sto
 
 
 def test_an_older_signed_backup_does_not_pass_for_a_whole_id(repository: Path, store: Store, tmp_path: Path) -> None:
-    """Whoever can write to the store can remove the latest, or date an older one anew: the signature still fits, the
-    ID does not."""
+    """An attacker who can write to the store can remove the latest, or give an older one a new date: the signature
+    still fits, the ID does not."""
     new_signing_key(tmp_path / "key")
     key, public = read_signing_key(tmp_path / "key"), read_public_key(tmp_path / "key.pub")
     sign(repository, key)
@@ -79,7 +79,7 @@ def test_an_older_signed_backup_does_not_pass_for_a_whole_id(repository: Path, s
 def test_a_plain_backup_does_not_pass_for_an_encrypted_one(
     repository: Path, store: Store, tmp_path: Path, key: EncryptionKey
 ) -> None:
-    """Whoever can write to the store but has no key could have put it there."""
+    """An attacker who can write to the store but has no key could have put it there."""
     sealed = back_up(repository, store, key=key)
     back_up(repository, store)
     with pytest.raises(StoreError, match="it is not encrypted") as caught:
@@ -139,7 +139,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_damage_in_the_store_changes_nothing(
     repository: Path, store: Store, key: EncryptionKey, kind: str, encrypted: bool
 ) -> None:
-    """The error names the file in the store; the repository is as it was, nothing is left beside it."""
+    """The error names the file in the store; the repository is as it was, and nothing is left next to it."""
     given = key if encrypted else None
     back_up(repository, store, key=given)
     do, found = DAMAGE[kind]
@@ -188,7 +188,7 @@ def test_the_key_must_be_the_right_one(repository: Path, store: Store, key: Encr
 
 
 def test_a_signature_is_wanted_before_anything_is_copied(repository: Path, store: Store, tmp_path: Path) -> None:
-    """Not signed, signed by another, changed in the store afterwards: refused; else it is put beside the models."""
+    """Not signed, signed by another, changed in the store afterwards: refused; else it is put into the repository."""
     new_signing_key(tmp_path / "key")
     new_signing_key(tmp_path / "other-key")
     public, other = (read_public_key(tmp_path / name) for name in ("key.pub", "other-key.pub"))
@@ -296,7 +296,7 @@ def test_a_full_disk_changes_nothing(
 
 
 def test_a_mounted_repository_comes_back(small_disk: Path, store: Store, tmp_path: Path) -> None:
-    """Where models are staged inside the first of them: its version is replaced too, and later ones go."""
+    """Models are staged inside the first of them: its version is replaced too, and later ones go."""
     publish(small_disk, [rendered(tmp_path / n, b"one", n) for n in ("alpha", "beta")])
     before = tree(small_disk)
     back_up(small_disk, store)

@@ -25,7 +25,7 @@ from tritonkit.repository.publish import Damage
 
 @pytest.fixture
 def signing(tmp_path: Path) -> Any:
-    """A private key; its public one lies beside."""
+    """A private key, with its public key next to it."""
     new_signing_key(tmp_path / "key")
     return read_signing_key(tmp_path / "key")
 
@@ -41,7 +41,7 @@ def signed(repository: Path, signing: Any) -> Path:
 
 
 def findings(repository: Path, *models: str, key: str = "key") -> list[Damage]:
-    """What a check with the public key finds."""
+    """Findings of a check with the public key."""
     public = read_public_key(repository.parent / f"{key}.pub")
     contents = read_contents(repository, models)
     return check(contents, read(repository), public, repository, models)
@@ -109,7 +109,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         FILE,
         "does not hold",
     ),
-    "a signature that is no base64": (
+    "a signature that is not base64": (
         lambda r: edit(r / FILE, lambda facts: facts.update(signature="?")),
         FILE,
         "it is not a valid signature",
@@ -136,7 +136,7 @@ def test_a_change_is_found_and_named(signed: Path, kind: str) -> None:
 
 
 def test_a_changed_file_with_a_changed_manifest_is_found(signed: Path) -> None:
-    """What `verify` alone cannot see: who may write the repository can write its manifests."""
+    """`verify` alone cannot see it: anyone who can write the repository can write its manifests."""
     file = signed / "net" / "1" / "model.onnx"
     file.write_bytes(b"bad")
     edit(signed / "net" / "1" / "manifest.json", lambda facts: facts["sizes"].update({"model.onnx": 3}))

@@ -1,4 +1,4 @@
-"""What is not as it was published or signed is not served: nothing is started."""
+"""A repository that is not as published or signed is not served: nothing is started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tritonkit.operate.store.whole import require_whole
 
 
 def test_only_what_is_served_is_looked_at(repository: Path) -> None:
-    """By default all models; with names those and the parts of ensembles."""
+    """All models by default; with names, those and the parts of ensembles."""
     require_whole(repository)
     flip(repository / "net" / "1" / "model.onnx")
     with pytest.raises(ServerError, match=r"net/1/model\.onnx"):
@@ -87,7 +87,7 @@ def test_commands_want_what_the_key_signed(repository: Path, tmp_path: Path, com
 
 
 def test_up_refuses_a_damaged_repository(repository: Path, tmp_path: Path) -> None:
-    """By default; `--no-verify` goes on to what is missing next."""
+    """It refuses by default; with `--no-verify` the next missing thing is named."""
     flip(repository / "net" / "1" / "model.onnx")
     words = ("up", "--repository", str(repository), "--root", str(tmp_path))
     assert "model.onnx" in failed(tritonkit(*words), 4)

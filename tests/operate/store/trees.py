@@ -1,4 +1,4 @@
-"""What lies in a folder."""
+"""Files of a folder, by path."""
 
 from pathlib import Path
 

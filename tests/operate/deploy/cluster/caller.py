@@ -1,9 +1,9 @@
-"""Calls digits and sentences until a line comes on standard input, and prints what came of it as JSON.
+"""Call digits and sentences until a line comes on standard input, and print the counts as JSON.
 
     caller.py ADDRESS [--rate 100] [--seconds 900] [--sentences 0.05] [--ca FILE --key-file FILE]
 
-Runs in a pod of the cluster, in the image `tools`, beside picture.png. Calls begin at the times that the rate sets,
-whatever the answers do; a rate of 0 has each of the workers call without a pause.
+It runs in a pod of the cluster, in the image `tools`, next to picture.png. Calls begin at the times that the rate
+sets, independent of answers; at a rate of 0 each worker calls without a pause.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 class Tally:
-    """What the calls came to."""
+    """Counts of calls by result."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -82,7 +82,7 @@ def other_node(nodes: list[Resource], steady: Site) -> str:
         pytest.skip("the cluster has no second node that takes pods and has no control plane")
     if chosen := [name for name in free if name in mine]:
         return chosen[0]
-    # Both replicas are beside the caller: the spread asks for no more than the scheduler can give.
+    # Both replicas are on the caller's node: the spread requires no more than the scheduler can give.
     steady.kubectl("cordon", hosts_of(nodes, steady.caller_node))
     try:
         steady.kubectl("rollout", "restart", "deployment/triton")

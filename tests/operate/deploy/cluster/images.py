@@ -29,7 +29,7 @@ REPOSITORY = PROJECT / "model_repository"
 SERVER = "tritonkit/server:0.1.0"
 TOOLS = "tritonkit/tools:0.1.0"
 PROMETHEUS = "tritonkit/prometheus:local"
-"""What deploy/docker/local-base.sh makes: no registry is needed."""
+"""An image made by deploy/docker/local-base.sh: no registry is needed."""
 MODELS = {name: f"tritonkit/models:cluster-{name}" for name in ("one", "two", "broken")}
 """`two` has version 2 of digits, `broken` a version 3 that no server can load."""
 ALL = (SERVER, TOOLS, PROMETHEUS, *MODELS.values())
@@ -118,7 +118,7 @@ def save(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Delivery:
-    """How images come to the nodes, and what they are called there."""
+    """A way to bring images to the nodes, and their names there."""
 
     bring: Callable[[], None]
     prefix: str = ""
@@ -129,7 +129,7 @@ class Delivery:
 
 
 def delivery(wanted: str) -> Delivery:
-    """What TRITONKIT_CLUSTER_IMAGES asks for."""
+    """The delivery that TRITONKIT_CLUSTER_IMAGES requests."""
     kind, _, rest = wanted.partition(":")
     if kind == "loaded":
         return Delivery(lambda: None)

@@ -45,7 +45,7 @@ def eventually(true: Callable[[], Any], what: Callable[[], str] | str, patience_
 
 @dataclass
 class Calls:
-    """What a caller in the cluster counted; filled when it has ended."""
+    """Counts of a caller in the cluster; filled when it has ended."""
 
     address: str
     said: Resource = field(default_factory=dict)
@@ -57,12 +57,12 @@ class Calls:
 
     @property
     def versions(self) -> list[str]:
-        """Of digits, that answered."""
+        """Versions of digits that answered."""
         return list(self.said["versions"]["digits"])
 
     def require_none_failed(self, least: int = 1) -> None:
-        """Every call has its answer, and there were so many at least."""
-        print(json.dumps(self.said))  # noqa: T201 (figures for whoever runs it with -s)
+        """Every call has its answer, and there were at least `least` calls."""
+        print(json.dumps(self.said))  # noqa: T201 (figures for runs with -s)
         assert self.failed == 0, self.said
         assert self.said["calls"] >= least, self.said
 
@@ -124,12 +124,12 @@ class Site:
         return int(self.kubectl.get("deployment", "triton")["status"].get("readyReplicas", 0))
 
     def diagnosis(self) -> str:
-        """What `tritonkit deploy diagnose` says."""
+        """Output of `tritonkit deploy diagnose`."""
         done = tritonkit("deploy", "diagnose", "--namespace", self.namespace)
         return done.stdout + done.stderr
 
     def causes(self) -> list[Resource]:
-        """What `tritonkit deploy diagnose --json` names."""
+        """Causes from `tritonkit deploy diagnose --json`."""
         done = tritonkit("deploy", "diagnose", "--namespace", self.namespace, "--json")
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout)["causes"])

@@ -12,7 +12,7 @@ SCALING = {"min": 2, "max": MOST, "down_s": 15}
 
 
 def scales_out_and_back(site: Site) -> None:
-    """Calls without a pause, until there are so many ready replicas as may be; then none."""
+    """Calls without a pause until the maximum of replicas is ready; then no calls."""
     eventually(lambda: sees(site), lambda: f"an autoscaler that sees something: {site.diagnosis()}")
     with site.calling(HEADLESS, rate=0) as calls:
         eventually(lambda: site.replicas() == MOST, lambda: f"{MOST} replicas: {site.diagnosis()}")

@@ -1,4 +1,4 @@
-"""What answers in the cluster, under which names, and what the namespace refuses."""
+"""Services that answer in the cluster, their names, and pods that the namespace refuses."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ RELEASED = {
         "http_host": "rest.example.org",
     },
 }
-"""Of values.yaml: what there is by no default."""
+"""Values that switch on optional parts."""
 
 
 @pytest.fixture(scope="session")

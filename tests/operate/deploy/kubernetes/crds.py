@@ -22,7 +22,7 @@ _OURS = Path(__file__).with_name("custom_resources.yaml")
 
 
 def errors_of(resource: Schema, schema: Schema) -> list[str]:
-    """Where a resource is not as the schema wants it."""
+    """Places in which a resource violates the schema."""
     found = Draft202012Validator(schema).iter_errors(resource)
     return [f"{each.json_path}: {each.message}" for each in found]
 

@@ -46,7 +46,7 @@ def custom(render: Render) -> list[Resource]:
 
 
 def of_kind(custom: list[Resource], kind: str) -> list[Resource]:
-    """Those of a kind; there are some."""
+    """Resources of a kind; at least one exists."""
     found = [each for each in custom if each["kind"] == kind]
     assert found
     return found
@@ -105,7 +105,7 @@ OF_PODS = {
 @pytest.mark.needs("crds")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_authors_schemas_accept_it(custom: list[Resource], kind: str) -> None:
-    """Those of the CustomResourceDefinitions, with no field that an API server would drop; a misspelt one is found."""
+    """CustomResourceDefinitions accept every field; a misspelt field, which an API server would drop, is found."""
     known = definitions_of_crds()
     for each in of_kind(custom, kind):
         if (each["apiVersion"], kind) not in known:

@@ -69,7 +69,7 @@ LOGS = [
     ("store-http-down", "manifest", "models", "store down", "Cannot connect to host"),
     ("store-s3-down", "manifest", "models", "store down", "Could not connect"),
 ]
-"""What Triton, entry.py, fetch.py and `tritonkit restore` said of what was broken on purpose: recorded in logs/."""
+"""Messages of Triton, entry.py, fetch.py and `tritonkit restore` about faults made on purpose, recorded in logs/."""
 
 
 @pytest.mark.parametrize(("name", "deployment", "container", "cause", "found"), LOGS)
@@ -94,7 +94,7 @@ def test_a_probe_that_counts_dead_stubs_names_the_cause() -> None:
 
 
 def test_a_crash_shows_the_last_lines() -> None:
-    """Where no rule knows the text, the text itself is the evidence."""
+    """If no rule knows the text, the text itself is the evidence."""
     assert causes_of(only("crash"))[0].details.endswith("last line")
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::R
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """Two models; `net` is larger than what is read at once."""
+    """Two models; `net` is larger than one read."""
     folder = tmp_path / "published"
     net = rendered(tmp_path / "net", bytes(range(256)) * 5000, "net")
     publish(folder, [net, rendered(tmp_path / "other", b"other weights", "other")])
@@ -57,7 +57,7 @@ def diagnosed(log: str) -> str:
 def test_a_folder_has_the_models_of_the_backup_and_no_others(
     backup: str, published: Path, http_folder: HttpFolder, tmp_path: Path
 ) -> None:
-    """By HTTP; again, it fetches no file of a model a second time."""
+    """A fetch over HTTP; a second one downloads no file of a model again."""
     target = tmp_path / "models"
     shutil.copytree(published / "net", target / "old")
     done = run_fetch(http_folder.url, target)

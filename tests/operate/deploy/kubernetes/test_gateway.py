@@ -58,7 +58,7 @@ def test_only_the_gateway_and_named_namespaces_reach_triton(kustomize: Build) ->
 
 
 def test_namespaces_of_clients_still_reach_triton(render: Render, tmp_path: Path, kustomize: Build) -> None:
-    """Those that values.yaml names."""
+    """Namespaces in values.yaml may still call Triton."""
     for path, text in render(client_namespaces=["batch"]).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -113,7 +113,7 @@ class Pod:
         return grpc.secure_channel(f"127.0.0.1:{self.port}", grpc.ssl_channel_credentials(authority))
 
     def servers(self) -> int:
-        """How many it sends calls to."""
+        """Number of servers that it sends calls to."""
         return self.admin.healthy("grpc")
 
 
@@ -150,8 +150,9 @@ def servers() -> Iterator[list[Named]]:
 
 @pytest.fixture
 def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path, request: Any) -> Iterator[Pod]:
-    """What the pod's containers run, with other ports, and with this name server instead of the cluster's; keys of
-    values.yaml are its parameter."""
+    """The programs of the pod's containers, with other ports, and with this name server instead of the cluster's.
+
+    The parameter has keys of values.yaml."""
     made = tmp_path / "made"
     make_certificates(made, ["127.0.0.1"])
     _, key = add_key(made / "keys.json", "caller")
@@ -255,7 +256,7 @@ def test_a_canary_gets_its_part_and_costs_no_call(pod: Pod, names: NameServer, s
 
 
 def answers(channel: grpc.Channel, key: str, count: int, release: str = "") -> Counter[str]:
-    """Who answered so many calls."""
+    """Counts of the servers that answered `count` calls."""
     sent = (("x-api-key", key), *([("x-tritonkit-release", release)] if release else []))
     ask = channel.unary_unary(INFER)
     return Counter(ask(message("a"), metadata=sent, timeout=30).decode() for _ in range(count))

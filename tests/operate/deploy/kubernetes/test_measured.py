@@ -1,4 +1,4 @@
-"""What was measured of models decides cores, startup budget and replicas; what does not fit it is refused."""
+"""Measurements of models decide cores, startup budget and replicas; contradictions are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Found = Callable[..., tuple[Values, Profile]]
 
 @pytest.fixture
 def found(tmp_path: Path) -> Found:
-    """Values with these entries, and the profile of the files beside them."""
+    """Values with these entries, and the profile of the files next to them."""
 
     def read(*entries: dict[str, Any], **keys: Any) -> tuple[Values, Profile]:
         values = Values.model_validate({"measured": entries, **keys})
@@ -77,7 +77,7 @@ def test_a_slow_start_that_was_measured_has_its_time(tmp_path: Path, repository:
 
 
 def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, found: Found) -> None:
-    """Those of its ensemble: a name that begins alike says nothing."""
+    """Parts are those of its ensemble; a common prefix of names does not count."""
     models = {"a": ensemble("net", "a_top"), "net": ModelText(), "a_top": ModelText(), "a_b": ModelText()}
     folder = write_repository(tmp_path / "models", models)
     save(tmp_path / "a.json")
@@ -104,7 +104,7 @@ def test_values_that_contradict_the_measurement_are_refused(
 
 
 def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Path, found: Found) -> None:
-    """Of a model that is not served, of one twice, of different machines; no measurement; a target out of reach."""
+    """An unknown model, one model twice, different machines, no measurement, or a target out of reach."""
     save(tmp_path / "a.json")
     save(tmp_path / "b.json", "b", cores=4)
     save(tmp_path / "other.json", "other")
@@ -135,7 +135,7 @@ def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Pa
 def test_an_entry_that_makes_no_sense_is_refused_with_its_line(
     tmp_path: Path, repository: Path, entry: str, said: str
 ) -> None:
-    """By the command, before anything is rendered."""
+    """The command refuses them before it renders anything."""
     (tmp_path / "values.yaml").write_text(f"# first line\nmeasured: [{entry}]\n")
     error = failed(
         tritonkit_here("deploy", "--repository", str(repository), "--out", str(tmp_path)), SpecError.exit_code

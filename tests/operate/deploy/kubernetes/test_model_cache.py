@@ -1,4 +1,4 @@
-"""A volume that pods share for what they fetch: rendered where it is asked for, and held to what all overlays are."""
+"""A volume that pods share for fetched files: rendered on request, and held to the rules of all overlays."""
 
 from __future__ import annotations
 

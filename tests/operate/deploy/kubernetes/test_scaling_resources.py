@@ -114,7 +114,7 @@ def test_a_prometheus_of_ones_own_is_asked_instead() -> None:
 
 
 def test_jobs_are_called_as_alerts_and_triggers_ask_for_them() -> None:
-    """By both ways of scraping."""
+    """Both ways of scraping use the same names."""
     monitor = resource("components/monitoring/podmonitor.yaml")
     assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name"
     assert monitor["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "triton"}
@@ -186,7 +186,7 @@ def test_a_moving_tag_is_refused() -> None:
 
 @PROMETHEUS
 def test_promtool_takes_configuration_and_rules(tmp_path: Path) -> None:
-    """As the container has them, but with a fixed target: Debian builds Prometheus without Kubernetes' discovery."""
+    """Promtool checks the container's files with a fixed target: Debian's Prometheus lacks Kubernetes' discovery."""
     data = resource("components/prometheus/configmap.yaml")["data"]
     config = yaml.safe_load(data["prometheus.yml"])
     job = config["scrape_configs"][0]
@@ -227,7 +227,7 @@ def test_what_triggers_say_of_two_replicas(tmp_path: Path, query: str, series: d
 @PROMETHEUS
 @pytest.mark.parametrize("query", ["queue", "pending"])
 def test_without_replicas_triggers_say_nothing(tmp_path: Path, query: str) -> None:
-    """So that KEDA falls back: 0 would scale in."""
+    """KEDA then falls back; a 0 would scale in."""
     other = [{"series": 'up{job="other"}', "values": "1x40"}]
     _check(tmp_path, query, other, [])
 

@@ -1,4 +1,4 @@
-"""What is rendered from values and a repository, how it is written, and what is refused."""
+"""Rendering from values and a repository, writing it, and refusals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_images_without_a_digest_are_listed(render: Render) -> None:
 
 
 def test_servers_are_pinned_unless_that_is_not_wanted(render: Render) -> None:
-    """By an environment variable of Triton's container."""
+    """An environment variable of Triton's container says so."""
     wanted = {"name": "TRITON_PIN", "value": "1"}
     assert wanted in pod(render())["containers"][0]["env"]
     assert wanted not in pod(render(pin=False))["containers"][0]["env"]
@@ -200,7 +200,7 @@ def test_values_change_the_files_and_stay(tmp_path: Path, repository: Path) -> N
 
 
 def test_files_of_an_older_tree_go(tmp_path: Path, render: Render) -> None:
-    """Those that were written here; a person's own stay."""
+    """Files written by an older version go; a person's own stay."""
     tree = render()
     older = tree | {"overlays/old/kustomization.yaml": tree["overlays/cpu/kustomization.yaml"]}
     write_tree(tmp_path, older)

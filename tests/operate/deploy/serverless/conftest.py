@@ -39,7 +39,7 @@ def digits(digits_folder: Path) -> Iterator[Function]:
 
 @pytest.fixture
 def example(digits_folder: Path) -> dict[str, Any]:
-    """The event that lies beside it."""
+    """The example event in the folder."""
     event: dict[str, Any] = json.loads((digits_folder / "example.json").read_text())
     return event
 

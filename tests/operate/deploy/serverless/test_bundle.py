@@ -1,4 +1,4 @@
-"""What a function's folder holds, how it is written, and what cannot be a function."""
+"""Contents of a function's folder, writing it, and models that cannot be a function."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_an_int8_function_is_right_on_every_cpu(digits_folder: Path) -> None:
 def test_the_variant_is_one_for_onnx_runtime(
     write_model: WriteModel, asked: str | None, serving: str, chosen: str
 ) -> None:
-    """What is served where it can be, else FP32."""
+    """The served variant if it can run there, else FP32."""
     spec = write_model(FILE + f"serving: {{variant: {serving}}}\n", m__onnx=onnx_file(RELU, ["batch", 4]))
     assert chosen_variant(spec, asked) == chosen
 
@@ -184,7 +184,7 @@ def test_a_requirement_without_a_version_is_refused(text: str) -> None:
 
 
 def test_every_pin_is_one_version() -> None:
-    """What comes with tritonkit, too; each line of the file is one."""
+    """Each line of the file is a pin, and so is each package that comes with tritonkit."""
     text = (PROJECT / "deploy" / "lambda" / "requirements.txt").read_text()
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert len(pins(text)) == len(lines) > 5

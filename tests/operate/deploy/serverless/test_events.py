@@ -72,7 +72,7 @@ def test_a_picture_goes_as_bytes_behind_the_json(digits: Function, example: Any)
 
 
 def test_a_batch_is_answered_item_by_item(digits: Function, example: Any) -> None:
-    """Sixty-four at most, as in Triton; one output where one is asked for."""
+    """Sixty-four at most, as in Triton; one output if one is requested."""
     [image] = example["inputs"]
     many = image | {"shape": [64, 1], "data": image["data"] * 64}
     [score] = digits.invoke({"inputs": [many], "outputs": [{"name": "score"}]}).body["outputs"]
@@ -89,7 +89,7 @@ def test_a_batch_is_answered_item_by_item(digits: Function, example: Any) -> Non
     ],
 )
 def test_health_is_answered(digits: Function, path: str, answer: Any) -> None:
-    """As the protocol has it."""
+    """Health answers follow the protocol."""
     assert body(digits.invoke(http_event(path, method="GET")).body) == answer
 
 
@@ -236,7 +236,7 @@ def test_no_event_is_a_fault_of_the_function(
 
 
 def test_bytes_that_nobody_names_are_refused(digits: Function, example: Any) -> None:
-    """What stands behind the JSON belongs to an input."""
+    """Bytes after the JSON must belong to an input."""
     text = json.dumps(example).encode()
     event = http_event(INFER, text + b"more", headers={BINARY: str(len(text))})
     answer = digits.invoke(event).body

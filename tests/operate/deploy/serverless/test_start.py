@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 
 def start_error(folder: Path) -> str:
-    """What the function posts in place of asking for an event."""
+    """The error that the function posts instead of polling for an event."""
     with function(folder) as running:
         error = running.api.init_error
         assert error is not None, "it has started"
