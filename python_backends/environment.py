@@ -167,10 +167,10 @@ def place(folder: Path) -> None:
 def why(chosen: Interpreter) -> str:
     """The reason for choosing this interpreter, in a few words."""
     running = ".".join(map(str, sys.version_info[:2]))
-    wanted = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
+    versions = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
     if chosen.version.startswith(f"{running}."):
         return "as this one"
-    return f"not {running}: the server's numpy has wheels for {wanted}"
+    return f"not {running}: the server's numpy has wheels for {versions}"
 
 
 def choose(python: str = "", fetch: bool = True) -> Interpreter:
@@ -179,25 +179,25 @@ def choose(python: str = "", fetch: bool = True) -> Interpreter:
     Raises:
         InstallError: none fits.
     """
-    wanted = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
+    versions = " or ".join(".".join(map(str, version)) for version in sorted(VERSIONS))
     if python:
-        found = _probe(shutil.which(python) or python)
-        if found is None:
-            raise InstallError(f"{python} is no Python {wanted} with venv", f"name a Python {wanted}")
-        return found
+        chosen = _probe(shutil.which(python) or python)
+        if chosen is None:
+            raise InstallError(f"{python} is not a Python {versions} with venv", f"name a Python {versions}")
+        return chosen
     fitting = []
     for candidate in _candidates():
-        found = _probe(candidate)
-        if found is not None and found.shared:
-            return found
-        fitting += [found] if found else []
+        chosen = _probe(candidate)
+        if chosen is not None and chosen.shared:
+            return chosen
+        fitting += [chosen] if chosen else []
     fetched = _from_uv() if fetch else None
     if fetched is not None:
         return fetched
     if fitting:  # `serve` says which package has its library
         return fitting[0]
     raise InstallError(
-        f"no Python {wanted} with venv on this machine, and Triton's Python stub needs numpy below 2,"
+        f"no Python {versions} with venv on this machine, and Triton's Python stub needs numpy below 2,"
         " which has no wheel for others",
         "install one (apt-get install python3.12-venv libpython3.12), or uv, which fetches one (pip install uv)",
     )
@@ -231,10 +231,8 @@ def _from_uv() -> Interpreter | None:
         return None
     name = ".".join(map(str, VERSIONS[0]))
     subprocess.run([uv, "python", "install", name], capture_output=True, check=False)
-    found = subprocess.run(
-        [uv, "python", "find", "--managed-python", name], capture_output=True, text=True, check=False
-    )
-    return _probe(found.stdout.strip()) if found.returncode == 0 else None
+    done = subprocess.run([uv, "python", "find", "--managed-python", name], capture_output=True, text=True, check=False)
+    return _probe(done.stdout.strip()) if done.returncode == 0 else None
 
 
 def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
@@ -313,8 +311,8 @@ def _is_compiled(folder: Path) -> bool:
     """Make all libraries that can be made: without shipped ones and a C++ compiler, Python stand-ins serve."""
     shipped = HERE / "native" / "prebuilt" / platform.machine()
     possible = shipped.is_dir() or any(map(shutil.which, ("c++", "g++", "clang++")))
-    wanted = (GUARD, *(BACKENDS if possible else ()))
-    return all((folder / file).is_file() for file in wanted)
+    libraries = (GUARD, *(BACKENDS if possible else ()))
+    return all((folder / file).is_file() for file in libraries)
 
 
 def _compile(folder: Path, say: Say) -> None:

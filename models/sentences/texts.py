@@ -41,22 +41,22 @@ def choose(start: int, stop: int) -> list[str]:
     ValueError if this Python has too few.
     """
     terms = _sentences(_license())
-    known = terms + [s for s in _sentences(_documentation()) if s not in terms]
-    if len(known) < stop:
-        raise ValueError(f"this Python carries {len(known)} sentences of prose, wanted {stop}")
-    return known[start:stop]
+    texts = terms + [s for s in _sentences(_documentation()) if s not in terms]
+    if len(texts) < stop:
+        raise ValueError(f"this Python carries {len(texts)} sentences of prose, wanted {stop}")
+    return texts[start:stop]
 
 
 def _sentences(texts: Iterable[str]) -> list[str]:
     low, high = LENGTHS
-    found = {
+    sentences = {
         sentence
         for text in texts
         for paragraph in re.split(r"\n\s*\n", text)
         for sentence in END.split(" ".join(paragraph.split()))
         if low <= len(sentence) <= high and PROSE.fullmatch(sentence)
     }
-    return sorted(found, key=lambda sentence: hashlib.sha256(sentence.encode()).digest())
+    return sorted(sentences, key=lambda sentence: hashlib.sha256(sentence.encode()).digest())
 
 
 def _license() -> Iterator[str]:

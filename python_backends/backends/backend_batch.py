@@ -81,8 +81,8 @@ class Network:
             key = self._shape_key(feeds[index]) if self.batched else index
             groups.setdefault(key, []).append(index)
         for members in (run for group in groups.values() for run in self._runs(group, feeds)):
-            wanted = list(dict.fromkeys(name for i in members for name in requests[i].outputs))
-            answers = self._run_group([feeds[i] for i in members], wanted)
+            names = list(dict.fromkeys(name for i in members for name in requests[i].outputs))
+            answers = self._run_group([feeds[i] for i in members], names)
             for index, answer in zip(members, answers, strict=True):
                 results[index] = answer
         return results

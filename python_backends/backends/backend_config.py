@@ -76,8 +76,8 @@ def configured_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
 def cores_of_quota() -> int:
     """Cores of a container's quota, which the affinity does not show, as reported by the process that started the
     server; 0 without a report."""
-    told = os.environ.get("TRITONKIT_CORES", "")
-    return int(told) if told.isdecimal() else 0
+    reported = os.environ.get("TRITONKIT_CORES", "")
+    return int(reported) if reported.isdecimal() else 0
 
 
 def cores() -> int:

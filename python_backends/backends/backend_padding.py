@@ -94,12 +94,12 @@ def read_padding(
 
 def _parsed(text: str) -> dict[str, dict[str, Any]]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
         raise ModelError(f"parameter {PARAMETER}: found {text}, wanted an object of objects")
-    return found
+    return value
 
 
 def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
@@ -108,15 +108,15 @@ def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
     kind = np.dtype(TRITON_TO_NUMPY[spec.dtype])
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind.kind == "f":
-        wanted, fits = "a number", number
+        expected, fits = "a number", number
     elif kind.kind == "b":
-        wanted, fits = "0 or 1", isinstance(value, int) and value in (0, 1)
+        expected, fits = "0 or 1", isinstance(value, int) and value in (0, 1)
     else:
         limits = np.iinfo(kind)
-        wanted = f"a whole number of {spec.dtype}"
+        expected = f"a whole number of {spec.dtype}"
         fits = isinstance(value, int) and number and limits.min <= value <= limits.max
     if not fits:
-        raise ModelError(f"parameter {PARAMETER}, '{spec.name}': found value {value}, wanted {wanted}")
+        raise ModelError(f"parameter {PARAMETER}, '{spec.name}': found value {value}, wanted {expected}")
     return float(value) if kind.kind == "f" else int(value)
 
 
@@ -143,11 +143,11 @@ def split(falling: Sequence[tuple[int, int]]) -> list[range]:
     """
     costs, begins = [0], [0]
     for end in range(1, len(falling) + 1):
-        rows, found = 0, []
+        rows, edges = 0, []
         for first in reversed(range(end)):
             rows += falling[first][1]
-            found.append((costs[first] + RUN_COST + rows * falling[first][0], first))
-        cost, begin = min(found)
+            edges.append((costs[first] + RUN_COST + rows * falling[first][0], first))
+        cost, begin = min(edges)
         costs.append(cost)
         begins.append(begin)
     runs, end = [], len(falling)

@@ -87,12 +87,12 @@ class Budget:
             if depth > DEEPEST:
                 raise SecurityError(f"values lie within values more than {DEEPEST} deep")
             below: list[Any] = []
-            for each in level:
+            for part in level:
                 self.step(times)
-                self.take(times * sys.getsizeof(each))
-                _hold_number(each)
+                self.take(times * sys.getsizeof(part))
+                _hold_number(part)
                 # Contents count before they are listed: one value may be in there a million times.
-                inner = _within(each)
+                inner = _within(part)
                 self.take(8 * len(inner))
                 below.extend(inner)
             level = below

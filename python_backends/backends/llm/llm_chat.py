@@ -47,14 +47,14 @@ class Chat:
 
 def read_chat(folder: Path) -> Chat | None:
     """The template of a version's folder: chat_template.jinja, else that of tokenizer_config.json; None without one."""
-    told = read_json(folder / "tokenizer_config.json")
+    facts = read_json(folder / "tokenizer_config.json")
     file = folder / "chat_template.jinja"
     if file.exists() and (not file.is_file() or file.stat().st_size > _MOST_BYTES):
         raise ModelError(f"{file}: found no file, or more than {_MOST_BYTES} bytes, wanted a chat template")
-    source = file.read_text("utf-8") if file.exists() else template_of(told)
+    source = file.read_text("utf-8") if file.exists() else template_of(facts)
     if source is None:
         return None
     try:
-        return Chat(source, special_of(told))
+        return Chat(source, special_of(facts))
     except TemplateError as error:
         raise ModelError(f"{folder}: the chat template does not compile: {error}") from error

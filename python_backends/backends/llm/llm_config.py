@@ -84,7 +84,7 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
     batched = _number(config, "max_batched_tokens", 256)
     if batched < sequences:
         raise _unfit("max_batched_tokens", batched, f"at least max_sequences, {sequences}")
-    found = Settings(
+    settings = Settings(
         context=context,
         max_tokens=_number(config, "max_tokens", min(256, context - 1)),
         blocks=_blocks(_number(config, "cache_mib", 512), block_bytes(network, precision)),
@@ -99,10 +99,10 @@ def read_settings(config: Mapping[str, Any], folder: Path) -> Settings:
         stop_tokens=_stop_tokens(folder, network),
         vocabulary=number_of(network, "vocab_size"),
     )
-    if found.max_tokens >= found.longest:
-        room = f"fewer than the {found.longest} tokens of context and cache"
-        raise _unfit("max_tokens", found.max_tokens, room)
-    return found
+    if settings.max_tokens >= settings.longest:
+        room = f"fewer than the {settings.longest} tokens of context and cache"
+        raise _unfit("max_tokens", settings.max_tokens, room)
+    return settings
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def _check_shape(config: Mapping[str, Any]) -> None:
 
 def _stop_tokens(folder: Path, network: Mapping[str, Any]) -> frozenset[int]:
     """`eos_token_id` of generation_config.json, else of config.json: a number, a list or nothing."""
-    found = read_json(folder / "generation_config.json").get("eos_token_id")
-    if found is None:
-        found = network.get("eos_token_id")
-    tokens = found if isinstance(found, list) else [] if found is None else [found]
+    given = read_json(folder / "generation_config.json").get("eos_token_id")
+    if given is None:
+        given = network.get("eos_token_id")
+    tokens = given if isinstance(given, list) else [] if given is None else [given]
     if not all(type(token) is int and token >= 0 for token in tokens):
-        raise ModelError(f"eos_token_id: found {found!r}, wanted token IDs")
+        raise ModelError(f"eos_token_id: found {given!r}, wanted token IDs")
     return frozenset(tokens)
 
 

@@ -52,8 +52,8 @@ def items(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, A
     """Cost of looking at each item, with the arguments."""
     value = budget.items(value)
     count = len(value) if hasattr(type(value), "__len__") else 0
-    for each in (*args, *named.values()):
-        budget.read(each, times=max(count, 1))
+    for argument in (*args, *named.values()):
+        budget.read(argument, times=max(count, 1))
     return value
 
 
@@ -69,7 +69,7 @@ def _numbers(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str
     value = items(budget, value, args, named)
     if "attribute" in named or args or named.get("start", 0) != 0:
         raise SecurityError("sum: it adds up plain numbers here")
-    if any(not isinstance(each, int | float) for each in value):
+    if any(not isinstance(argument, int | float) for argument in value):
         raise SecurityError("sum: it adds up plain numbers here")
     return value
 
@@ -93,8 +93,8 @@ def _indented(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[st
 def _replaced(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Cost of replacing text, as a filter or a method: the text to find, and the text in its place."""
     old, new = [*args, *(named[key] for key in ("old", "new") if key in named), "", ""][:2]
-    for each in (value, old, new):
-        budget.read(each)
+    for text in (value, old, new):
+        budget.read(text)
     written = str(value)
     budget.take(4 * len(str(new)) * (written.count(str(old)) if str(old) else len(written) + 1))
     return value
@@ -115,8 +115,8 @@ def written(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str,
     indent = args[1] if len(args) > 1 else named.get("indent")
     width = len(indent) if isinstance(indent, str) else _whole(indent)
     budget.take(4 * width * values * min(values, DEEPEST))
-    for each in (*args, *named.values()):
-        budget.read(each, times=values + 1)
+    for argument in (*args, *named.values()):
+        budget.read(argument, times=values + 1)
     return value
 
 
@@ -149,17 +149,17 @@ def _printed(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str
     widths = NUMBER.findall(form) if "%(" in form else chain(*_WIDTH.findall(form))
     places = form.count("%")
     budget.take(places * 4 * max(map(checked_width, widths), default=0))
-    for each in (*args, *named.values()):
-        budget.read(each, times=max(places, 1))
+    for argument in (*args, *named.values()):
+        budget.read(argument, times=max(places, 1))
     return value
 
 
 def _stripped(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Cost of comparing each character with each of the argument."""
-    wanted = [*args, named.get("chars")][0]
+    characters = [*args, named.get("chars")][0]
     budget.read(value)
-    if isinstance(value, str) and isinstance(wanted, str):
-        budget.take(len(value) * len(wanted) // _COMPARED_PER_BYTE)
+    if isinstance(value, str) and isinstance(characters, str):
+        budget.take(len(value) * len(characters) // _COMPARED_PER_BYTE)
     return value
 
 
@@ -290,8 +290,8 @@ def _is_in(_context: Context, value: Any, values: Any) -> bool:
 
 def _both(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """A test that compares takes the other side as its argument."""
-    for each in (value, *args, *named.values()):
-        budget.read(each)
+    for side in (value, *args, *named.values()):
+        budget.read(side)
     return value
 
 

@@ -134,12 +134,12 @@ class Reader:
         except BaseException as error:  # the library's panics are not instances of Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
-            said = str(error)[:200] or type(error).__name__
-            raise RequestError(f"{name}: the tokenizer cannot cut it into tokens: {said}") from None
+            message = str(error)[:200] or type(error).__name__
+            raise RequestError(f"{name}: the tokenizer cannot cut it into tokens: {message}") from None
 
     def _too_long(self, name: str, found: str) -> RequestError:
-        wanted = f"fewer than {self._settings.longest} tokens"
-        return _unfit(name, f"a prompt of {found}", f"{wanted}, so that an answer has room")
+        expected = f"fewer than {self._settings.longest} tokens"
+        return _unfit(name, f"a prompt of {found}", f"{expected}, so that an answer has room")
 
     def _chat_prompt(self, text: str) -> str:
         if self._chat is None:

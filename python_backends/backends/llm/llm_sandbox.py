@@ -251,7 +251,7 @@ class _Paying(NodeTransformer):
 
     def visit_ScopedEvalContextModifier(self, node: nodes.Node) -> nodes.Node:
         """`{% autoescape %}`."""
-        raise TemplateSyntaxError("chat templates have no autoescape: a prompt is no HTML", node.lineno)
+        raise TemplateSyntaxError("chat templates have no autoescape: a prompt is not HTML", node.lineno)
 
 
 def _size(node: nodes.Node) -> int:
@@ -321,8 +321,8 @@ def _pay_call(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> N
         if function.__name__ == "join":
             _pay_join(owner, args)
     elif not isinstance(function, Macro | LoopContext | BlockReference | Joiner | _Format | Undefined):
-        known = function in _FUNCTIONS if isinstance(function, type | FunctionType) else False
-        if not known and not isinstance(owner, LoopContext | Cycler):
+        is_priced = function in _FUNCTIONS if isinstance(function, type | FunctionType) else False
+        if not is_priced and not isinstance(owner, LoopContext | Cycler):
             raise _refused(function)
         for value in (*args, *named.values()):
             budget.read(value)

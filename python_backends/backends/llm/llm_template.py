@@ -61,8 +61,8 @@ class ChatTemplate:
             raise Exhausted(f"{error}{_line_of(error)}") from None
         # A template indexes and adds any value it finds: every error is one of the messages.
         except Exception as error:
-            said = str(error) or type(error).__name__
-            raise RenderError(said[:_LONGEST_MESSAGE]) from error
+            message = str(error) or type(error).__name__
+            raise RenderError(message[:_LONGEST_MESSAGE]) from error
 
 
 def template_of(told: Mapping[str, Any]) -> str | None:
@@ -105,8 +105,8 @@ def _compiled(source: str) -> Any:
     try:
         code = sandbox.compile(sandbox.tree_of(source), filename=_FILE)
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        said = str(error) or type(error).__name__
-        raise TemplateSyntaxError(f"Python cannot compile it: {said[:_LONGEST_MESSAGE]}", 1) from None
+        message = str(error) or type(error).__name__
+        raise TemplateSyntaxError(f"Python cannot compile it: {message[:_LONGEST_MESSAGE]}", 1) from None
     return sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))
 
 

@@ -90,8 +90,8 @@ class TritonPythonModel:
         text = AnswerText(self._tokenizer, () if asked.ignore_eos else self._settings.stop_tokens, asked.stop)
         timeout_us = request.timeout()
         deadline = now + timeout_us / 1e6 if timeout_us else None
-        wanted = frozenset(request.requested_output_names())
-        reply = Responses(sender, asked, text, deadline, wanted, self._count_end)
+        outputs = frozenset(request.requested_output_names())
+        reply = Responses(sender, asked, text, deadline, outputs, self._count_end)
         self._engine.submit(Sequence(asked, now, reply))
         self._watch.wake()
 

@@ -185,8 +185,8 @@ def _check_tensor(
     dims = configured_dims(entry)
     full = (-1, *dims) if batched else dims
     if not _dims_fit(full, spec.dims, exact):
-        said = "the batch axis and dims" if batched else "dims"
-        raise ModelError(f"{where}: config.pbtxt says {list(full)} ({said}), the ONNX file has {list(spec.dims)}")
+        subject = "the batch axis and dims" if batched else "dims"
+        raise ModelError(f"{where}: config.pbtxt says {list(full)} ({subject}), the ONNX file has {list(spec.dims)}")
 
 
 def _dims_fit(configured: tuple[int, ...], actual: tuple[int, ...], exact: bool) -> bool:

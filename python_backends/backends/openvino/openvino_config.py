@@ -77,21 +77,21 @@ def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> d
     instances = _instances(config)
     threads = _number(config, "INFERENCE_NUM_THREADS") or cores()
     share = max(1, threads // instances)
-    found: dict[str, Any] = {
+    chosen: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": max(share, min(_number(config, ALONE), 2 * share)),
         # Processes that pin their threads without knowing of each other all take the first cores.
         "ENABLE_CPU_PINNING": False,
     }
     if compiling := _number(config, "COMPILATION_NUM_THREADS"):
-        found["COMPILATION_NUM_THREADS"] = compiling
+        chosen["COMPILATION_NUM_THREADS"] = compiling
     if streams := _streams(config, instances):
-        found["NUM_STREAMS"] = streams
+        chosen["NUM_STREAMS"] = streams
     if hint := text_parameter(config, "PERFORMANCE_HINT").upper():
         if hint not in HINTS:
             raise _unfit("PERFORMANCE_HINT", hint, "/".join(HINTS))
-        found["PERFORMANCE_HINT"] = hint
-    found[PRECISION] = _precision(config) or of_file
-    return found
+        chosen["PERFORMANCE_HINT"] = hint
+    chosen[PRECISION] = _precision(config) or of_file
+    return chosen
 
 
 def _precision(config: Mapping[str, Any]) -> str:

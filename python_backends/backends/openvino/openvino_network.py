@@ -97,8 +97,8 @@ def sized(model: Model, config: Mapping[str, Any], batch: int) -> Model | None:
 def first_reason(error: Exception) -> str:
     """The reason of a failure, without the lines about places in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
-    return " ".join(told or lines)
+    reasons = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
+    return " ".join(reasons or lines)
 
 
 def _extend(core: Core, config: Mapping[str, Any]) -> None:
@@ -113,11 +113,11 @@ def _extend(core: Core, config: Mapping[str, Any]) -> None:
 
 def _check_names(model: Model, config: Mapping[str, Any]) -> None:
     for side, nodes in (("input", model.inputs), ("output", model.outputs)):
-        known = {name for node in nodes for name in node.get_names()}
+        names = {name for node in nodes for name in node.get_names()}
         for entry in config[side]:
-            if entry["name"] not in known:
+            if entry["name"] not in names:
                 raise ModelError(
-                    f"{side} '{entry['name']}' is in config.pbtxt and not in the model, which has {sorted(known)}"
+                    f"{side} '{entry['name']}' is in config.pbtxt and not in the model, which has {sorted(names)}"
                 )
             if triton_dtype(entry) not in TYPES:
                 raise ModelError(f"{side} '{entry['name']}': unsupported datatype {entry['data_type']}")
@@ -162,9 +162,9 @@ def _check_dims(
         for place, (want, have) in enumerate(zip(full, dims, strict=True))
     )
     if not fits:
-        said = "the batch axis and dims" if lead else "dims"
+        subject = "the batch axis and dims" if lead else "dims"
         raise ModelError(
-            f"{side} '{entry['name']}': config.pbtxt says {list(full)} ({said}), the model has {list(dims)}"
+            f"{side} '{entry['name']}': config.pbtxt says {list(full)} ({subject}), the model has {list(dims)}"
         )
 
 

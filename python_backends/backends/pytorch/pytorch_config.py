@@ -92,14 +92,14 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
         return {name: arguments.index(name) for name in names}
     parts = [name.partition("__") for name in names]
     if all(mark and not rest.strip("0123456789") for _, mark, rest in parts):
-        found = {"__".join(part[::2]): int(part[2] or 0) for part in parts}
+        places = {"__".join(part[::2]): int(part[2] or 0) for part in parts}
     else:
-        found = {name: place for place, name in enumerate(names)}
-    if arguments and sorted(found.values()) != list(range(len(arguments))):
+        places = {name: place for place, name in enumerate(names)}
+    if arguments and sorted(places.values()) != list(range(len(arguments))):
         raise ModelError(
             f"config.pbtxt has the inputs {list(names)}, and the model takes {len(arguments)}: {list(arguments)}"
         )
-    return found
+    return places
 
 
 def _switch(config: Mapping[str, Any], key: str) -> bool | None:

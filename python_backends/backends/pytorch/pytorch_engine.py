@@ -56,11 +56,11 @@ class Function:
         mode = self.torch.inference_mode if self.inference_mode else self.torch.no_grad
         try:
             with mode():
-                found = self.call(*(self.torch.from_numpy(feed[name]) for name in names))
+                result = self.call(*(self.torch.from_numpy(feed[name]) for name in names))
         except Exception as error:  # RuntimeError mostly, and any class that an operator raises
             lines = str(error).strip().splitlines()
             raise RequestError(f"PyTorch: {lines[-1] if lines else type(error).__name__}") from error
-        results = list(found) if isinstance(found, tuple | list) else [found]
+        results = list(result) if isinstance(result, tuple | list) else [result]
         return {name: self._result(results, name) for name in wanted}
 
     def _result(self, results: list[Any], name: str) -> Any:

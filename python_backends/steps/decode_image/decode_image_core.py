@@ -264,12 +264,12 @@ def _crop_box(size: tuple[int, int], settings: Settings) -> tuple[float, float, 
     """
     short = min(size)
     scaled = [int(settings.resize_to * side / short) for side in size]
-    wanted = (settings.width, settings.height)
-    starts = [round((have - want) / 2.0) for have, want in zip(scaled, wanted, strict=True)]
+    target = (settings.width, settings.height)
+    starts = [round((have - want) / 2.0) for have, want in zip(scaled, target, strict=True)]
     ratios = [side / have for side, have in zip(size, scaled, strict=True)]
     left, top = (start * ratio for start, ratio in zip(starts, ratios, strict=True))
     right, bottom = (
-        min((start + want) * ratio, side) for start, want, ratio, side in zip(starts, wanted, ratios, size, strict=True)
+        min((start + want) * ratio, side) for start, want, ratio, side in zip(starts, target, ratios, size, strict=True)
     )
     return left, top, right, bottom
 

@@ -52,5 +52,5 @@ def exif_orientation(exif: bytes) -> int:
 
 def xmp_orientation(xmp: bytes) -> int:
     """The orientation in an XMP packet."""
-    found = _XMP.search(xmp)
-    return int(found[1]) if found else 0
+    match = _XMP.search(xmp)
+    return int(match[1]) if match else 0

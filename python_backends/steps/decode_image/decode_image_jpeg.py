@@ -77,10 +77,10 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """Marker, bytes and end of each segment up to the first scan's header, which is the last."""
     at = 2
     for _ in range(MOST_PARTS):
-        found = _MARKER.search(data, at)  # passes over bytes between segments, as libjpeg does
-        if found is None or found[0][1] == EOI:
+        match = _MARKER.search(data, at)  # passes over bytes between segments, as libjpeg does
+        if match is None or match[0][1] == EOI:
             raise ValueError("it ends before the first scan")
-        at, marker = found.start(), found[0][1]
+        at, marker = match.start(), match[0][1]
         if marker in ALONE:
             at += 2
             continue

@@ -118,5 +118,5 @@ def _pad_id(tokenizer: Tokenizer) -> int:
     if tokenizer.padding:
         own: int = tokenizer.padding["pad_id"]
         return own
-    known = (tokenizer.token_to_id(token) for token in PAD_TOKENS)
-    return next((number for number in known if number is not None), 0)
+    ids = (tokenizer.token_to_id(token) for token in PAD_TOKENS)
+    return next((number for number in ids if number is not None), 0)

@@ -24,7 +24,7 @@ def _inside(path: str) -> str:
     """Refuse absolute paths and `..`; symbolic links are followed and checked when the file is read."""
     parts = PurePosixPath(path).parts
     if "\0" in path:
-        raise ValueError(f"{path!r} is no file's name; wanted a path inside the model's folder")
+        raise ValueError(f"{path!r} is not a file name; wanted a path inside the model's folder")
     if not parts or PurePosixPath(path).is_absolute() or ".." in parts:
         raise ValueError(f"{path!r} leaves the model's folder; wanted a path inside it")
     return path

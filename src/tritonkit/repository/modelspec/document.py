@@ -168,9 +168,9 @@ def _explain(
     others = "\n".join(_one_line(p) for p in elsewhere[:5])
     if problem["type"] == "extra_forbidden":
         key = str(problem["loc"][-1])
-        known = _fields_at(kind, path[:-1])
+        fields = _fields_at(kind, path[:-1])
         return SpecError(
-            where, found=f"unknown key {key!r}", wanted=nearest(key, known), todo="correct the key, or remove it"
+            where, found=f"unknown key {key!r}", wanted=nearest(key, fields), todo="correct the key, or remove it"
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
     found, _, wanted = message.partition("; wanted ")

@@ -173,16 +173,16 @@ def resolve_file(reference: FileReference, spec: Spec, field: str) -> Path:
     where = f"{spec.file} {field}"
     if isinstance(reference, PackageFile):
         try:
-            found = importlib.util.find_spec(reference.package)
+            package = importlib.util.find_spec(reference.package)
         except ValueError:  # `__main__` and its like have none
-            found = None
-        if found is None or found.origin is None:
+            package = None
+        if package is None or package.origin is None:
             raise SpecError(
                 where,
                 found=f"package {reference.package!r} is not installed",
                 todo=f"pip install {reference.package.replace('_', '-')}",
             )
-        base, inner = Path(found.origin).parent, reference.file
+        base, inner = Path(package.origin).parent, reference.file
     else:
         base, inner = spec.folder, reference
     try:
@@ -260,11 +260,11 @@ def _resolve_step(part: PipelineStep, spec: Spec, root: Path) -> ResolvedStep:
     """A pipeline part with its contract read and its parameters checked against it."""
     # The nearest wins, so a step that a later tritonkit ships under the same name does not change a project.
     places = [shipped(STEPS), root / STEPS, spec.folder / "steps"]
-    known = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
+    folders = {file.parent.name: file.parent for place in places for file in place.glob("*/step.yaml")}
     where = f"{spec.file} pipeline.{part.name or part.step}"
-    if part.step not in known:
-        raise SpecError(where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(known)))
-    folder = known[part.step]
+    if part.step not in folders:
+        raise SpecError(where, found=f"unknown step {part.step!r}", wanted=nearest(part.step, list(folders)))
+    folder = folders[part.step]
     contract = read_document(folder / "step.yaml", StepContract)
     values, files = _parameters(part, contract, spec, where)
     for given, allowed, side in ((part.inputs, contract.inputs, "input"), (part.outputs, contract.outputs, "output")):

@@ -98,8 +98,8 @@ class Network(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        known = ("torch", "onnx", "python", "llm")
-        sources = [key for key in known if getattr(self, key) is not None]
+        keys = ("torch", "onnx", "python", "llm")
+        sources = [key for key in keys if getattr(self, key) is not None]
         if len(sources) != 1:
             raise ValueError(f"found {' and '.join(sources) or 'none'} of torch, onnx, python and llm; wanted one")
         if self.llm and (self.inputs or self.outputs or self.free_axes):

@@ -100,9 +100,9 @@ class ControlInput(Strict):
     @model_validator(mode="after")
     def _dtype_fits(self) -> Self:
         """Triton has flags of three dtypes and correlation ids of five (model_config.proto)."""
-        known = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
-        if self.dtype not in known:
-            raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(known)}")
+        dtypes = _CORRID_DTYPES if self.kind == "corrid" else _FLAG_DTYPES
+        if self.dtype not in dtypes:
+            raise ValueError(f"{self.kind} is {self.dtype}; wanted one of {', '.join(dtypes)}")
         fraction = any(value != int(value) for value in self.false_true)
         if self.dtype == "BOOL" and not set(self.false_true) <= {0, 1}:
             raise ValueError(f"false_true is {self.false_true} for BOOL; wanted 0 and 1")

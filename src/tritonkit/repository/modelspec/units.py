@@ -17,17 +17,17 @@ _PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
 def _parse(value: object, units: dict[str, int], example: str) -> int:
     """A number and a unit, as a whole number of the smallest unit."""
-    wanted = f"a number and one of {', '.join(units)}, such as {example}"
+    expected = f"a number and one of {', '.join(units)}, such as {example}"
     if isinstance(value, int | float):
-        raise ValueError(f"{value} has no unit; wanted {wanted}")
+        raise ValueError(f"{value} has no unit; wanted {expected}")
     match = _PATTERN.fullmatch(str(value).strip())
     if match is None or match[2] not in units:
-        raise ValueError(f"{value!r} cannot be read; wanted {wanted}")
+        raise ValueError(f"{value!r} cannot be read; wanted {expected}")
     amount = Decimal(match[1]) * units[match[2]]
     if amount >= 2**63:
-        raise ValueError(f"{value!r} is more than 64 bits hold; wanted {wanted}")
+        raise ValueError(f"{value!r} is more than 64 bits hold; wanted {expected}")
     if amount != int(amount):
-        raise ValueError(f"{value!r} is finer than one {next(iter(units))}; wanted {wanted}")
+        raise ValueError(f"{value!r} is finer than one {next(iter(units))}; wanted {expected}")
     return int(amount)
 
 

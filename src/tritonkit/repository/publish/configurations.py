@@ -28,8 +28,8 @@ def named_config(name: str) -> str:
 
 def rendered_cores(repository: Path) -> int | None:
     """The most cores that any model of a repository was rendered for; None where tritonkit wrote none."""
-    found = [HEADER.match(_text(file)) for file in repository.glob("*/config.pbtxt")]
-    return max((int(header["cores"]) for header in found if header), default=None)
+    headers = [HEADER.match(_text(file)) for file in repository.glob("*/config.pbtxt")]
+    return max((int(header["cores"]) for header in headers if header), default=None)
 
 
 def config_for(repository: Path, cores: int, part: int) -> str:

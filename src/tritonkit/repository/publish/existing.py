@@ -31,14 +31,14 @@ def refuse_foreign(folder: Path, spec: str, all_specs: bool) -> None:
     header = _header(folder)
     published = any(read_manifest(folder / str(number)) for number in versions(folder))
     if header is None and (not published or (folder / CONFIG).exists()):
-        found = "tritonkit did not write it"
+        owner = "tritonkit did not write it"
     elif header and header["spec"] != spec and not all_specs:
-        found = f"it belongs to models/{header['spec']}"
+        owner = f"it belongs to models/{header['spec']}"
     else:
         return
     raise PublishError(
         str(folder),
-        found=found,
+        found=owner,
         wanted=f"room for the model {folder.name!r} of models/{spec}",
         todo="rename one of the two models, move the folder away, or name another --out",
     )

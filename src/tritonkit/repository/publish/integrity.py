@@ -210,13 +210,13 @@ class Verifier(threading.Thread):
     def run(self) -> None:
         """Called by `start`."""
         try:
-            found = verify(self._repository, self._models, progress=self._progress, stop=self._stopped.is_set)
+            findings = verify(self._repository, self._models, progress=self._progress, stop=self._stopped.is_set)
         except Exception as error:  # a repository that could not be checked does not count as whole
             problem = f"it cannot be verified: {error!r}"
-            found = [Damage("", self._repository, problem, "a repository")]
+            findings = [Damage("", self._repository, problem, "a repository")]
         if not self._stopped.is_set():
-            self.findings = found
-            self._then(found)
+            self.findings = findings
+            self._then(findings)
 
     def stop(self) -> None:
         """End the thread at the next chunk, without a call of `then`."""
@@ -366,17 +366,17 @@ def _served(folder: Path, config: str) -> list[int]:
 def _hashed(model: _ModelCheck, count: Callable[[int], bool]) -> list[Damage]:
     """The files whose content differs from the manifest's hash."""
     findings = []
-    for file, wanted, size in model.files:
+    for file, expected, size in model.files:
         try:
-            found = _sha256(file, count)
+            actual = _sha256(file, count)
         except OSError as error:
             findings.append(_unreadable(model.name, file, error))
             continue
-        if found is None:  # stopped
+        if actual is None:  # stopped
             break
-        if found != wanted:
-            said = f"sha256 {found[:12]}... of {size} bytes"
-            findings.append(Damage(model.name, file, said, f"{wanted[:12]}..."))
+        if actual != expected:
+            message = f"sha256 {actual[:12]}... of {size} bytes"
+            findings.append(Damage(model.name, file, message, f"{expected[:12]}..."))
     return findings
 
 

@@ -28,11 +28,11 @@ def used(root: Path, model: str) -> dict[str, int]:
     Empty without candidates, and if the file cannot be read or is damaged.
     """
     try:
-        found = json.loads((root / FOLDER / model / _FILE).read_text(encoding="utf-8"))
+        numbers = json.loads((root / FOLDER / model / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    whole = isinstance(found, dict) and all(type(n) is int and n > 0 for n in found.values())
-    return found if whole else {}
+    whole = isinstance(numbers, dict) and all(type(n) is int and n > 0 for n in numbers.values())
+    return numbers if whole else {}
 
 
 def used_by_all(root: Path) -> dict[str, int]:
@@ -51,9 +51,9 @@ def remember(root: Path, model: str, numbers: Mapping[str, int]) -> None:
     Raises:
         UsageError: the file cannot be written; the recorded numbers are as they were.
     """
-    file, known = root / FOLDER / model / _FILE, used(root, model)
-    highest = known | {name: max(n, known.get(name, 0)) for name, n in numbers.items()}
-    if highest == known:
+    file, recorded = root / FOLDER / model / _FILE, used(root, model)
+    highest = recorded | {name: max(n, recorded.get(name, 0)) for name, n in numbers.items()}
+    if highest == recorded:
         return
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,5 +65,5 @@ def remember(root: Path, model: str, numbers: Mapping[str, int]) -> None:
 
 def newest(repository: Path, model: str) -> dict[str, int]:
     """The newest version of each Triton model that was made from a spec."""
-    found = {name: versions(repository / name) for name in made_from(repository, model)}
-    return {name: numbers[-1] for name, numbers in found.items() if numbers}
+    by_model = {name: versions(repository / name) for name in made_from(repository, model)}
+    return {name: numbers[-1] for name, numbers in by_model.items() if numbers}

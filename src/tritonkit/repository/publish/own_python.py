@@ -37,13 +37,13 @@ def given_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]
     """Items to try them with, by the names of the pipeline's tensors: samples for the network's inputs, and examples
     for the callers'."""
     called = models[-1].plan
-    found = [_examples(spec, called.inputs)]
+    groups = [_examples(spec, called.inputs)]
     if spec.model.quality.samples is not None:
         steps = {step.model: step.input_map for step in called.steps}
         names: Mapping[str, str] = steps.get(spec.network_name, {})
         samples = _of_one_layout(_samples(spec, job))
-        found.append({names.get(name, name): array for name, array in samples.items()})
-    return [items for items in found if items and len(next(iter(items.values()))) > 1]
+        groups.append({names.get(name, name): array for name, array in samples.items()})
+    return [items for items in groups if items and len(next(iter(items.values()))) > 1]
 
 
 def _samples(spec: Spec, job: Job) -> list[Batch]:
@@ -67,14 +67,14 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> Batch:
     """Items of the callers' inputs, as many as every example has; inputs with a single example are left out."""
     import numpy as np
 
-    known = {t.name: t for t in inputs if t.name in spec.model.example}
-    texts = {name: read_examples(spec, name) for name in known}
+    tensors = {t.name: t for t in inputs if t.name in spec.model.example}
+    texts = {name: read_examples(spec, name) for name in tensors}
     count = min(map(len, texts.values()), default=0)
-    found: Batch = {}
-    for name, tensor in known.items():
+    items: Batch = {}
+    for name, tensor in tensors.items():
         shape = [max(1, size) for size in tensor.client_dims]
-        found[name] = np.array([np.full(shape, text, object) for text in texts[name][:count]], object)
-    return found
+        items[name] = np.array([np.full(shape, text, object) for text in texts[name][:count]], object)
+    return items
 
 
 def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
@@ -83,12 +83,12 @@ def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
     if not own:
         return {}
     kept = _read(own[0].artifact.folder / RECORD)
-    found = {}
+    verdicts = {}
     for model in own:
         entry = kept.get(model.plan.name, {})
         if entry.get("tried") == _fingerprint(spec, model):
-            found[model.plan.name] = Independence(entry["state"], entry["seen"])
-    return found
+            verdicts[model.plan.name] = Independence(entry["state"], entry["seen"])
+    return verdicts
 
 
 def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) -> None:

@@ -187,7 +187,7 @@ def _plan(
             own = list(group)
             for rendered in own:
                 refuse_foreign(out / rendered.plan.name, spec, all_specs)
-            planned += [_plan_model(out, each, after.get(each.plan.name, 0)) for each in own]
+            planned += [_plan_model(out, model, after.get(model.plan.name, 0)) for model in own]
         except PublishError as error:
             if on_failure is None:
                 raise
@@ -221,7 +221,7 @@ def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
             str(folder),
             found=f"version_policy names {list(specific)}, and there is no such version",
             wanted=f"one of {sorted({*present, version})}",
-            todo="correct version_policy: Triton refuses a model of which it may serve nothing",
+            todo="correct version_policy: Triton refuses a model without a version to serve",
         )
     return _Update(rendered, files, Change(plan.name, action, version))
 
@@ -278,7 +278,7 @@ def _disk_full(out: Path, wanted: str) -> PublishError:
         str(out),
         found=f"the disk is full: {format_bytes(_free_bytes(out))} are free",
         wanted=wanted,
-        todo="free space and do it again: what was served before is still in place",
+        todo="free space and repeat it: the served versions are still in place",
     )
 
 
@@ -394,5 +394,5 @@ def disk_errors(out: Path, option: str = "--out") -> Iterator[None]:
             str(error.filename or out),
             found=f"it cannot be written: {why}",
             wanted="a folder this user may write",
-            todo=f"correct it, or name another {option}: what was served before is still in place",
+            todo=f"correct it, or name another {option}: the served versions are still in place",
         ) from error

@@ -79,14 +79,14 @@ def recover(out: Path) -> bool:
     # The place depends on the repository's content, which a publish changes: look in all of them.
     places = [_beside(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))]
     # A model's folder that is a link leads out of the repository, and nothing is staged there.
-    found = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
-    for folder in found:
+    staged = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
+    for folder in staged:
         _refuse_untrusted(folder, out)
-    for folder in found:
+    for folder in staged:
         if (folder / _COMMIT).exists():
             _finish(folder, out)
         _clear(folder)
-    return bool(found)
+    return bool(staged)
 
 
 def _clear(folder: Path) -> None:
@@ -112,8 +112,8 @@ def _not_ours(folder: Path, where: Path, found: str) -> PublishError:
     return PublishError(
         str(where),
         found=found,
-        wanted="what a publish that was killed leaves: names of models, and a folder for each",
-        todo=f"look at {folder} and remove it: what was served before is still in place",
+        wanted="the remains of a killed publish: names of models, and a folder for each",
+        todo=f"look at {folder} and remove it: the served versions are still in place",
     )
 
 
@@ -123,7 +123,7 @@ def _read_record(folder: Path, out: Path) -> dict[str, int]:
     record = _read_numbers(file, folder)
     for name, inode in record.items():
         if not MODEL_NAME.fullmatch(name):
-            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no model and its inode")
+            raise _not_ours(folder, file, f"{name!r}: {inode!r} is not a model and its inode")
         staged, final = folder / name, out / name
         for path in (staged, final):
             if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -145,7 +145,7 @@ def _read_numbers(file: Path, folder: Path) -> dict[str, int]:
         raise _not_ours(folder, file, "it is not a record of a publish")
     for name, inode in record.items():
         if type(inode) is not int:
-            raise _not_ours(folder, file, f"{name!r}: {inode!r} is no name and its inode")
+            raise _not_ours(folder, file, f"{name!r}: {inode!r} is not a name and its inode")
     return record
 
 
@@ -194,12 +194,12 @@ def _parts(staged: Path) -> dict[str, int]:
     part back nor take it for a leftover."""
     file = staged.parent / _PARTS
     if not file.exists():
-        found = {path.name: path.stat().st_ino for path in staged.iterdir()}
-        write_whole(file, json.dumps(found).encode())
+        inodes = {path.name: path.stat().st_ino for path in staged.iterdir()}
+        write_whole(file, json.dumps(inodes).encode())
     parts = _read_numbers(file, staged.parent)
     for name in parts:
         if not name or "/" in name or name in (".", ".."):
-            raise _not_ours(staged.parent, file, f"{name!r} is no name in a folder")
+            raise _not_ours(staged.parent, file, f"{name!r} is not a name in a folder")
     return parts
 
 

@@ -101,11 +101,11 @@ def _answer(config: Mapping[str, Any], network: Any, request: Any, sample: Batch
     [answer] = network.answer([request(inputs, list(outputs))])
     if isinstance(answer, Exception):
         raise answer
-    for name, wanted in outputs.items():
-        found = answer[name].shape[1 if config["max_batch_size"] else 0 :]
-        fits = len(found) == len(wanted) and all(size in (-1, have) for size, have in zip(wanted, found, strict=True))
+    for name, dims in outputs.items():
+        shape = answer[name].shape[1 if config["max_batch_size"] else 0 :]
+        fits = len(shape) == len(dims) and all(size in (-1, have) for size, have in zip(dims, shape, strict=True))
         if not fits:
-            raise ValueError(f"output {name} has the shape {list(found)}, config.pbtxt says {list(wanted)}")
+            raise ValueError(f"output {name} has the shape {list(shape)}, config.pbtxt says {list(dims)}")
 
 
 def _network_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def _on_the_wire(array: Any) -> Any:
 
     if array.dtype.kind not in "OSU":
         return array
-    flat = [each if isinstance(each, bytes) else str(each).encode() for each in array.ravel()]
+    flat = [text if isinstance(text, bytes) else str(text).encode() for text in array.ravel()]
     texts = np.empty(len(flat), dtype=object)
     texts[:] = flat
     return texts.reshape(array.shape)

@@ -21,11 +21,11 @@ def hold_to_callers(spec: Spec, parts: Sequence[Part], wiring: Wiring) -> tuple[
             being told, often in a length that only a step knows.
     """
     notes: list[str] = []
-    known = set(wiring.client_inputs[parts[0].model].values())
+    declared = set(wiring.client_inputs[parts[0].model].values())
     for part in parts[1:]:
         sent = wiring.client_inputs[part.model]
-        new = {own: name for own, name in sent.items() if name not in known}
-        known |= set(new.values())
+        new = {own: name for own, name in sent.items() if name not in declared}
+        declared |= set(new.values())
         if not part.is_step:
             _hold_network(spec, part, sent, new)
         infos = {port.info.name: port.info for port in part.inputs}

@@ -45,8 +45,8 @@ def engine_of(artifact: Artifact) -> EngineName | None:
 def engine_tensors(name: EngineName) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """Inputs and outputs of the engine's model."""
     tensors = ENGINES[name]
-    inputs = tuple(TensorInfo(*each, optional=index > 0) for index, each in enumerate(tensors.inputs))
-    return inputs, tuple(TensorInfo(*each) for each in tensors.outputs)
+    inputs = tuple(TensorInfo(*tensor, optional=index > 0) for index, tensor in enumerate(tensors.inputs))
+    return inputs, tuple(TensorInfo(*tensor) for tensor in tensors.outputs)
 
 
 def engine_parameters(name: EngineName) -> Mapping[str, str]:
@@ -83,7 +83,7 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
         raise RenderError(
             f"{where}.batching",
             found="static, with target gpu",
-            wanted="continuous: the engine has no other",
+            wanted="continuous, the engine's only mode",
             todo="remove it, or leave --target gpu out",
         )
     gpu = generation.gpu
@@ -92,7 +92,7 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
         raise RenderError(
             f"{spec.file} serving.instance_group",
             found="kind gpu, which is one GPU for each instance",
-            wanted=f"kind {KINDS[gpu.name]}: {gpu.tensor_parallel} x {gpu.pipeline_parallel} GPUs have a part each",
+            wanted=f"kind {KINDS[gpu.name]}: {gpu.tensor_parallel} x {gpu.pipeline_parallel} GPUs share it",
             todo="remove kind",
         )
     if "config.json" not in artifact.files:

@@ -120,7 +120,7 @@ def _check_tensor(tensor: TensorPlan, plan: ModelPlan) -> None:
             raise RenderError(
                 f"{where}.{field}",
                 found=f"the backend {plan.backend or 'of an ensemble'}",
-                wanted="tensorrt, which alone has such tensors",
+                wanted="tensorrt, the only backend with such tensors",
             )
 
 
@@ -131,9 +131,9 @@ def _check_batch_tensors(plan: ModelPlan) -> None:
     for batch in plan.batch_output:
         named += [("batch_output", name, inputs) for name in batch.source_input]
         named += [("batch_output", name, outputs) for name in batch.target_name]
-    for field, name, known in named:
-        if name not in known:
-            raise RenderError(f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(known)}")
+    for field, name, tensors in named:
+        if name not in tensors:
+            raise RenderError(f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(tensors)}")
 
 
 def _check_served_here(plan: ModelPlan) -> None:
@@ -144,6 +144,6 @@ def _check_served_here(plan: ModelPlan) -> None:
         raise RenderError(
             f"{plan.section}.{field}",
             found=f"a batch of different sizes, for the {plan.backend} backend of target cpu",
-            wanted="none: that backend is tritonkit's own, and NVIDIA's alone takes such batches",
+            wanted="none: only NVIDIA's backend accepts such batches, and this one is tritonkit's own",
             todo="let it pad them (network.free_axes, pad), or build with --target gpu",
         )

@@ -85,8 +85,8 @@ def _merge_tensors(plan: ModelPlan, field: str, tensors: Any, more: Any) -> None
     by_name = {tensor.name: tensor for tensor in tensors}
     for tensor in more:
         if tensor.name not in by_name:
-            known = ", ".join(by_name)
-            raise _contradiction(plan, f"{field} {tensor.name!r}", f"{field}s named {known}")
+            names = ", ".join(by_name)
+            raise _contradiction(plan, f"{field} {tensor.name!r}", f"{field}s named {names}")
         own = by_name[tensor.name]
         where, dims = f"{field} {tensor.name!r}", list(tensor.dims)
         if dims and dims != list(own.dims):
@@ -115,7 +115,7 @@ def _conflicts(more: Any, message: Any, path: str) -> Iterator[tuple[str, Any, A
             continue
         elif field.message_type is not None:
             yield from _conflicts(value, planned, here)
-        elif field.name in {each.name for each, _ in message.ListFields()} and planned != value:
+        elif field.name in {present.name for present, _ in message.ListFields()} and planned != value:
             yield here, _shown(field, value), _shown(field, planned)
 
 
@@ -138,9 +138,9 @@ def _check_files(plan: ModelPlan, more: Any) -> None:
             (f"model_warmup {sample.name!r}", given.input_data_file, plan.warmup_files)
             for given in sample.inputs.values()
         ]
-    for field, file, known in named:
-        if file and file not in known:
-            there = ", ".join(sorted(known)) or "nothing"
+    for field, file, published in named:
+        if file and file not in published:
+            there = ", ".join(sorted(published)) or "nothing"
             raise _contradiction(plan, field, f"a file that is published: {there}", file)
 
 
@@ -149,7 +149,7 @@ def _contradiction(plan: ModelPlan, field: str, wanted: str, found: object = "")
         f"{plan.section}.config",
         found=f"{field}{f': {found}' if found != '' else ''}",
         wanted=wanted,
-        todo="leave it out of the text, and say it with the spec's own key (docs/render.md)",
+        todo="remove it from the text, and use the spec's own key (docs/render.md)",
     )
 
 

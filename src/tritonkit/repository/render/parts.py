@@ -167,19 +167,19 @@ def _check_controls(spec: Spec, artifact: Artifact, sequences: SequenceBatching)
     """Check that a control or state tensor which the network lists has the dtype that the spec gives it."""
     inputs = {info.name: info.dtype for info in artifact.signature.inputs}
     outputs = {info.name: info.dtype for info in artifact.signature.outputs}
-    wanted: list[tuple[str, DataType, dict[str, DataType]]] = [
+    tensors: list[tuple[str, DataType, dict[str, DataType]]] = [
         *((name, control.dtype, inputs) for name, control in sequences.control_input.items()),
         *((state.input, state.dtype, inputs) for state in sequences.state),
         *((state.output, state.dtype, outputs) for state in sequences.state),
     ]
     # A model.py reads these tensors by name, so its spec need not list them.
     must_exist = "model.py" not in artifact.files
-    for name, dtype, known in wanted:
-        if known.get(name, None if must_exist else dtype) != dtype:
+    for name, dtype, dtypes in tensors:
+        if dtypes.get(name, None if must_exist else dtype) != dtype:
             raise RenderError(
                 f"{spec.file} serving.sequence_batching",
                 found=f"{name} is {dtype}",
-                wanted=f"as the network has it: {known.get(name, f'one of {sorted(known)}')}",
+                wanted=f"as the network has it: {dtypes.get(name, f'one of {sorted(dtypes)}')}",
             )
 
 
@@ -219,7 +219,7 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
         raise RenderError(
             f"{spec.file} {section}.sequence_batching",
             found="it is given for a step",
-            wanted="sequences for the network alone: a step keeps nothing between requests",
+            wanted="sequences only for the network: a step keeps nothing between requests",
             todo="move it to serving of the network",
         )
     placed: dict[str, dict[str, Path]] = {"model": {}, "version": _code(step, spec)}
@@ -241,8 +241,8 @@ def _step(step: ResolvedStep, entry: PipelineStep, section: str, spec: Spec) -> 
 
 def _native(step: ResolvedStep) -> dict[str, str]:
     """The parameter that names a shipped step, which the embedded server may also have in C++."""
-    known = step.folder == shipped(STEPS) / step.folder.name
-    return {STEP: step.folder.name} if known else {}
+    is_shipped = step.folder == shipped(STEPS) / step.folder.name
+    return {STEP: step.folder.name} if is_shipped else {}
 
 
 def _calls(names: Sequence[str] | None) -> dict[str, str]:
@@ -269,7 +269,7 @@ def _code(step: ResolvedStep, spec: Spec) -> dict[str, Path]:
             raise RenderError(
                 str(file),
                 found=f"a link that leads out of {base}",
-                wanted="a file inside it: what it leads to would be published",
+                wanted="a file inside it, because the link's target would be published",
             )
         if not file.is_file():
             raise RenderError(str(file), found="not a regular file", wanted="Python of the step")

@@ -139,7 +139,7 @@ def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
         raise RenderError(
             f"{host.field}.instance_group",
             found=f"profile is given for the backend {host.backend}",
-            wanted="profiles for TensorRT plans only, as Triton wants it",
+            wanted="profiles for TensorRT plans only, as Triton requires",
             todo="remove profile",
         )
     kind = group.kind or host.kind
@@ -147,7 +147,7 @@ def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
         raise RenderError(
             f"{host.field}.instance_group",
             found=f"kind {kind} is given for the backend openvino",
-            wanted="kind cpu or auto, as Triton wants it: OpenVINO runs on the CPU",
+            wanted="kind cpu or auto, as Triton requires: OpenVINO runs on the CPU",
             todo="remove kind, or choose a variant for the GPU",
         )
     on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
@@ -191,7 +191,7 @@ def _openvino_threads(serving: Serving, host: Host) -> int | None:
         raise RenderError(
             f"{host.field}.parameters.{_ALL_THREADS}",
             found=f"{serving.parameters[_ALL_THREADS]!r}",
-            wanted="threads, the number for one instance: this parameter is that of all together",
+            wanted="threads, the number for one instance: this parameter counts those of all instances",
             todo="remove it, and say threads: N",
         )
     return serving.threads
@@ -203,7 +203,7 @@ def _check_cores(count: int, threads: int, host: Host) -> None:
     raise RenderError(
         f"{host.field}.instance_group",
         found=f"{_many(count, 'instance')} x {_many(threads, 'thread')} on {_many(host.cores, 'core')}",
-        wanted="instances x threads of at most the cores there are",
+        wanted="instances x threads within the number of cores",
         todo="lower count or threads, or give the machine's cores with --cores",
     )
 

@@ -154,16 +154,16 @@ def listed(
     A RenderError names the first sample that Triton would refuse.
     """
     files: dict[str, bytes] = {}
-    known = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
-    known |= {name: (control.dtype, (1,)) for name, control in controls.items()}
-    required = set(known) - {t.name for t in inputs if t.optional}
+    tensors = {t.name: (t.dtype, t.shape or (1,)) for t in inputs}
+    tensors |= {name: (control.dtype, (1,)) for name, control in controls.items()}
+    required = set(tensors) - {t.name for t in inputs if t.optional}
     samples = []
     for sample in asked:
         place = f"{section}.{sample.name}.inputs"
-        if not required <= set(sample.inputs) <= set(known):
-            raise RenderError(f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(known)}")
+        if not required <= set(sample.inputs) <= set(tensors):
+            raise RenderError(f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(tensors)}")
         data = {
-            name: _listed_data(name, given, known[name], files, spec, f"{place}.{name}")
+            name: _listed_data(name, given, tensors[name], files, spec, f"{place}.{name}")
             for name, given in sample.inputs.items()
         }
         samples.append(sample.model_copy(update={"inputs": data}))

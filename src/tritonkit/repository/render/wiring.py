@@ -139,7 +139,7 @@ def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) ->
         raise RenderError(
             f"{where} {part.model}",
             found=f"it gives {_list(e.info for e in given)}, and no later part takes that",
-            wanted=f"what {later.model} takes: {_list(port.info for port in later.inputs)}",
+            wanted=f"an input of {later.model}: {_list(port.info for port in later.inputs)}",
             todo="join the two names with outputs: or inputs: of the step",
         )
 

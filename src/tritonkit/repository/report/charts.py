@@ -122,8 +122,8 @@ def _drawn(number: int, line: Line, x: Axis, y: Axis, logarithmic: bool) -> Draw
 
 def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> tuple[Drawn, ...]:
     """The names next to the plot, moved apart where lines end close together; names of single points next to them."""
-    ordered = sorted((each for each in drawn if not _is_point(each)), key=lambda each: each.label[1])
-    places = [max(each.label[1], top) for each in ordered]
+    ordered = sorted((line for line in drawn if not _is_point(line)), key=lambda line: line.label[1])
+    places = [max(line.label[1], top) for line in ordered]
     for k in range(1, len(places)):
         places[k] = max(places[k], places[k - 1] + _LINE)
     over = places[-1] - bottom if places else 0.0
@@ -131,7 +131,7 @@ def _apart(drawn: Sequence[Drawn], right: float, top: float, bottom: float) -> t
         places[-1] -= over
         for k in range(len(places) - 2, -1, -1):
             places[k] = min(places[k], places[k + 1] - _LINE)
-    at = {each.number: (right + 6, p + 4) for each, p in zip(ordered, places, strict=True)}
+    at = {line.number: (right + 6, p + 4) for line, p in zip(ordered, places, strict=True)}
     at |= {e.number: (e.dots[0][0] + 8, e.dots[0][1] + 4) for e in drawn if _is_point(e)}
     return tuple(Drawn(e.name, e.number, e.parts, e.dots, at[e.number]) for e in drawn)
 

@@ -159,8 +159,8 @@ def _variants(spec: Spec, cached: Set[str]) -> tuple[Variant, ...]:
 
 def _cached_variants(cache: BuildCache, model: str) -> set[str]:
     """Variants with some state in the cache."""
-    found = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
-    return {match[1] for match in found if match}
+    matches = (_PLACE.fullmatch(place.name) for place in (cache.folder / model).glob("*/"))
+    return {match[1] for match in matches if match}
 
 
 def _served(spec: Spec, results: Sequence[Result]) -> str | None:

@@ -62,7 +62,7 @@ def profile_variant(spec: Spec, cache: BuildCache, result: Result, threads: int)
             times = runner.profile(batch, min(max(repeats, _LEAST_REPEATS), _MOST_REPEATS))
     except Exception as error:  # An engine's error too: a profile is not worth the rest of the report.
         own = isinstance(error, TritonkitError)
-        said = str(error) if own else f"{type(error).__name__}: {first_line(error)}"
-        return Operators(result.variant, runtime, threads, plain_ms, problem=said)
+        message = str(error) if own else f"{type(error).__name__}: {first_line(error)}"
+        return Operators(result.variant, runtime, threads, plain_ms, problem=message)
     ordered = sorted(times, key=lambda time: time.ms, reverse=True)
     return Operators(result.variant, runtime, threads, plain_ms, tuple(ordered))

@@ -69,9 +69,9 @@ def _tools(reports: Sequence[ModelReport]) -> dict[str, str]:
     for report in reports:
         for result in report.results:
             for name, version in (result.artifact.tools if result.artifact else {}).items():
-                known = versions.setdefault(name, [])
-                known += [] if version in known else [version]
-    return {name: ", ".join(found) for name, found in sorted(versions.items())}
+                listed = versions.setdefault(name, [])
+                listed += [] if version in listed else [version]
+    return {name: ", ".join(several) for name, several in sorted(versions.items())}
 
 
 @cache

@@ -36,9 +36,9 @@ def log_axis(low: float, high: float, start: float, end: float) -> Axis:
     axis = Axis(low / math.exp(room), high * math.exp(room), start, end, True)
     inside: list[float] = []
     for mantissas in _MANTISSAS:
-        found = _mantissa_ticks(axis, mantissas)
-        if len(found) <= _MOST_TICKS:
-            inside = found
+        ticks = _mantissa_ticks(axis, mantissas)
+        if len(ticks) <= _MOST_TICKS:
+            inside = ticks
         if len(inside) >= 4:
             break
     if len(inside) < 3:

@@ -43,7 +43,7 @@ def section(report: ModelReport) -> dict[str, Any]:
         "total_ms": sum(t.ms for t in report.operators.times) if report.operators else 0.0,
         "histograms": histograms,
         # The largest share of any column, to which all are scaled.
-        "most": max((c.share for _, _, found in histograms for c in found), default=0.0) or 1.0,
+        "most": max((c.share for _, _, bars in histograms for c in bars), default=0.0) or 1.0,
         "notes": [
             (r.variant, notes)
             for r in report.results
@@ -58,8 +58,8 @@ def section(report: ModelReport) -> dict[str, Any]:
 
 def _independence(artifact: Artifact) -> tuple[str, ...]:
     """A note on whether the items of a batch are independent."""
-    found = artifact.independence
-    return (f"items of a batch: {found.state}: {found.seen}",) if found else ()
+    verdict = artifact.independence
+    return (f"items of a batch: {verdict.state}: {verdict.seen}",) if verdict else ()
 
 
 def _measured(report: ModelReport) -> list[tuple[str, MeasuredQuality]]:

@@ -28,14 +28,14 @@ def new_from_checkpoint(root: Path, name: str, checkpoint: Path, say: Callable[[
     The cache of keys and values has room for several sequences of the length that is served.
     """
     refuse_taken(root, name)
-    found = read_checkpoint(checkpoint)
-    context = min(found.context, _CONTEXT)
-    cache = -(-_SEQUENCES * context * token_bytes(found.sizes) // _CACHE_STEP) * _CACHE_STEP
-    size = sum(file.stat().st_size for file in found.files)
+    source = read_checkpoint(checkpoint)
+    context = min(source.context, _CONTEXT)
+    cache = -(-_SEQUENCES * context * token_bytes(source.sizes) // _CACHE_STEP) * _CACHE_STEP
+    size = sum(file.stat().st_size for file in source.files)
     require_room(root, size, str(checkpoint))
-    say(f"{found.architecture}, {found.context} tokens: copying {format_bytes(size)} ...")
+    say(f"{source.architecture}, {source.context} tokens: copying {format_bytes(size)} ...")
     settings = {
         "network": {"llm": {"checkpoint": _CHECKPOINT}},
         "serving": {"generation": {"context": context, "cache_mib": cache // _MIB}},
     }
-    return write_folder(root, name, settings, {f"{_CHECKPOINT}/{f.name}": f for f in found.files})
+    return write_folder(root, name, settings, {f"{_CHECKPOINT}/{f.name}": f for f in source.files})

@@ -32,9 +32,9 @@ def new_from_onnx(root: Path, name: str, file: Path) -> Path:
         settings["serving"] = {"max_batch_size": 0}
     inputs = _without_batch(signature) if batched else signature.inputs
     comments = (network_comments(inputs), other_comments(inputs, batched))
-    found = data_files(tensors(model), file, "--onnx")
-    names = flat_names(found, file.name)
-    files = {names[location]: path for location, path in found.items()}
+    external = data_files(tensors(model), file, "--onnx")
+    names = flat_names(external, file.name)
+    files = {names[location]: path for location, path in external.items()}
     code = {}
     if relocate(tensors(model), names):
         code = {file.name: model.SerializeToString()}

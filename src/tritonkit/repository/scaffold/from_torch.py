@@ -129,10 +129,10 @@ def _factory_code(factory: str, here: Path) -> tuple[str, dict[str, bytes]]:
         siblings = sibling_code(file, (file.parent, here))
         return f"{file.stem}:{function}", {**siblings, file.name: file.read_bytes()}
     try:
-        known = importlib.util.find_spec(module)
+        installed = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        known = None
-    if known is None:
+        installed = None
+    if installed is None:
         raise UsageError(
             f"--torch {factory}",
             found=f"no file {file} and no installed module {module}",
