@@ -48,7 +48,7 @@ def test_serving_without_a_server_says_the_same(tmp_path: Path) -> None:
 def test_a_python_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     """Nothing is left of the attempt."""
     message = failed(tritonkit("server", "install", "--python", "/bin/true", cwd=tmp_path), 4)
-    assert "/bin/true is no Python 3.11 or 3.12" in message
+    assert "/bin/true is not a Python 3.11 or 3.12" in message
     assert not managed_place().exists()
 
 

@@ -92,10 +92,10 @@ def test_calibration_pictures_come_in_batches(data: ModuleType) -> None:
     """64 pictures of every kind in batches of 8, no two equal, none of them held out."""
     batches = data.calibration_batches()
     assert {batch["pixels"].shape for batch in batches} == {(8, 3, 224, 224)}
-    found = [image.tobytes() for batch in batches for image in batch["pixels"]]
-    assert len(set(found)) == len(found) == 64
+    pictures = [image.tobytes() for batch in batches for image in batch["pixels"]]
+    assert len(set(pictures)) == len(pictures) == 64
     _, seed = data.HELD_OUT
-    assert not {image.tobytes() for image in data.pictures(5, seed)} & set(found)
+    assert not {image.tobytes() for image in data.pictures(5, seed)} & set(pictures)
 
 
 def test_training_pictures_have_no_labels(data: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

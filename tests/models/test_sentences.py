@@ -16,8 +16,8 @@ Batches = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def held_out(data: ModuleType) -> Batches:
     """The tokens on which the network is checked."""
-    found: Batches = data.token_batches()
-    return found
+    batches: Batches = data.token_batches()
+    return batches
 
 
 def test_this_python_carries_prose_enough(data: ModuleType) -> None:
@@ -117,10 +117,10 @@ def test_spearman_is_the_textbook_one(data: ModuleType, held_out: Batches) -> No
     reference, noisy = hidden_states(held_out, 0), hidden_states(held_out, 1)
     for one, two in zip(reference, noisy, strict=True):
         two["last_hidden_state"] = one["last_hidden_state"] + 0.5 * two["last_hidden_state"]
-    found = data.spearman(noisy, reference)
+    correlation = data.spearman(noisy, reference)
     upper = np.triu_indices(250, k=1)
     pairs = [(e @ e.T)[upper] for e in (data._embeddings(noisy), data._embeddings(reference))]
-    assert found == pytest.approx(spearmanr(*pairs).statistic, abs=1e-9)
-    assert 0.5 < found < 0.99
+    assert correlation == pytest.approx(spearmanr(*pairs).statistic, abs=1e-9)
+    assert 0.5 < correlation < 0.99
     same = np.tile(np.eye(3)[0], (4, 1))
     np.testing.assert_array_equal(data._pair_ranks(same), [3.5] * 6)  # equal pairs share their mean rank

@@ -104,9 +104,9 @@ def network(context: int = CONTEXT, seed: int = 0, wide: int = 0) -> ov.Model:
 def _causal(mask: Any, ids: Any) -> Any:
     """Mask of the tokens that each new token may see: [1, 1, new tokens, all tokens]."""
     new = op.squeeze(op.gather(op.shape_of(ids), constant([1]), constant(0)), constant([0]))
-    known = op.squeeze(op.gather(op.shape_of(mask), constant([1]), constant(0)), constant([0]))
-    columns = op.range(constant(0), known, constant(1), "i64")
-    rows = op.range(op.subtract(known, new), known, constant(1), "i64")
+    past = op.squeeze(op.gather(op.shape_of(mask), constant([1]), constant(0)), constant([0]))
+    columns = op.range(constant(0), past, constant(1), "i64")
+    rows = op.range(op.subtract(past, new), past, constant(1), "i64")
     seen = op.less_equal(op.unsqueeze(columns, constant([0])), op.unsqueeze(rows, constant([1])))
     return op.unsqueeze(seen, constant([0, 1]))
 

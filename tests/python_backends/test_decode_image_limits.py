@@ -215,12 +215,12 @@ def test_orientation_is_read_wherever_it_is_written(orientation: int) -> None:
         getattr(info, add)(*text, **options)
         return found(pnginfo=info)
 
-    wanted = found(exif=tag)
+    expected = found(exif=tag)
     for packed in (False, True):
         by_xmp = with_text("add_itxt", "XML:com.adobe.xmp", xmp, zip=packed)
-        np.testing.assert_array_equal(by_xmp, wanted)
+        np.testing.assert_array_equal(by_xmp, expected)
         by_profile = with_text("add_text", "Raw profile type exif", profile, zip=packed)
-        np.testing.assert_array_equal(by_profile, wanted)
+        np.testing.assert_array_equal(by_profile, expected)
 
 
 def test_the_small_are_taken_before_the_large() -> None:

@@ -124,11 +124,11 @@ def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     """If a package cannot be installed, the folder is removed again."""
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(script.InstallError, match=r"requirements\.lock cannot be installed"):
-        script.make(tmp_path / "server", said.append)
+        script.make(tmp_path / "server", lines.append)
     assert not (tmp_path / "server").exists()
-    assert any("0.8 GB" in line for line in said)
+    assert any("0.8 GB" in line for line in lines)
 
 
 def test_an_environment_is_whole_by_its_marker(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_what_cannot_be_compiled_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(BASE)
-    said: list[str] = []
-    script._compile(tmp_path / "venv", said.append)
-    guard, backends = said
+    lines: list[str] = []
+    script._compile(tmp_path / "venv", lines.append)
+    guard, backends = lines
     assert guard.startswith("guard not compiled: the server runs unguarded; install gcc")
     assert backends.startswith("native backends not compiled: their Python stand-ins serve")
-    assert len("".join(said).splitlines()) == 1
+    assert len("".join(lines).splitlines()) == 1
     assert not (tmp_path / "venv" / script.GUARD).exists()
 
 

@@ -206,10 +206,10 @@ def test_templates_are_rendered_as_by_transformers(talk: list[dict[str, str]]) -
     special = {"bos_token": "<s>", "eos_token": "</s>"}
     template, theirs = ChatTemplate(TOOLS), utils._compile_jinja_template(TOOLS)
     try:
-        wanted = theirs.render(**given, **special, add_generation_prompt=True)
+        expected = theirs.render(**given, **special, add_generation_prompt=True)
     except TemplateError as refused:
         with pytest.raises(RenderError, match=str(refused)):
             template.render(talk, special)
     else:
-        assert template.render(talk, special) == wanted
-        assert json.dumps(talk[-1]["content"])[1:-1] in wanted
+        assert template.render(talk, special) == expected
+        assert json.dumps(talk[-1]["content"])[1:-1] in expected

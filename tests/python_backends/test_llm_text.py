@@ -73,11 +73,11 @@ def test_tokens_that_end_an_answer_are_no_text() -> None:
 def test_the_text_ends_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
     """The text ends before the string that is complete first, whatever the parts; without one, all text leaves."""
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
-    wanted = text[: min(ends)[1]] if ends else text
+    expected = text[: min(ends)[1]] if ends else text
     for letters in (pieces(list(range(len(text))), cuts), [[at] for at in range(len(text))]):
         found = StopStrings(stops)
         left = "".join(found.add("".join(text[at] for at in part)) for part in letters)
-        assert left + found.end() == wanted
+        assert left + found.end() == expected
         assert found.found == bool(ends)
 
 

@@ -48,8 +48,8 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
     two = {"instance_group": [{"count": 2}, {"count": 5, "passive": True}]}
     assert properties(two)["INFERENCE_NUM_THREADS"] == 3
     asked = parameters(INFERENCE_NUM_THREADS="4", NUM_STREAMS="4") | two
-    found = properties(asked)
-    assert (found["INFERENCE_NUM_THREADS"], found["NUM_STREAMS"]) == (2, "2")
+    options = properties(asked)
+    assert (options["INFERENCE_NUM_THREADS"], options["NUM_STREAMS"]) == (2, "2")
     one = parameters(INFERENCE_NUM_THREADS="1", NUM_STREAMS="AUTO") | two
     assert (properties(one)["INFERENCE_NUM_THREADS"], properties(one)["NUM_STREAMS"]) == (1, "1")
 
@@ -57,8 +57,8 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
 def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
     """A stub does not see the runs of others."""
     asked = {"INFERENCE_NUM_THREADS": "8", "tritonkit.threads_alone": "8"}
-    found = properties(parameters(**asked) | {"instance_group": [{"count": 4}]})
-    assert found["INFERENCE_NUM_THREADS"] == 4
+    options = properties(parameters(**asked) | {"instance_group": [{"count": 4}]})
+    assert options["INFERENCE_NUM_THREADS"] == 4
 
 
 def test_parameters_reach_openvino(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_parameters_reach_openvino(tmp_path: Path) -> None:
     assert compiled.get_property("NUM_STREAMS") == 1
     assert compiled.get_property("PERFORMANCE_HINT") == "THROUGHPUT"
     assert compiled.get_property("ENABLE_CPU_PINNING") is False
-    wanted = "bf16" if "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"
-    assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == wanted
+    expected = "bf16" if "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "f32"
+    assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == expected
 
 
 @pytest.mark.parametrize(

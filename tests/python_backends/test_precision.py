@@ -41,11 +41,11 @@ def test_what_the_stand_in_compiles_says_its_precision(tmp_path: Path) -> None:
     core = openvino.Core()
     model = core.read_model(affine(tmp_path, [-1, 4]))
     has_half = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    for config, wanted in ((BATCHED, "f32"), (BATCHED | parameters(HINT_BF16="YES"), HALF if has_half else "f32")):
+    for config, expected in ((BATCHED, "f32"), (BATCHED | parameters(HINT_BF16="YES"), HALF if has_half else "f32")):
         forms = Forms(core, model, config, properties(config))
         fixed = forms.fixed(2)
         assert fixed is not None
-        assert [compiled_in(form.compiled) for form in (forms.free(), fixed)] == [wanted] * 2
+        assert [compiled_in(form.compiled) for form in (forms.free(), fixed)] == [expected] * 2
 
 
 @pytest.mark.parametrize("asked", [None, "f32"])
@@ -118,9 +118,9 @@ def test_answers_are_those_of_fp32_with_each_instruction_set(tmp_path: Path) -> 
     write_model(tmp_path / "1")
     flags = Path("/proc/cpuinfo").read_text().split()
     caps = [cap for flag, cap in INSTRUCTION_SETS.items() if flag in flags]
-    wanted = answers(str(tmp_path))
-    np.testing.assert_allclose(wanted["product"], [0.1 + 1 / 3 + 0.7 + 1.001] * 2, rtol=1e-6)
+    expected = answers(str(tmp_path))
+    np.testing.assert_allclose(expected["product"], [0.1 + 1 / 3 + 0.7 + 1.001] * 2, rtol=1e-6)
     for cap in caps:
         found = answers_capped(tmp_path, cap)
-        for name, values in wanted.items():
+        for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=cap)

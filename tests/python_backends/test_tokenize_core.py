@@ -115,8 +115,8 @@ def test_many_long_texts_are_tokenized_a_few_at_a_time(path: Path, monkeypatch: 
     """The size of a group is bounded, and the rows equal those of all texts together."""
     tokenizer = TextTokenizer(path, Settings(max_length=8))
     texts = ["one " * 2, "two " * 9, "", "three", "one two", "three " * 4]
-    wanted = tokenizer.encode(texts)
+    expected = tokenizer.encode(texts)
     monkeypatch.setattr("tokenize_core.MOST_CHARACTERS", 20)
     assert list(map(len, tokenize_core._groups(texts))) == [1, 1, 3, 1]
-    assert tokenizer.encode(texts) == wanted
+    assert tokenizer.encode(texts) == expected
     assert tokenizer.encode([]) == []

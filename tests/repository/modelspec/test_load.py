@@ -148,7 +148,7 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (TORCH + "  free_axes: {batch: {max: 4}}\n", "not `batch`"),
         (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}}\n", "wanted: all inputs with that axis: []"),
         (TORCH + "  free_axes: {n: {max: 4, pad: {x: 0}}, m: {max: 4, pad: {x: 0}}}\n", "pad for n and m"),
-        ('name: net\nnetwork: {onnx: "a\\0b"}\n', "no file's name"),
+        ('name: net\nnetwork: {onnx: "a\\0b"}\n', "not a file name"),
         (f"name: net\nnetwork: {{onnx: {'a' * 5000}}}\n", "cannot be followed"),
         (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),
     ],
@@ -272,12 +272,12 @@ def test_the_nearest_step_of_a_name_wins(tmp_path: Path) -> None:
         " outputs: {y: {dtype: FP32, shape: [4]}}}\npipeline: [{step: top_k}, network]\n"
     )
     (folder / "net.py").touch()
-    found = []
+    descriptions = []
     for place in (tmp_path / "python_backends", folder):
         write_step(place / "steps" / "top_k", place.name)
         (spec,) = load_all(tmp_path)
-        found += [step.contract.description for step in spec.steps if step]
-    assert found == ["python_backends", "net"]
+        descriptions += [step.contract.description for step in spec.steps if step]
+    assert descriptions == ["python_backends", "net"]
 
 
 def test_a_project_is_a_folder_with_models(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_every_shipped_contract_is_read() -> None:
     from tritonkit.repository.modelspec import StepContract
     from tritonkit.repository.modelspec.document import read_document
 
-    found = sorted((PROJECT / "python_backends" / "steps").glob("*/step.yaml"))
-    assert len(found) == 4
-    for file in found:
+    contracts = sorted((PROJECT / "python_backends" / "steps").glob("*/step.yaml"))
+    assert len(contracts) == 4
+    for file in contracts:
         assert read_document(file, StepContract).outputs

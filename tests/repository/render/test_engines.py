@@ -84,7 +84,7 @@ def test_parameters_of_the_spec_come_before_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("generation", "said"),
     [
-        ({"batching": "static"}, "continuous: the engine has no other"),
+        ({"batching": "static"}, "continuous, the engine's only mode"),
         ({"context": 9000}, "at most 8192"),
         ({"gpu": {"tensor_parallel": 2}, "serving": {"instance_group": [{"kind": "gpu"}]}}, "2 x 1 GPUs"),
     ],

@@ -64,8 +64,8 @@ def text_of(path: tuple[Any, ...], names: dict[str, str]) -> str:
         value = f"{{ {inner} }}" if kind_of(field) is not None else '"value"'
         return f"{field.name} {{ key: {key} value: {value} }}"
     if kind_of(field) is not None:
-        known = names.get(field.name, "")
-        return f"{field.name} {{ {'' if inner.startswith('name:') else known} {inner} }}"
+        tensor = names.get(field.name, "")
+        return f"{field.name} {{ {'' if inner.startswith('name:') else tensor} {inner} }}"
     if field.enum_type is not None:
         return f"{field.name}: {field.enum_type.values[-1].name}"
     if field.cpp_type == field.CPPTYPE_STRING:
@@ -243,11 +243,11 @@ def spec_case(tmp_path: Path, serving: dict[str, Any], **more: Any) -> Any:
         ({"input": {"x": {"format": "nchw"}}}, "serving.input.x.format", "three axes"),
         ({"input": {"x": {"is_shape_tensor": True}}}, "input.x.is_shape_tensor", "tensorrt"),
         ({"output": {"y": {"is_non_linear_format_io": True}}}, "output.y.is_non_linear", "three axes"),
-        ({"input": {"x": {"allow_ragged_batch": True}}}, "serving.input.x", "NVIDIA's alone"),
+        ({"input": {"x": {"allow_ragged_batch": True}}}, "serving.input.x", "only NVIDIA's"),
         (
             {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["x"]}]},
             "serving.batch_input",
-            "NVIDIA's alone",
+            "only NVIDIA's",
         ),
         ({"default_model_filename": "no.onnx"}, "default_model_filename", "one of model.onnx"),
         ({"cc_model_filenames": {"8.6": "no.plan"}}, "cc_model_filenames.8.6", "one of model.onnx"),

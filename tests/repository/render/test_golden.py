@@ -26,11 +26,11 @@ def test_no_golden_file_is_left_over(tmp_path: Path) -> None:
 
 def test_goldens_cover_every_field_the_template_writes() -> None:
     """Together the golden texts set every top-level field that a spec can ask for."""
-    found = set()
+    fields = set()
     for path in GOLDEN.glob("*.pbtxt"):
         config = text_format.Parse(path.read_text(encoding="utf-8"), ModelConfig())
-        found |= {field.name for field, _ in config.ListFields()}
-    assert found == {
+        fields |= {field.name for field, _ in config.ListFields()}
+    assert fields == {
         "name",
         "backend",
         "platform",

@@ -294,11 +294,11 @@ def test_accelerators_follow_the_instances(
     """Settings of a device are rendered if an instance may run on it, and left out otherwise."""
     serving = Serving.model_validate({**BOTH, "instance_group": groups})
     where = site(target=target)
-    found = plan_optimization(serving, plan_instances(serving, where), where)
-    assert [a.name for a in found.gpu_execution_accelerator] == ["cuda"] * on_gpu
-    assert (found.cuda is not None) == on_gpu
-    assert [a.name for a in found.cpu_execution_accelerator] == ["openvino"] * on_cpu
-    assert found.graph_level == 1
+    optimization = plan_optimization(serving, plan_instances(serving, where), where)
+    assert [a.name for a in optimization.gpu_execution_accelerator] == ["cuda"] * on_gpu
+    assert (optimization.cuda is not None) == on_gpu
+    assert [a.name for a in optimization.cpu_execution_accelerator] == ["openvino"] * on_cpu
+    assert optimization.graph_level == 1
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
@@ -306,16 +306,16 @@ def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> Non
     """Settings for ONNX Runtime are left out; the rest stays."""
     serving = Serving.model_validate(BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}})
     where = site(target=target, backend="openvino")
-    found = plan_optimization(serving, plan_instances(serving, where), where)
-    assert found == Serving.model_validate({"optimization": {"priority": "max"}}).optimization
+    optimization = plan_optimization(serving, plan_instances(serving, where), where)
+    assert optimization == Serving.model_validate({"optimization": {"priority": "max"}}).optimization
 
 
 def test_gpu_target_brings_tensorrt_along() -> None:
     """Without an accelerator in the spec, ONNX Runtime on a GPU uses TensorRT in FP32."""
     serving = Serving()
     where = site(target="gpu")
-    found = plan_optimization(serving, plan_instances(serving, where), where)
-    (accelerator,) = found.gpu_execution_accelerator
+    optimization = plan_optimization(serving, plan_instances(serving, where), where)
+    (accelerator,) = optimization.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
     assert accelerator.parameters == {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
@@ -324,5 +324,5 @@ def test_python_networks_get_no_accelerator() -> None:
     """Only ONNX Runtime gets the default accelerator."""
     serving = Serving()
     where = site(target="gpu", backend="python")
-    found = plan_optimization(serving, plan_instances(serving, where), where)
-    assert found.gpu_execution_accelerator == ()
+    optimization = plan_optimization(serving, plan_instances(serving, where), where)
+    assert optimization.gpu_execution_accelerator == ()

@@ -65,14 +65,14 @@ def test_each_warm_size_of_a_free_axis_has_a_sample() -> None:
     """Every batch size meets every size, and tensors that share the axis share the size."""
     tensors = [TensorInfo(name, "INT64", (-1,), ("length",)) for name in ("ids", "mask")]
     axes = {"length": FreeAxis(max=512, warm=(16, 64))}
-    found = automatic(tensors, [1, 4], axes, {}, {})
-    assert [sample.name for sample in found.samples] == [
+    warmup = automatic(tensors, [1, 4], axes, {}, {})
+    assert [sample.name for sample in warmup.samples] == [
         "batch-1-length-16",
         "batch-1-length-64",
         "batch-4-length-16",
         "batch-4-length-64",
     ]
-    for sample in found.samples:
+    for sample in warmup.samples:
         assert sample.inputs["ids"].shape == sample.inputs["mask"].shape
         assert {data.data for data in sample.inputs.values()} == {"zero"}
 
@@ -80,44 +80,44 @@ def test_each_warm_size_of_a_free_axis_has_a_sample() -> None:
 def test_an_axis_without_warm_sizes_is_warmed_up_at_both_ends() -> None:
     """min and max stand in for warm sizes."""
     x = TensorInfo("x", "FP32", (-1, 3), ("t", ""))
-    found = automatic([x], [1], {"t": FreeAxis(min=2, max=9)}, {}, {})
-    assert [sample.inputs["x"].shape for sample in found.samples] == [(2, 3), (9, 3)]
+    warmup = automatic([x], [1], {"t": FreeAxis(min=2, max=9)}, {}, {})
+    assert [sample.inputs["x"].shape for sample in warmup.samples] == [(2, 3), (9, 3)]
 
 
 def test_several_free_axes_move_together() -> None:
     """Samples grow with the longest list of sizes, not with the product of all lists."""
     axes = {"h": FreeAxis(max=9, warm=(1, 2, 3)), "w": FreeAxis(max=9, warm=(4, 5))}
-    found = automatic([TensorInfo("x", "FP32", (-1, -1), ("h", "w"))], [1], axes, {}, {})
-    assert [sample.inputs["x"].shape for sample in found.samples] == [(1, 4), (2, 5), (3, 5)]
+    warmup = automatic([TensorInfo("x", "FP32", (-1, -1), ("h", "w"))], [1], axes, {}, {})
+    assert [sample.inputs["x"].shape for sample in warmup.samples] == [(1, 4), (2, 5), (3, 5)]
 
 
 def test_an_axis_without_bounds_turns_warmup_off_and_says_so() -> None:
     """A size made up could keep the model from loading, so there is a note instead."""
-    found = automatic([TensorInfo("x", "FP32", (-1,), ("unk__0",))], [1], {}, {}, {})
-    assert found.samples == ()
-    assert "network.free_axes" in found.note
+    warmup = automatic([TensorInfo("x", "FP32", (-1,), ("unk__0",))], [1], {}, {}, {})
+    assert warmup.samples == ()
+    assert "network.free_axes" in warmup.note
 
 
 def test_bytes_without_an_example_turn_warmup_off_and_say_so() -> None:
     """Nobody can make up an image."""
-    found = automatic([TensorInfo("image", "BYTES", (1,))], [1], {}, {}, {})
-    assert found.samples == ()
-    assert "example for the BYTES input image" in found.note
+    warmup = automatic([TensorInfo("image", "BYTES", (1,))], [1], {}, {}, {})
+    assert warmup.samples == ()
+    assert "example for the BYTES input image" in warmup.note
 
 
 def test_examples_are_serialized_with_their_length() -> None:
     """BYTES carry 4 little-endian bytes of length before each element."""
-    found = automatic([TensorInfo("text", "BYTES", (2,))], [1], {}, {"text": b"abc"}, {})
-    data = found.samples[0].inputs["text"]
+    warmup = automatic([TensorInfo("text", "BYTES", (2,))], [1], {}, {"text": b"abc"}, {})
+    data = warmup.samples[0].inputs["text"]
     assert (data.data, data.file) == (None, "text")
-    assert found.files["text"] == (struct.pack("<I", 3) + b"abc") * 2 == serialize(b"abc", 2)
+    assert warmup.files["text"] == (struct.pack("<I", 3) + b"abc") * 2 == serialize(b"abc", 2)
 
 
 def test_names_of_files_are_safe_and_apart() -> None:
     """Input names that a file system cannot hold, or that collide when cleaned, get names of their own."""
     tensors = [TensorInfo(name, "BYTES", (1,)) for name in ("a/b:0", "a_b_0")]
-    found = automatic(tensors, [1], {}, {"a/b:0": b"x", "a_b_0": b"y"}, {})
-    assert found.files == {"a_b_0": serialize(b"x"), "a_b_0_2": serialize(b"y")}
+    warmup = automatic(tensors, [1], {}, {"a/b:0": b"x", "a_b_0": b"y"}, {})
+    assert warmup.files == {"a_b_0": serialize(b"x"), "a_b_0_2": serialize(b"y")}
 
 
 PYTHON = {
@@ -194,9 +194,9 @@ def test_an_optional_input_is_left_out() -> None:
 def test_control_inputs_say_that_a_sequence_begins_and_ends(control: dict[str, Any], content: bytes) -> None:
     """Control inputs are in the samples, because Triton's own warm-up bypasses its sequence batcher."""
     given = {"C": ControlInput(**control)}
-    found = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
-    (sample,) = found.samples
-    assert (sample.inputs["C"].shape, found.files[str(sample.inputs["C"].file)]) == ((1,), content)
+    warmup = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
+    (sample,) = warmup.samples
+    assert (sample.inputs["C"].shape, warmup.files[str(sample.inputs["C"].file)]) == ((1,), content)
 
 
 def listed(data: dict[str, Any], root: Path, **more: Any) -> Case:

@@ -116,7 +116,7 @@ def test_a_part_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RenderError) as error:
         pipeline(parts, tmp_path).plans()
     assert "no later part takes" in error.value.found
-    assert error.value.wanted == "what demo_network takes: pixels FP32 [4]"
+    assert error.value.wanted == "an input of demo_network: pixels FP32 [4]"
 
 
 def test_names_can_be_joined_by_hand(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_all_points_lie_in_the_plot(values: list[list[float | None]], logarithmi
         assert not points
         return
     drawn = 0
-    for each in plot.drawn:
-        pairs = [pair.split(",") for part in each.parts for pair in part.split()]
-        for x, y in [(float(x), float(y)) for x, y in pairs] + list(each.dots):
+    for line in plot.drawn:
+        pairs = [pair.split(",") for part in line.parts for pair in part.split()]
+        for x, y in [(float(x), float(y)) for x, y in pairs] + list(line.dots):
             drawn += 1
             assert plot.left - 0.1 <= x <= plot.right + 0.1
             assert plot.top - 0.1 <= y <= plot.bottom + 0.1
@@ -46,7 +46,7 @@ def test_names_at_the_ends_of_equal_lines_stand_apart() -> None:
     """Each has a line of its own height."""
     plot = lines([Line(f"m{k}", [(0, 1), (1, 1)]) for k in range(5)], width=900, height=200)
     assert plot
-    heights = sorted(each.label[1] for each in plot.drawn)
+    heights = sorted(line.label[1] for line in plot.drawn)
     assert all(after - before >= 13.9 for before, after in pairwise(heights))
     assert heights[-1] <= plot.bottom + 5
 
