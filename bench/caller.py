@@ -81,7 +81,7 @@ def _many(options: argparse.Namespace) -> dict[str, float]:
 
 
 def crowd(call: Callable[[], Any], callers: int, seconds: float) -> dict[str, float]:
-    """Calls per second of so many threads, their times, and this process's own time for a call."""
+    """Calls per second of a number of threads, their times, and this process's own time for a call."""
     log: list[list[tuple[float, float]]] = [[] for _ in range(callers)]
     begin = time.perf_counter() + WARM_S
     end = begin + seconds
@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("--size", type=int, default=256, help="bytes of the tensor (256)")
     parser.add_argument("--calls", type=int, default=1000, help="of a single caller (1000)")
-    parser.add_argument("--callers", type=int, default=1, help="threads that call at once (1)")
+    parser.add_argument("--callers", type=int, default=1, help="threads that call concurrently (1)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of many callers (3)")
     return parser
 

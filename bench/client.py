@@ -1,4 +1,4 @@
-"""What the client costs and saves beside tritonclient: processor time, joined calls, cached answers."""
+"""The client's costs and savings compared with tritonclient: processor time, joined calls, cached answers."""
 
 from __future__ import annotations
 

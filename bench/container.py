@@ -1,7 +1,7 @@
-"""What the container costs: calls of it over calls of the embedded server, and over one pinned to its cores.
+"""The cost of the container: calls of it over calls of the embedded server, and over one pinned to its cores.
 
-Promised for the container's own address, which clients in other containers use. A port that docker
-publishes on loopback is one more copy of every byte, by docker's userland proxy: shown beside it.
+The limit applies to the container's own address, which clients in other containers use. A port that docker publishes on
+loopback is one more copy of every byte, by docker's userland proxy; its figures are shown too.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _ALLOWED = os.sched_getaffinity(0)
 
 @contextmanager
 def _pinned() -> Iterator[None]:
-    """What is started from here has one core, and counts one."""
+    """Give programs that are started from here one core, and let them count one."""
     os.sched_setaffinity(0, {min(_ALLOWED)})
     try:
         yield
@@ -113,7 +113,7 @@ def _pinned() -> Iterator[None]:
 
 @contextmanager
 def _unpinned() -> Iterator[None]:
-    """What is started from here, callers for instance, has all cores again."""
+    """Give programs that are started from here, callers for instance, all cores again."""
     os.sched_setaffinity(0, _ALLOWED)
     yield
 
@@ -127,7 +127,7 @@ def _embedded(repository: Path) -> Iterator[str]:
 
 
 def _items(folder: Path) -> dict[str, Path]:
-    """What clients call, with a real item each."""
+    """The models that clients call, with a real item each."""
     text = folder / "sentence"
     text.write_text(SENTENCE)
     return {"digits": ROOT / "models" / "digits" / "examples" / "seven.png", "sentences": text}

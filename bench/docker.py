@@ -69,7 +69,7 @@ def container(repository: Path, cores: int, *options: str, words: Sequence[str] 
 
 
 def user() -> list[str]:
-    """Options by which a container may read files of whoever calls."""
+    """Options by which a container may read files of the calling user."""
     if os.geteuid() == 0:
         return ["--user", f"{_USER}:{_USER}"]
     return ["--user", f"{os.getuid()}:{os.getgid()}"]
@@ -82,17 +82,17 @@ def give(folder: Path) -> None:
 
 
 def address(name: str) -> str:
-    """Where a container's gRPC answers, from this machine."""
+    """The address of a container's gRPC endpoint, from this machine."""
     return command(DOCKER, "inspect", "-f", "{{.NetworkSettings.IPAddress}}", name).strip() + ":8001"
 
 
 def published(name: str) -> str:
-    """Where docker publishes that port."""
+    """The published address of that port."""
     return command(DOCKER, "port", name, "8001").split()[0]
 
 
 def logs(name: str) -> str:
-    """What a container has printed."""
+    """The output of a container."""
     said = docker("logs", name)
     return said.stdout + said.stderr
 
@@ -135,7 +135,7 @@ def docker(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def command(*words: str, env: Mapping[str, str] | None = None) -> str:
-    """What a program prints.
+    """The output of a program.
 
     Raises:
         ServerStartError: it failed.

@@ -61,7 +61,7 @@ def run(setting: Setting) -> Report:
 
 
 def _candidates(cores: int) -> dict[str, tuple[str, ...]]:
-    """What is tried of each flag on so many cores."""
+    """The values that are tried of each flag, on a number of cores."""
     return {
         "http-thread-count": tuple(str(n) for n in sorted({2, cores, 2 * cores}) if n != 8),
         "grpc-infer-allocation-pool-size": ("128",),

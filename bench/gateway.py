@@ -1,4 +1,5 @@
-"""What the gateway costs: calls through it beside calls to a replica, and two replicas behind it beside one server."""
+"""The cost of the gateway: calls through it compared with calls to a replica, and two replicas compared with one
+server."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 IN_FLIGHT = {1: None, 8: 0.9, 32: 0.9}
-"""Sequences at once, and the least that tokens a second through Triton are to be of the engine's."""
+"""Concurrent sequences, and the least share of the engine's tokens a second that Triton must reach."""
 PROMPT, NEW = 32, 48
 """Tokens of a prompt and of an answer, where both are the same for all."""
 TURNS = 3
-"""Of both sides in a round, whose times are added up."""
+"""Runs of both sides in a round, whose times are added up."""
 FIRST_CALLS, SHARED_CALLS = 40, 8
 ADDED_MS = 5.0
 SKEWED, ASKED, MEAN, SIGMA = 384, 4, 24, 2.0
@@ -64,9 +64,9 @@ class Timed:
 
 
 Ask: TypeAlias = "Callable[[Sequence[Sequence[int]], Sequence[int]], Timed]"
-"""Sends prompts, as tokens, that are to be answered with so many tokens each."""
+"""Sends prompts, as tokens, with the number of tokens that each answer must have."""
 Figures: TypeAlias = Mapping[str, float]
-"""Of one round, by what was measured."""
+"""Figures of one round, by name."""
 
 
 def run(setting: Setting) -> Report:
@@ -150,7 +150,7 @@ def _prefill(metrics: str) -> tuple[float, float]:
 
 
 def _cached(prompts: _Prompts, served: Ask) -> Figures:
-    """Milliseconds to the first token of long prompts that begin alike, and of such that do not."""
+    """Milliseconds to the first token of long prompts with a common beginning, and of others."""
     (shared,) = prompts.some(1, SHARED)
     served([shared], [2])
     taken: dict[str, list[float]] = {"cold": [], "cached": []}

@@ -2,7 +2,7 @@
 
 Runs under the server environment's Python, with the pipeline as the backend `llm` makes it of a model's configuration,
 given as JSON. In: `{"prompts": [[token, ...], ...], "lengths": [tokens, ...]}`; out: `{"first_s", "done_s"}`, for each
-prompt the seconds until its first token and its last. All prompts are there at once.
+prompt the seconds until its first token and its last. All prompts arrive together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def run(pipeline: Any, prompts: list[list[int]], lengths: list[int]) -> dict[str, list[float]]:
-    """Generate so many tokens for each prompt, likeliest first, reading each token as soon as it is there."""
+    """Generate a number of tokens for each prompt, likeliest first, reading each token as soon as it is there."""
     import numpy as np
     from openvino import Tensor
     from openvino_genai import GenerationConfig

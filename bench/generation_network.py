@@ -24,7 +24,7 @@ _SHAPE: Mapping[str, int] = {
     "num_key_value_heads": 5,
     "max_position_embeddings": _CONTEXT,
 }
-"""Of SmolLM2-360M, which also has a vocabulary of 49,152 (config.json of HuggingFaceTB/SmolLM2-360M)."""
+"""The shape of SmolLM2-360M, which also has a vocabulary of 49,152 (config.json of HuggingFaceTB/SmolLM2-360M)."""
 _VOCABULARY = 49_152
 _TEXTS = '''"""Texts for the gate: with random weights it can only say that INT8 changes little."""
 

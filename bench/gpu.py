@@ -61,7 +61,7 @@ def run(setting: Setting) -> Report:
 
 
 def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
-    """What can run here, by name; why each other cannot goes into `missing`."""
+    """The engines that can run here, by name; reasons for the others go into `missing`."""
     found: Contenders = {}
     try:
         found |= _torch(spec, job)

@@ -39,14 +39,14 @@ _PRINTED = (_REQUESTS, _STATUSES, _DATA)
 
 @dataclass(frozen=True)
 class Body:
-    """What each caller sends, and how.
+    """The request that each caller sends, and its protocol.
 
     Args:
         path: of the URL, `/...`.
         content: the bytes of a request's body.
         headers: by name.
-        http: whether HTTP/1.1 is spoken, a connection for each caller; else HTTP/2.
-        answer_bytes: of the shortest good answer's body, where it is known: a gRPC error has HTTP's status
+        http: whether to speak HTTP/1.1, with a connection for each caller; otherwise HTTP/2.
+        answer_bytes: length of the shortest good answer's body, if it is known: a gRPC error has HTTP's status
             200, and no body.
     """
 
@@ -59,14 +59,14 @@ class Body:
 
 @dataclass(frozen=True)
 class Load:
-    """What h2load saw in the measured time.
+    """Figures of h2load in the measured time.
 
     Args:
         sent: requests, those before the measured time included; each was answered.
         answers: those of the measured time.
         per_s: answers per second.
         p50_ms, p95_ms, p99_ms: from the first byte sent to the last one received.
-        cpu_share: of one core, the load generator's own processor time.
+        cpu_share: the load generator's own processor time, relative to one core.
     """
 
     sent: int
@@ -117,16 +117,16 @@ def h2load(
 ) -> Load:
     """Send for about `seconds`, each caller its next request when its last is answered.
 
-    A number of requests is sent, not a time long: at the end of a time h2load breaks its requests off, and
-    cancelled requests cost Triton 2.51 its life now and then. Short runs find the number.
+    A number of requests is sent instead of a given time: at the end of a time h2load aborts its requests, and cancelled
+    requests sometimes crash Triton 2.51. Short runs find the number.
 
     Args:
-        address: `host:port`, `https://host:port` for TLS, whose certificate is not looked at, or `unix:PATH` of a
+        address: `host:port`, `https://host:port` for TLS, whose certificate is not checked, or `unix:PATH` of a
             socket.
-        body: what each sends.
+        body: the request of each.
         callers: requests in flight.
-        seconds, warm_seconds: counted, and at least so long before without being counted.
-        connections: over so many, which must divide `callers`; one over HTTP/2, `callers` over HTTP/1.1.
+        seconds, warm_seconds: counted, and uncounted time before.
+        connections: their number, which must divide `callers`; by default one over HTTP/2, `callers` over HTTP/1.1.
         before: words before the command, such as `taskset -c 1`.
 
     Raises:
@@ -171,7 +171,7 @@ class _Run:
         return self.folder / "body"
 
     def send(self, number: int) -> tuple[float, NDArray[np.int64]]:
-        """Seconds that so many requests took, and the log: start, status, duration in microseconds."""
+        """Seconds that a number of requests took, and the log: start, status, duration in microseconds."""
         log = self.folder / "log"
         log.unlink(missing_ok=True)
         words = [*self.words, f"--requests={number}", f"--data={self.data}", f"--log-file={log}"]
@@ -192,7 +192,7 @@ def _rate(log: NDArray[np.int64]) -> float:
     start, taken = log[:, 0], log[:, 2]
     seconds = max(1, start.max() - start.min()) / 1e6
     answers = int((start + taken <= start.max()).sum())
-    # So few that all were sent at once: by the longest.
+    # So few that all were sent immediately: by the longest.
     return answers / seconds if answers else 1e6 * len(log) / int(taken.max())
 
 

@@ -46,7 +46,7 @@ def _rate(session: Any, batch: int, length: int, seconds: float) -> float:
 
 
 def feed(session: Any, batch: int, length: int) -> dict[str, NDArray[Any]]:
-    """Made-up input of so many items; `length` is the size of their free axes."""
+    """Made-up input with a number of items; `length` is the size of their free axes."""
     # An axis with a name has no size of its own: the first is the batch, a later one the text.
     shapes = {
         tensor.name: [batch, *(n if isinstance(n, int) else -1 for n in tensor.shape[1:])]

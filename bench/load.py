@@ -38,7 +38,7 @@ _DIFFERENT = 16  # requests with different contents, so that nothing answers fro
 
 @dataclass
 class _Log:
-    """What the callers saw: when each answer came and how long it took, by the monotonic clock."""
+    """The callers' record: when each answer came and how long it took, by the monotonic clock."""
 
     ends: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Tritonkit's open-loop load beside NVIDIA's perf_analyzer: the same requests at the same moments to one server."""
+"""Tritonkit's open-loop load and NVIDIA's perf_analyzer: the same requests at the same moments to one server."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MODELS = ("sentences", "digits")
 INPUTS = {"sentences": "text", "digits": "image"}
 CALLERS = 8
 SHARES = (0.3, 0.6)
-"""Of what `CALLERS` in a closed loop get: an open loop near that is a queue that grows."""
+"""Shares of the rate that `CALLERS` reach in a closed loop: an open loop near that is a queue that grows."""
 REPEATS = 3
-"""Of the moments in a run: perf_analyzer counts three windows."""
+"""Repeats of the moments in a run: perf_analyzer counts three windows."""
 POINTS = (50, 90, 95, 99)
 RATE_OFF, TIME_OFF = 0.05, 0.15
 

@@ -1,4 +1,4 @@
-"""What one Locust process reaches on `digits`, and what it costs beside a raw tritonclient loop."""
+"""The rate of one Locust process on `digits`, and its cost compared with a raw tritonclient loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client costs on top of a raw gRPC call."""
+"""The client's cost in addition to a raw gRPC call."""
 
 from __future__ import annotations
 

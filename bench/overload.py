@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["overload"]
 
 TIMES, SECONDS = 3.0, 60.0
-"""Of what the replicas can answer, and for how long in all rounds together."""
+"""Multiple of the rate that the replicas can answer, and its duration in all rounds together."""
 TARGET_TIMES = 10.0
 """The target of latency, in medians of a call alone."""
 GOODPUT = 0.9
 MOST_FAILED = 0.002
-"""Of the requests, otherwise than by an answer or a refusal: on a busy machine a batch did once, as INTERNAL."""
+"""Share of requests that may end otherwise than by an answer or a refusal: a busy machine caused one, as INTERNAL."""
 CALLERS = 64
 CONNECTIONS = 8
 MODEL, RUN_S, BATCH = "paced", 0.05, 4
@@ -74,14 +74,14 @@ class _Door:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of an open loop.
+    """Results of an open loop.
 
     Args:
         per_s: answers in a second.
-        answered_ms: the p99 of answers as their callers saw it, no less: that of as many of the slowest requests.
-        refused_ms: the p99 of refusals at the gateway.
+        answered_ms: an upper bound of the p99 of answers as callers saw it: that of the same number of slowest
+        requests. refused_ms: the p99 of refusals at the gateway.
         refused: their share.
-        failed: how many ended otherwise.
+        failed: requests that ended otherwise.
     """
 
     per_s: float

@@ -43,14 +43,14 @@ _DELAYED = re.compile(r"([\d.]+)% of the requests were delayed")
 
 @dataclass(frozen=True)
 class Analyzed:
-    """What perf_analyzer printed of one run.
+    """The figures that perf_analyzer printed of one run.
 
     Args:
-        requests: that it counted.
+        requests: counted requests.
         per_s: answers in a second.
         ms: percent -> milliseconds, from when a request was sent.
         delayed: the share of requests that it sent late, 0 to 1.
-        cpu_share: processor time that it used, of one core.
+        cpu_share: its processor time, relative to one core.
     """
 
     requests: int
@@ -68,7 +68,7 @@ def perf_analyzer(
     repeats: int,
     folder: Path,
 ) -> Analyzed:
-    """Send at these moments, again and again; count so many rounds of them.
+    """Send at these moments, again and again; count a number of rounds of them.
 
     Args:
         data: one item each, as perf_analyzer's JSON has it.

@@ -121,8 +121,8 @@ def _measured(setting: Setting, server: _Server, body: Body, callers: int) -> _M
 
 
 def _spent(server: _Server) -> dict[str, tuple[int, int]]:
-    """By model, the requests that succeeded and their nanoseconds: of the pipeline from arrival to answer, of
-    its parts queued and computing."""
+    """Successful requests by model, and their nanoseconds: of the pipeline from arrival to answer, of its parts queued
+    and computing."""
     found = {}
     for name in (PIPELINE, *server.parts):
         seen = asked(server.channel, "Statistics", name).model_stats[0].inference_stats

@@ -1,4 +1,4 @@
-"""What `tritonkit plan` simulates over what is measured: the same requests at the same moments."""
+"""Simulations of `tritonkit plan` over measurements: the same requests at the same moments."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ __all__ = ["run"]
 LENGTHS = {"sentences": 12.0, "digits": 5.0}
 """Models, and how many times `--seconds` a run lasts: a percentile needs some hundred requests in each of its turns."""
 SHARES = (0.5, 0.7, 0.9)
-"""Of what the servers do at most."""
+"""Shares of the highest rate of the servers."""
 REPLICAS = (1, 2)
 OFF = 0.15
 _WHAT = {"p50": False, "p99": True, "p99 of all turns as one": False, "answers/s": True}
-"""What is compared, and whether it has to be within that."""
+"""The compared figures, and whether each has to be within that."""
 
 
 @dataclass(frozen=True)
 class _Round:
-    """Of each share of the capacity: p50, p99, p99 of all turns as one, answers a second; simulated over measured."""
+    """Ratios at each share of the capacity: p50, p99, p99 of all turns as one, answers a second; simulated over
+    measured."""
 
     ratios: dict[float, tuple[float, ...]]
     p99_ms: dict[float, tuple[float, float]]

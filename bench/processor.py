@@ -34,7 +34,8 @@ def stolen_s() -> float:
 
 @contextlib.contextmanager
 def on_part(part: int, parts: int) -> Iterator[None]:
-    """What starts meanwhile has one of so many equal parts of the cores; with fewer cores than parts, all of them."""
+    """Give processes started meanwhile one of several equal parts of the cores; with fewer cores than parts, all of
+    them."""
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[part::parts] or allowed)
     try:

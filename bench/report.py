@@ -50,7 +50,7 @@ class Ratio:
 class Report:
     """The outcome of one measurement.
 
-    `more` is written into the JSON beside the ratios: figures that tables are made from. `notes` are printed below.
+    `more` is written into the JSON next to the ratios: figures that tables are made from. `notes` are printed below.
     """
 
     bench: str
@@ -66,7 +66,7 @@ class Report:
 
 
 def print_report(report: Report) -> None:
-    """Print the table, with the spread over rounds beside each median."""
+    """Print the table, with the spread over rounds next to each median."""
     print(f"{report.bench}: {report.about}")
     wide = max((len(ratio.name) for ratio in report.ratios), default=0)
     print(f"{'':{wide}}  {'median':>7} {'min':>7} {'max':>7}  limit")

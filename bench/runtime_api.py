@@ -28,7 +28,7 @@ _ARN = "arn:aws:lambda:eu-central-1:123456789012:function:model"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an event: `failed` where it was posted as an error."""
+    """The result of an event: `failed` if it was posted as an error."""
 
     body: Any
     failed: bool
@@ -55,12 +55,12 @@ class RuntimeApi:
         """Set once the function asks for its first event: its start is over."""
         self.asked_at = 0.0
         self.init_error: Any = None
-        """What the function posted instead."""
+        """The error that the function posted instead."""
         self._server = _Server(host, self)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Its address."""
         return int(self._server.server_address[1])
 
     def __enter__(self) -> RuntimeApi:
@@ -91,7 +91,7 @@ class RuntimeApi:
             self.asked.set()
         given = self._events.get()
         if given is None:
-            self.end()  # for whoever asks again
+            self.end()  # for a further request
         return given
 
     def fail_start(self, error: Any) -> None:
@@ -107,7 +107,7 @@ class RuntimeApi:
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
-    # Headers and body leave together, and at once: in two parts the second waits for an acknowledgement.
+    # Headers and body leave together and immediately: in two parts the second waits for an acknowledgement.
     wbufsize = -1
     disable_nagle_algorithm = True
 
@@ -162,14 +162,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class Function:
-    """A function that runs: `start_s` from the start of its process until it asked for an event."""
+    """A running function: `start_s` from the start of its process until its request for an event."""
 
     api: RuntimeApi
     process: subprocess.Popen[str]
     start_s: float
 
     def invoke(self, event: Any) -> Outcome:
-        """What comes of an event."""
+        """The result of an event."""
         return self.api.invoke(event)
 
     def stop(self) -> str:

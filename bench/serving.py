@@ -1,5 +1,5 @@
-"""What serving costs on top of the engine: Triton's throughput over ONNX Runtime's in process, and for a
-tiny network over Triton's own with a backend that computes nothing."""
+"""The cost of serving in addition to the engine: Triton's throughput over ONNX Runtime's in process, and for a tiny
+network over Triton's own with a backend that computes nothing."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def _best_batch(setting: Setting, model: _Served) -> int:
 
 
 def _round(setting: Setting, address: str, model: _Served, best: int) -> dict[int, _Loaded]:
-    """Each load once, in processes of their own, and the engine before and after it: what drifts on the
-    machine meets both sides. The ceiling's loads stand beside those of its model."""
+    """Run each load once, in processes of their own, and the engine before and after it, so that drift of the machine
+    meets both sides. The ceiling's loads stand next to those of its model."""
     loads: dict[int, _Loaded] = {}
     before = _engine(setting, model, [best], ENGINE_SECONDS)[best]
     for callers in CONCURRENCIES:
@@ -192,8 +192,8 @@ def _ratio(model: _Served, best: int, loads: Sequence[_Loaded], callers: int) ->
 
 
 def _of_ceiling(model: _Served, loads: Sequence[_Loaded], callers: int) -> Ratio:
-    """Where all cores are busy no server can pass what is left beside the network's own time: a request then
-    takes its share of Triton's time and its share of the engine's."""
+    """The highest share that a server can reach if all cores are busy: a request then takes its share of Triton's time
+    and its share of the engine's."""
     limits = [1 / (1 + load.ceiling["per_s"] / load.engine) for load in loads]
     shares = [load.served["per_s"] / load.ceiling["per_s"] for load in loads]
     return Ratio(
@@ -213,7 +213,7 @@ def _of_ceiling(model: _Served, loads: Sequence[_Loaded], callers: int) -> Ratio
 
 
 def _generator(loads: Sequence[Mapping[str, Any]]) -> str:
-    """Which one, and what it takes of the cores that it shares with the server."""
+    """The load generator, and its share of the cores that it shares with the server."""
     name = str(loads[0]["generator"])
     if "generator_share" not in loads[0]:
         return f"{name}, which takes much of the cores itself; install h2load (nghttp2-client)"

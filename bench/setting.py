@@ -1,4 +1,4 @@
-"""What every measurement is told, and the server it measures."""
+"""The settings of every measurement, and the server it measures."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ __all__ = ["Setting", "chosen", "served"]
 
 @dataclass(frozen=True)
 class Setting:
-    """Where to measure and how long.
+    """The place and duration of measurements.
 
     Args:
-        repository: the model repository, also where the engine alone finds its ONNX files.
+        repository: the model repository, in which the engine alone also finds its ONNX files.
         address: the gRPC address of a server that serves it already; None starts one.
-        rounds: how often each thing is measured, in turns with the others.
-        seconds: how long one load measurement lasts.
+        rounds: repeats of each measurement, in turns with the others.
+        seconds: duration of one load.
         engine_python: the Python that runs the engine without Triton.
-        peers, models: the servers (of `peers`) and models (of `peers` and `serving`) that are measured; all
-            where empty.
-        minutes, kills, seed, svg: of `chaos`: how long, faults in a minute, what they are drawn from, and where the
-            picture goes.
+        peers, models: the servers (of `peers`) and models (of `peers` and `serving`) to measure; empty: all.
+        minutes, kills, seed, svg: of `chaos`: its duration, faults in a minute, the seed that draws them, and the file
+            of the picture.
     """
 
     repository: Path
@@ -45,10 +44,10 @@ class Setting:
 
 
 def chosen(option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> list[str]:
-    """What an option names, or all.
+    """The names in an option, or all.
 
     Raises:
-        UsageError: one of them is not known.
+        UsageError: one of them is unknown.
     """
     unknown = [name for name in given if name not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's workers do while they wait: a network alone, and two that share the cores."""
+"""ONNX Runtime's workers while they wait: a network alone, and two that share the cores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REST_S = 0.02
 
 
 def run(setting: Setting) -> Report:
-    """Rates of a network in process, alone and beside its like, by how long idle workers spin."""
+    """Rates of a network in process, alone and next to its copy, by the time that idle workers spin."""
     files = sorted((setting.repository / "sentences_network").glob("[0-9]*/model.onnx"))
     if not files:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""How long a pod takes until it is ready, and for what: fetching, verifying, loading, warming."""
+"""Seconds until a pod is ready, by phase: fetching, verifying, loading, warming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tritonkit tune` finds over the best of all ways of a grid, and what it takes to find it."""
+"""The rate that `tritonkit tune` finds over the best of all ways of a grid, and the cost of finding it."""
 
 from __future__ import annotations
 

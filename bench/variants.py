@@ -1,4 +1,4 @@
-"""What optimizing brings: the fastest variant over the plain network, served and in process."""
+"""The gain of optimizing: the fastest variant over the plain network, served and in process."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class RestCall:
 
     @property
     def path(self) -> str:
-        """Where it is posted."""
+        """The URL that it is posted to."""
         return f"/v2/models/{self.model}/infer"
 
 

@@ -20,19 +20,19 @@ __all__ = ["ADDRESS", "Settings", "add_options", "read_settings"]
 ADDRESS = "127.0.0.1:8001"
 _HTTP_PORT = 8000
 _PAGE_HOST = "127.0.0.1"
-"""Where the web page listens, if --web-host names nothing else: whoever reaches it can load any server."""
+"""Address of the web page unless --web-host names another: anyone who reaches the page can load any server."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Options that were read and hold together.
+    """Options that were read and checked.
 
     Args:
         address: Triton's gRPC address, host:port.
         http_address: its HTTP address.
-        weights: how often each model is called, beside the others.
-        think_time_s: a user's pause, on average.
-        limits: what is asked of each model.
+        weights: the relative frequency of calls of each model.
+        think_time_s: a user's mean pause.
+        limits: of each model.
         given: inputs of the only model, NAME=VALUE; none: those of its workload.
         sequence_calls: calls of each sequence, for models that keep state.
     """

@@ -1,4 +1,4 @@
-"""Which fault explains a failed call, by its door, its cause and its time; and what nothing explains."""
+"""The fault that explains a failed call, by its door, its cause and its time; and calls that nothing explains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "redis": {},
     "prometheus": {},
 }
-"""By the part that was hit, or whose supervisor was, and by door: the causes of failures that it may have."""
+"""Causes of failures that are allowed, by the part that was hit, or whose supervisor was, and by door."""
 STILL = "no part: the machine stood still"
 SILENT = "no part: a replica did not answer a ping in time"
 BOTH = _BEHIND | {"model away", "overloaded", "circuit open"}

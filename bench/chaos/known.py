@@ -160,7 +160,7 @@ def _spread(
     answers: Sequence[Mapping[str, NDArray[Any]]],
     replies: Sequence[tuple[int, Mapping[str, NDArray[Any]]]],
 ) -> dict[tuple[str, str], float]:
-    """How far floats may be off by model and output: what a calm server shows, and no less than a few roundings."""
+    """The deviation that floats may have by model and output: that of a calm server, and at least a few roundings."""
     off: dict[tuple[str, str], float] = {}
     for number, reply in replies:
         for name, answer in answers[number].items():

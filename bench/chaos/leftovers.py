@@ -20,7 +20,7 @@ _END_S = 90.0
 
 @dataclass(frozen=True)
 class Leftovers:
-    """How many there are.
+    """Numbers of leftovers.
 
     Args:
         regions: in shared memory. environments: folders of Triton's Python backend. runs: folders of runs.
@@ -37,7 +37,7 @@ class Leftovers:
 
 
 def count(running: Running) -> Leftovers:
-    """Of a stack that runs, or has ended."""
+    """Leftovers of a stack that runs, or has ended."""
     states = [state(pid) for pid in running.tree.members()]
     runs = running.root / ".tritonkit" / "run"
     return Leftovers(

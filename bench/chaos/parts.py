@@ -45,7 +45,7 @@ class Member:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Which of the parts it is, whatever its process."""
+        """The part's identity, whatever its process."""
         return self.part, self.replica, self.instance
 
     @property

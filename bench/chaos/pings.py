@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["PING_S", "Pings"]
 
 PING_S = 2.0
-"""How long a replica may be silent: the gateway pings each second, and waits one."""
+"""The longest silence of a replica: the gateway pings each second, and waits one."""
 _PAUSE_S = 0.5
 _STILL_S = 5.0
 """Late for its next look: not even a sleeping thread was woken, as where the host of a virtual machine pauses it."""

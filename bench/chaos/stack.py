@@ -96,7 +96,7 @@ class Running:
 
     @property
     def temporary(self) -> Path:
-        """Where its programs put temporary files, those excepted that take /tmp whatever TMPDIR says."""
+        """The folder for temporary files of its programs, except those that take /tmp whatever TMPDIR says."""
         return self.root / _TEMPORARY
 
     @property

@@ -1,1 +1,1 @@
-"""tritonkit beside the servers that others use; docs/benchmarks.md says how."""
+"""tritonkit compared with the servers that others use; see docs/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""What tritonkit could reach at most: the same server, with a backend that computes nothing."""
+"""The highest rate that tritonkit could reach: the same server, with a backend that computes nothing."""
 
 from __future__ import annotations
 

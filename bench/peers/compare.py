@@ -1,4 +1,4 @@
-"""tritonkit beside the servers that others use: the same networks, the same requests, the same cores, in turns."""
+"""tritonkit and the servers that others use: the same networks, requests and cores, in turns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["run"]
 
 HOME = ROOT / ".tritonkit" / "peers"
 CORES = 2
-"""Of the machine's: as many as all that is compared here gets."""
+"""Cores of the machine: as many as all compared servers get."""
 CHOICE_S = 1.5
 CHOICE_CALLERS = 32
 PINNED = "server and load on a core each"
@@ -42,7 +42,7 @@ PINNED = "server and load on a core each"
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Which cores the server gets and which the load."""
+    """The server's cores and the load's."""
 
     name: str
     server: Sequence[int]
@@ -58,7 +58,7 @@ class Turn(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Of its cells."""
+        """The name of its cells."""
         return self.arrangement.name, self.model, self.contender.name
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def run(setting: Setting) -> Report:
 
 @dataclass
 class _Plan:
-    """What is measured, and what was found so far."""
+    """The servers to measure, and the results so far."""
 
     setting: Setting
     arrangements: Sequence[Arrangement]
@@ -218,7 +218,7 @@ class _Plan:
                         yield Turn(CONTENDERS[name], model, arrangement)
 
     def place(self, turn: Turn) -> Place:
-        """Where it runs and what it loads."""
+        """The server's place and its models."""
         cores, model = turn.arrangement.server, turn.model
         variant = turn.contender.variant or "onnx-fp32"
         return Place(
@@ -259,7 +259,7 @@ def _bin(contender: Contender, setting: Setting) -> Path:
 
 
 def _wanted(python: Path, model: str, folder: Path) -> traffic.Answer:
-    """By the engine in process, from the file that all load."""
+    """Times of the engine in process, by model, from the file that all servers load."""
     with tempfile.TemporaryDirectory() as scratch:
         item = Path(scratch) / "item"
         item.write_bytes(traffic.content(model))

@@ -1,4 +1,4 @@
-"""Who is compared: how each server is started, in which formats it is asked, and which settings are tried.
+"""The compared servers: their start, the formats of their requests, and the settings that are tried.
 
 A server gets its settings from the environment: MODEL, MODEL_FOLDER, MAX_BATCH, MAX_DELAY_MS, WORKERS, THREADS,
 PORT (HTTP_PORT, GRPC_PORT, METRICS_PORT), as its own app.py reads them.
@@ -54,13 +54,13 @@ class Contender:
     Args:
         name: on the command line and in tables; a peer's is also its folder's.
         title: with its own spelling.
-        docs: where its settings are explained.
+        docs: the page about its settings.
         command: of the server, with names in braces for the environment's values and {bin}.
-        ways: how it is asked; the first is the one that settings are chosen by.
-        environment: what it reads beside that.
-        tried: settings beside workers and threads, each with the values of which the better is kept.
+        ways: formats of requests; settings are chosen by the first.
+        environment: further variables that it reads.
+        tried: settings other than workers and threads, each with the values of which the better is kept.
         models: those it serves.
-        variant: which form of the network tritonkit serves; empty for a peer.
+        variant: the form of the network that tritonkit serves; empty for a peer.
         exact: whether its answers are those of the FP32 network.
     """
 
@@ -82,7 +82,7 @@ class Contender:
 
 
 UNSET = ("ceiling", "infinity")
-"""Those with no workers or threads to set."""
+"""Servers with no workers or threads to set."""
 DELAYS = {"MAX_DELAY_MS": ("1", "5")}
 _UVICORN = (
     "{bin}/python",
@@ -258,7 +258,7 @@ CONTENDERS = {
         ),
     )
 }
-"""By name, in the order of the tables."""
+"""Servers by name, in the order of the tables."""
 
 OURS = tuple(name for name, contender in CONTENDERS.items() if contender.ours)
 

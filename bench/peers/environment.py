@@ -1,4 +1,4 @@
-"""A Python environment for each peer, made when it is first asked for."""
+"""A Python environment for each peer, made on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["environment"]
 
 _SAME = ("onnxruntime", "tokenizers", "pillow")
-"""What does the work is the same release on all sides, that of the server environment, but where a peer's own
+"""The engines have the same release on all sides, that of the server environment; except where a peer's own
 requirements name it because it takes no such release."""
 _MINUTES = 30
 
@@ -24,10 +24,10 @@ _MINUTES = 30
 def environment(name: str, requirements: Path, home: Path, engine_python: Path) -> Path:
     """The folder with the programs of a peer's environment, `<home>/<name>/bin`.
 
-    It is made anew when the requirements change.
+    It is made again when the requirements change.
 
     Args:
-        engine_python: the server environment's Python, whose versions are taken over.
+        engine_python: the server environment's Python, whose versions are used.
 
     Raises:
         ServerNotFound: it cannot be installed here; pip's own words say why.

@@ -34,16 +34,16 @@ MOST_EACH = 100.0
 
 @dataclass(frozen=True)
 class Load:
-    """What one run of the load generator saw in its measured time.
+    """Figures of one run of the load generator in its measured time.
 
     Args:
         per_s: answers with status 200 per second.
         p50_ms, p95_ms, p99_ms: of those, from the first byte sent to the last received.
-        answers: how many were measured.
+        answers: measured answers.
         failures: answers of another status and broken streams, over the whole run.
-        total: right answers over the whole run, what was before the measured time included.
-        generator_cores: processor time of the load generator over the time it ran.
-        offered_per_s: what was asked for in an open loop; 0 in a closed one.
+        total: right answers over the whole run, those before the measured time included.
+        generator_cores: processor time of the load generator over its running time.
+        offered_per_s: the intended rate of an open loop; 0 in a closed one.
     """
 
     per_s: float
@@ -102,15 +102,15 @@ def opened(request: Request, rate: float, seconds: float, cores: Sequence[int]) 
 
 
 def open_connections(rate: float) -> int:
-    """So many that each has half a second and more for an answer before it sends again, up to 128; beyond
-    that so many that none sends more often than every 10 ms."""
+    """Enough connections that each has at least half a second for an answer before it sends again, up to 128; beyond
+    that, enough that none sends more often than every 10 ms."""
     few = min(OPEN_CONNECTIONS, max(8, math.ceil(rate / 2)))
     return max(few, math.ceil(rate / MOST_EACH))
 
 
 def pace(rate: float) -> tuple[int, int]:
-    """How many connections begin in each of how many milliseconds, so that the first request of each comes when
-    it is due: they do not send all at once then, nor later. The fewest at a time that come within 3 %."""
+    """The number of connections that begin in each period, and its milliseconds, so that the first request of each
+    comes when it is due: they then never send all together. The fewest at a time that come within 3 %."""
     pairs = [(starts, max(1, round(1000 * starts / rate))) for starts in range(1, 33)]
 
     def off(pair: tuple[int, int]) -> float:

@@ -33,7 +33,7 @@ __all__ = [
 
 CALLERS = (1, 8, 32, 128)
 LIMITS_MS = (10, 50)
-"""Those that p99 has to stay under in the open loop."""
+"""Limits in milliseconds that p99 has to stay under in the open loop."""
 STEP = 1.25
 MOST_PROBES = 16
 COUNTED_S = 2.0  # an answer may be out before it is counted
@@ -46,9 +46,9 @@ SENT = 0.97
 def closed_loops(
     server: Running, way: Way, model: str, seconds: float, cores: Sequence[int], callers: Sequence[int] = CALLERS
 ) -> dict[str, dict[str, Any]]:
-    """By number of callers, what the load generator saw and what a request took of the server.
+    """Figures of the load generator, and the server's cost of a request, by number of callers.
 
-    Where so many callers wait so long that few are answered in `seconds`, it is measured for longer.
+    If the callers wait so long that few are answered in `seconds`, the measurement is longer.
 
     Raises:
         ClientError: an answer was a failure, or Triton counted one.
@@ -101,10 +101,10 @@ def python_loops(
 def long_enough(
     load_for: Callable[[float], dict[str, Any]], callers: int, seconds: float, per_s: float
 ) -> dict[str, Any]:
-    """A load of `seconds`, or of as much longer as each caller needs for three answers, up to half a minute.
+    """A load of `seconds`, or longer so that each caller gets three answers, up to half a minute.
 
     Args:
-        load_for: makes a load of so many seconds; gives its `answers` and `per_s`.
+        load_for: makes a load of a number of seconds; gives its `answers` and `per_s`.
         per_s: answers a second to expect; 0 if that is not known.
     """
     wanted = ENOUGH * callers
@@ -136,7 +136,7 @@ def highest_rates(
 ) -> dict[str, Any]:
     """For each limit, the highest rate at which p99 stayed under it, and every rate that was tried.
 
-    Rates are powers of 1.25, so that all servers are asked for the same ones.
+    Rates are powers of 1.25, so that all servers get the same ones.
 
     Args:
         begin: a rate to begin at for each limit in milliseconds; one that is left out gets 0.

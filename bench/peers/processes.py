@@ -134,7 +134,7 @@ def running(
 
 
 def pinned(cores: Sequence[int]) -> list[str]:
-    """What goes before a command that may run on these cores alone."""
+    """The words before a command that may run on these cores alone."""
     program = shutil.which("taskset")
     if program is None:
         raise UsageError("taskset", found="it is not installed", todo="apt-get install util-linux")

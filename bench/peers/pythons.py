@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("way", choices=PYTHON_WAYS)
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--callers", type=int, default=1, help="threads that call at once (1)")
+    parser.add_argument("--callers", type=int, default=1, help="threads that call concurrently (1)")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--cores", type=lambda text: {int(part) for part in text.split(",")})
     return parser

@@ -20,14 +20,14 @@ __all__ = ["model_folder", "repository", "written_lines"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = {"digits_network": "digits", "sentences": "sentences", "resnet50": "resnet50"}
-"""By served model, its folder below models/."""
+"""Folders below models/, by served model."""
 _TOKENIZER_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 
 
 def repository(home: Path, variant: str, cores: int, models: Sequence[str]) -> Path:
-    """A repository whose models are served in `variant`, rendered for so many cores.
+    """A repository whose models are served in `variant`, rendered for a number of cores.
 
-    The specs are those of models/ but for `serving: variant`; what is in the build cache is taken from it.
+    The specs are those of models/ except for `serving: variant`; artifacts come from the build cache if it has them.
     """
     root = home / f"repository-{variant}-{cores}"
     (root / "models").mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def repository(home: Path, variant: str, cores: int, models: Sequence[str]) -> P
 
 
 def model_folder(home: Path, model: str, built: Path) -> Path:
-    """What a peer loads: model.onnx, and the tokenizer's files or labels.txt, out of a repository."""
+    """The files that a peer loads: model.onnx, and the tokenizer's files or labels.txt, out of a repository."""
     folder = home / "models" / model
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "onnx").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What was found: cells by arrangement, model, contender and way; ratios over peers; what is kept as JSON."""
+"""Results: cells by arrangement, model, contender and way; ratios over peers; the JSON that is kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cells:
         return key in self.chosen
 
     def settings(self, key: Key) -> dict[str, str]:
-        """What it is measured with."""
+        """The releases that were measured."""
         found: dict[str, str] = self.chosen[key]["settings"]
         return found
 
@@ -57,7 +57,7 @@ class Cells:
             self.rates[key][way][number] = rates
 
     def took(self, number: int, key: Key, ready_s: float, memory: int) -> None:
-        """What a server needed in one round: seconds until it was ready, bytes."""
+        """The needs of a server in one round: seconds until it was ready, bytes."""
         self.starts[key][number] = ready_s, memory
 
     def cut(self, rounds: int) -> None:
@@ -122,7 +122,7 @@ def _ratio(name: str, mine: Mapping[int, float], theirs: Mapping[int, float], le
 
 
 def _least(model: str, ours: str, peer: str, callers: int) -> float | None:
-    """What was aimed at; an empty peer is the best of them."""
+    """A goal; an empty peer is the best of them."""
     if CONTENDERS[ours].variant == "auto":
         return BEST_TWICE if callers == 32 and not peer else None
     if model == "digits_network" and callers == 32:
@@ -137,9 +137,9 @@ def _best_of(all_rates: Sequence[Mapping[int, float]]) -> dict[int, float]:
 
 
 def summary(cells: Cells, seconds: float) -> dict[str, Any]:
-    """What the tables are made from: medians over the rounds, with the spread of the rates."""
+    """The input of the tables: medians over the rounds, with the spread of the rates."""
     rows = [_row(cells, key) for key in cells.chosen if cells.loops.get(key)]
-    measured = max((row["rounds"] for row in rows), default=0)  # fewer than asked for after an interrupt
+    measured = max((row["rounds"] for row in rows), default=0)  # fewer than requested after an interrupt
     return {"rounds": measured, "seconds": seconds, "absent": cells.absent, "failed": cells.failed, "rows": rows}
 
 

@@ -32,7 +32,7 @@ LOOSE = 0.2
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server runs and what it loads.
+    """A server's place and its model.
 
     Args:
         model: by its served name.
@@ -66,7 +66,7 @@ class Running:
     triton: bool
 
     def request(self, way: Way, model: str) -> traffic.Request:
-        """What is sent in one way."""
+        """The request in one way."""
         return _request(way, model, self.addresses)
 
 
@@ -114,7 +114,7 @@ class _Check:
         self.ways = [way for way in contender.ways if way.format and place.model in way.models]
 
     def first(self) -> bool:
-        """Of a server that is starting: it may refuse, but not answer wrongly."""
+        """Check a starting server: it may refuse, but not answer wrong."""
         try:
             self._asked(self.ways[0])
         except (OSError, ValueError, ArithmeticError) as error:
@@ -129,7 +129,8 @@ class _Check:
         return True
 
     def others(self) -> None:
-        """Of one that runs: each way must answer, if not at once, for it may still be about to be ready."""
+        """Check a running server: each way must answer, if not immediately, because it may still be about to be
+        ready."""
         deadline = time.monotonic() + OTHERS_S
         for way in self.ways[1:]:
             while True:
@@ -179,7 +180,7 @@ def _command(contender: Contender, values: Mapping[str, str], place: Place) -> l
 
 
 def _environment(contender: Contender, place: Place, values: Mapping[str, str]) -> dict[str, str]:
-    """Of its own: nothing of the project's but the model's code, and for tritonkit its source."""
+    """An environment of its own: nothing of the project's except the model's code, and for tritonkit its source."""
     own = contender.ours or contender.name == "ceiling"
     source = ROOT / "src" if own else HERE / "models" / place.model
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
@@ -205,7 +206,7 @@ def _mlserver_settings(home: Path, values: Mapping[str, str]) -> Path:
         "http_port": int(values["HTTP_PORT"]),
         "grpc_port": int(values["GRPC_PORT"]),
         "metrics_port": int(values["METRICS_PORT"]),
-        # With one worker its inference runs beside the front end; more are processes of their own.
+        # With one worker its inference runs in the front end's process; more are processes of their own.
         "parallel_workers": workers if workers > 1 else 0,
         "debug": False,
     }

@@ -121,7 +121,7 @@ def _way_title(name: str) -> str:
 
 
 def _settings(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What each peer was measured with."""
+    """The releases and settings of each peer."""
     yield "Settings that were the fastest of those tried:"
     yield ""
     for row in rows:

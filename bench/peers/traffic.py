@@ -52,13 +52,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """What the load generator sends, again and again.
+    """The request that the load generator sends again and again.
 
     Args:
         protocol: http or grpc.
         url: with scheme, host, port and path.
         headers, body: as they are sent.
-        read: an answer's body and headers to what it says.
+        read: turns an answer's body and headers into its value.
         socket: a unix socket to go through instead of the URL's host and port.
         connections: whether callers of gRPC have a connection each instead of a stream each.
     """
@@ -82,7 +82,7 @@ def content(model: str) -> bytes:
 
 
 def expected(model: str, raw: bytes) -> Answer:
-    """What `bench/peers/models/MODEL/model.py` answers, read."""
+    """The answer of `bench/peers/models/MODEL/model.py`, parsed."""
     return _plain(model)(raw, {})
 
 
@@ -300,4 +300,4 @@ FORMATS: dict[str, Callable[[str, str], Request]] = {
     "v2-json": _v2_json,
     "grpc": _grpc,
 }
-"""By name, a request for a model at `HOST:PORT`."""
+"""Makers of a request for a model at `HOST:PORT`, by name."""

@@ -5,7 +5,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """What Triton's Python backend loads."""
+    """The class that Triton's Python backend loads."""
 
     def execute(self, requests):
         """The first byte of each tensor."""

@@ -35,7 +35,7 @@ def failed(door: str, cause: str, began_s: float = 10.5, ended_s: float = 11.0) 
     ],
 )
 def test_a_failure_while_its_part_is_away_is_explained(call: Call, part: str) -> None:
-    """By the part that was hit, or by what its supervisor ran; a right answer needs no explanation."""
+    """The part that was hit explains it, or the supervisor of that part; a right answer needs no explanation."""
     found = explain([call, Call("grpc", "digits", 10.5, 11.0)], [fault(part)])
     assert found.unexplained == []
     assert found.by == {(part.removeprefix("supervisor of "), call.door, call.cause): [call]}
@@ -59,7 +59,7 @@ def test_a_failure_while_its_part_is_away_is_explained(call: Call, part: str) ->
     ],
 )
 def test_a_failure_that_no_fault_can_have_is_not_explained(call: Call, faults: list[Fault]) -> None:
-    """By its time, by the part, or by its cause."""
+    """Its time, its part or its cause does not fit."""
     assert explain([call], faults).unexplained == [call]
 
 

@@ -72,7 +72,7 @@ def test_the_log_is_read_line_by_line() -> None:
 
 
 def test_percentiles_are_of_what_was_counted() -> None:
-    """Of 1 to 101 ms p50 is 51; of nothing there is none."""
+    """The p50 of 1 to 101 ms is 51; an empty list has none."""
     assert h2load.percentiles(np.arange(1.0, 102.0)) == (51.0, 96.0, 100.0)
     assert all(np.isnan(h2load.percentiles(np.array([]))))
 
@@ -106,7 +106,7 @@ def test_a_closed_loop_refuses_failures(echo: str) -> None:
 
 @pytest.mark.needs("h2load")
 def test_an_open_loop_sends_what_it_is_told(echo: str) -> None:
-    """As many requests as the rate makes, whether or not they could be sent faster."""
+    """The number of requests follows from the rate, whether or not they could be sent faster."""
     load = h2load.opened(asked(echo), rate=100.0, seconds=1.0, cores=CORES)
     assert load.offered_per_s == 100.0
     assert 200 <= load.total + load.failures <= 200 + h2load.OPEN_CONNECTIONS
@@ -153,7 +153,7 @@ def test_the_search_begins_where_the_round_before_ended() -> None:
     ("expected", "lengths"), [(0.0, [1.0, 4.5]), (80.0, [4.5]), (400.0, [1.0, 4.5]), (1.0, [30.0])]
 )
 def test_a_load_is_long_enough_for_every_caller(expected: float, lengths: list[float]) -> None:
-    """By the rate that is expected, else by the one that was seen; half a minute at most."""
+    """The duration follows the expected rate, otherwise the measured one; half a minute at most."""
     asked = []
 
     def load_for(length: float) -> dict[str, float]:
@@ -326,7 +326,7 @@ def test_ratios_are_of_the_same_round() -> None:
 
 
 def test_an_interrupt_keeps_whole_rounds() -> None:
-    """What the broken round had found is forgotten."""
+    """Results of the broken round are dropped."""
     found = cells()
     found.cut(1)
     assert [len(ratio.rounds) for ratio in ratios(found)] == [1] * len(ratios(found))
@@ -335,7 +335,7 @@ def test_an_interrupt_keeps_whole_rounds() -> None:
 
 
 def report(folder: Path) -> dict[str, Any]:
-    """As it is read back from JSON."""
+    """Results as they are read back from JSON."""
     file = folder / "peers.json"
     write_json(Report("peers", "about", ratios(cells()), {"peers": summary(cells(), 1.0)}), file)
     found: dict[str, Any] = json.loads(file.read_text())
@@ -354,7 +354,7 @@ def test_the_tables_hold_what_was_found(tmp_path: Path) -> None:
 
 
 def test_a_page_keeps_all_but_its_table(tmp_path: Path) -> None:
-    """What stands between the markers is replaced; a page without them is refused."""
+    """Text between the markers is replaced; a page without them is refused."""
     begin, end = "<!-- python -m bench tune: begin -->", "<!-- python -m bench tune: end -->"
     text = pages.placed(f"before\n{begin}\nold\n{end}\nafter", "new", "tune")
     assert text == pages.placed(text, "new", "tune")

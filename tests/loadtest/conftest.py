@@ -62,8 +62,8 @@ def labels() -> dict[bytes, str]:
 
 @pytest.fixture
 def fake_digits(labels: dict[bytes, str]) -> FakeDigits:
-    """A model that knows every label; after so many images it reads all of them wrong. It puts
-    those it has seen into a list, if it is given one."""
+    """A model that knows every label; after a number of images it reads all of them wrong. It puts the images it has
+    seen into a list, if it is given one."""
 
     def make(right_images: int = 2**31, seen: list[bytes] | None = None) -> FakeModel:
         seen = [] if seen is None else seen

@@ -92,7 +92,7 @@ def test_a_server_that_misreads_from_the_start_is_not_loaded(serve: Any, fake_di
 
 
 def test_a_host_that_does_not_answer_is_one_line() -> None:
-    """Exit code 5, at once, and nothing else on standard error."""
+    """The exit code is 5, immediately, and nothing else is on standard error."""
     done = locust(*SHORT, "--host", "127.0.0.1:1", "-t", "3600s")
     assert done.returncode == 5
     (line,) = done.stderr.strip().splitlines()
@@ -152,8 +152,8 @@ def own_model(root: Path) -> Path:
 
 
 def test_a_model_of_ones_own_is_loaded_with_its_example(serve: Any, own_model: Path) -> None:
-    """What model.yaml gives as an example is sent, by all users at once: none waits for another's
-    answer, as all would if the client did not wait with gevent."""
+    """The example of model.yaml is sent by all users concurrently: none waits for another's answer, as all would if the
+    client did not wait with gevent."""
     heard: list[bytes] = []
     inside: list[int] = [0]
     together: list[int] = []

@@ -35,7 +35,7 @@ def test_a_request_is_json_and_then_the_bytes() -> None:
 
 
 def test_an_input_that_does_not_fit_is_refused_before_sending() -> None:
-    """As the client refuses it."""
+    """An input is refused with the client's own words."""
     with pytest.raises(InvalidInput):
         rest.encode(SIGNATURE, {"image": 3.5})
 
@@ -83,7 +83,7 @@ def test_without_a_server_the_error_names_the_option() -> None:
 
 
 def test_a_lost_connection_is_the_servers_absence() -> None:
-    """What a run counts to know that the server is gone."""
+    """A run recognizes by this error that the server is gone."""
 
     class Broken:
         def post(self, *_: Any, **__: Any) -> Any:

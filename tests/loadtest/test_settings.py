@@ -27,7 +27,7 @@ def read(project: Path, host: str | None = None, **given: str | int) -> Settings
 
 
 def test_defaults_are_a_server_on_this_machine(project: Path) -> None:
-    """Triton's own ports, all models alike, a pause of 100 ms, the limits of the file."""
+    """The defaults: Triton's own ports, equal weights of all models, a pause of 100 ms, the limits of the file."""
     settings = read(project)
     assert (settings.address, settings.http_address) == ("127.0.0.1:8001", "127.0.0.1:8000")
     assert settings.weights == {"digits": 1, "sentences": 1}

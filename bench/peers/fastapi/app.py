@@ -22,7 +22,7 @@ async def predict(request: Request) -> Response:
 
 
 class Pixels(BaseModel):
-    """What the JSON way takes."""
+    """The body of the JSON way."""
 
     pixels: list[list[list[float]]]
 

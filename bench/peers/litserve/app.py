@@ -20,7 +20,7 @@ class Inference(litserve.LitAPI):
         return base64.b64decode(request["content"])
 
     def batch(self, inputs: list[bytes]) -> list[bytes]:
-        """As they are."""
+        """Requests are passed on unchanged."""
         return inputs
 
     def predict(self, bodies: list[bytes]) -> list[bytes]:
@@ -28,7 +28,7 @@ class Inference(litserve.LitAPI):
         return self.model(bodies)
 
     def unbatch(self, output: list[bytes]) -> list[bytes]:
-        """As they are."""
+        """Answers are passed on unchanged."""
         return output
 
     def encode_response(self, output: bytes) -> Response:

@@ -1,4 +1,4 @@
-"""MLServer: a custom runtime; its adaptive batching is asked for in model-settings.json."""
+"""MLServer: a custom runtime; model-settings.json turns its adaptive batching on."""
 
 import json
 import os

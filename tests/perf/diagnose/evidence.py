@@ -104,5 +104,5 @@ def server(*parts: ModelEvidence, address: str = "a:1", **changed: Any) -> Serve
 
 
 def found(*servers: ServerEvidence) -> Diagnosis:
-    """What the rules say of these servers."""
+    """The rules' diagnosis of these servers."""
     return diagnose(Evidence(servers or (server(),)))

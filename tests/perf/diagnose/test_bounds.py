@@ -59,7 +59,7 @@ def test_a_bound_on_an_ensemble_is_named() -> None:
 
 @pytest.mark.parametrize(("text", "in_flight"), [("4", 4), ("0", 0), ("many", 0), ("", 0)])
 def test_a_configuration_says_how_many_may_be_under_way(text: str, in_flight: int) -> None:
-    """By the parameter that the build writes; reading it adds nothing."""
+    """The parameter that the build writes gives the bound; reading it adds nothing."""
     config = schema().ModelConfig(name="m", platform="ensemble")
     assert facts_of(config).in_flight == 0
     assert not config.parameters
@@ -68,7 +68,7 @@ def test_a_configuration_says_how_many_may_be_under_way(text: str, in_flight: in
 
 
 def test_what_a_python_model_calls_is_read() -> None:
-    """By the parameter in which the spec's `calls` arrive; reading it adds nothing."""
+    """The parameter in which the spec's `calls` arrive names them; reading it adds nothing."""
     config = schema().ModelConfig(name="m", backend="python")
     assert facts_of(config).calls == ()
     assert not config.parameters

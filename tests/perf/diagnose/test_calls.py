@@ -10,7 +10,7 @@ from tritonkit.perf.diagnose import CallLog
 
 
 def test_calls_are_kept_with_their_server_and_model() -> None:
-    """Those that reached a server or failed; answers of the client's own cache say nothing of a server."""
+    """Calls that reached a server or failed are kept; answers of the client's own cache say nothing of a server."""
     log = CallLog()
     began = time.monotonic()
     for event in (

@@ -23,7 +23,7 @@ FACTS = ModelFacts("m", max_batch_size=8, instances=2, batches=True)
 
 
 def counted(runs: int, size: int = 2, queue_ms: float = 5.0, run_ms: float = 20.0) -> ModelStatistics:
-    """A model after so many runs of `size` requests each."""
+    """A model after a number of runs of `size` requests each."""
     requests = runs * size
     return ModelStatistics(
         "m",
@@ -42,18 +42,18 @@ def counted(runs: int, size: int = 2, queue_ms: float = 5.0, run_ms: float = 20.
 
 
 def looks(*runs: int, every_s: float = 1.0) -> tuple[Look, ...]:
-    """A look each second, with so many runs by then."""
+    """A look each second, with the number of runs until then."""
     return tuple(Look("a:1", k * every_s, {"m": counted(n)}) for k, n in enumerate(runs))
 
 
 def server(*seen: Look, probes: tuple[Probe, ...] = ()) -> ServerEvidence:
-    """What is made of looks at one server."""
+    """The evidence from looks at one server."""
     (found,) = evidence_of(Observation("m", {"m": FACTS}, {"a:1": seen}, probes)).servers
     return found
 
 
 def model(*seen: Look) -> ModelEvidence:
-    """Of one model."""
+    """The evidence about one model."""
     (found,) = server(*seen).parts
     return found
 

@@ -14,8 +14,8 @@ BOUNDS = ("0.01", "0.02", "+Inf")
 
 
 def look(tokens: float, running: float = 2.0, cache: float = 0.5) -> LanguageLook:
-    """After so many tokens: each fifth step is of 10 ms and has prompts of 50 tokens, the others take 5 ms; of the
-    times between tokens half are below 10 ms and all below 20."""
+    """Counters after a number of tokens: each fifth step takes 10 ms and has prompts of 50 tokens, the others take 5
+    ms; half of the times between tokens are below 10 ms and all below 20."""
     prefill, decode = tokens / 5, tokens * 4 / 5
     between = dict(zip(BOUNDS, (tokens / 2, tokens, tokens), strict=True))
     counters = {
@@ -77,7 +77,7 @@ def test_one_look_says_nothing() -> None:
 
 
 def test_the_configuration_says_how_it_is_served() -> None:
-    """Where it is silent, what the backend takes; other models are no language models."""
+    """If a configuration is silent, the backend's defaults count; other models are not language models."""
     config = schema().ModelConfig(name="m", backend="llm")
     assert facts_of(config).language == LanguageFacts(32, 256)
     for key, value in (("max_sequences", "4"), ("max_batched_tokens", "64"), ("batching", "static")):

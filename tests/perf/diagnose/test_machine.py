@@ -1,4 +1,4 @@
-"""What is read of a machine: this one's own /proc, and folders that look like another's."""
+"""Reading a machine: this one's own /proc, and folders that look like another's."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_group_without_a_limit_has_the_machines_memory(tmp_path: Path) -> None
 
 
 def test_threads_that_can_run_are_counted(tmp_path: Path) -> None:
-    """Those in state R, over the looks that are kept; nothing before the first."""
+    """Threads in state R, over the looks that are kept; empty before the first."""
     counter = RunnableThreads(2, tmp_path)
     assert counter.means() == ({}, None)
     for running in (9, 1, 2):
@@ -136,7 +136,7 @@ tritonkit_llm_tokens_total{model="m",version="1"} 1e+02
 
 
 def test_metrics_are_read_by_model() -> None:
-    """What waits, and what was refused; versions are added up, other metrics left alone."""
+    """Waiting and refused requests are read; versions are added up, other metrics ignored."""
     text = """# HELP nv_inference_pending_request_count x
 nv_inference_pending_request_count{model="m",version="1"} 3
 nv_inference_pending_request_count{model="m",version="2"} 4

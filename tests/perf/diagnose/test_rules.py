@@ -167,7 +167,7 @@ def test_threads_that_wait_for_cores_matter_only_where_requests_do() -> None:
 
 
 def test_parallel_threads_do_not_share_a_lock() -> None:
-    """Threads that compute all the time hardly wait: that is no sign of a lock, on one core or several."""
+    """Threads that compute all the time hardly wait: that does not indicate a lock, on one core or several."""
     for cores, waits in ((1.9, 5.0), (0.95, 5.0), (1.9, 150.0)):
         stub = replace(STUB, cores=cores, waits_per_s=waits)
         causes = {f.cause for f in found(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings}
@@ -217,7 +217,7 @@ def test_prompts_in_every_step_hold_up_tokens_too() -> None:
 
 
 def test_more_sequences_are_as_many_as_the_cache_has_room_for() -> None:
-    """Of today's length; and no more than there are requests."""
+    """More sequences of today's length, and no more than there are requests."""
     for cache, waiting, wanted in ((0.6, 40.0, 12), (0.1, 4.0, 12)):
         (finding,) = found(server(language(running=8.0, waiting=waiting, cache=cache))).findings
         assert finding.change.startswith(f"serving.generation.max_sequences {wanted};")
@@ -232,7 +232,7 @@ def test_threads_of_an_engine_that_wait_for_cores() -> None:
 
 
 def test_the_way_to_a_language_model_is_held_against_its_first_token() -> None:
-    """Of Triton's times of it nothing counts."""
+    """Triton's times of a language model do not count."""
     assert found(server(language(first_ms=60.0), trip_ms=20.0)).verdict == "healthy"
     assert found(server(language(first_ms=15.0), trip_ms=20.0)).verdict == "network-or-client"
 
@@ -251,7 +251,7 @@ def test_a_long_answer_is_traffic() -> None:
 
 
 def test_a_slow_and_a_failing_replica_are_bad_ones() -> None:
-    """By our own requests, by the time in the server, by failures; all slow alike is none."""
+    """A bad replica shows by our own requests, by the time in the server, by failures; equally slow servers do not."""
     good = server()
     for bad in (
         server(address="b:1", probe_ms=120.0),

@@ -49,7 +49,7 @@ def test_nothing_has_no_percentile() -> None:
 
 
 def test_it_is_restored_from_its_counts() -> None:
-    """What a worker sends is what the master has."""
+    """The master has exactly the counts that a worker sends."""
     times = list(np.random.default_rng(0).exponential(5, 1000))
     sent = filled(times)
     assert Histogram(sent.counts(), sent.largest_ms).percentile(99) == sent.percentile(99)

@@ -32,7 +32,7 @@ def spec(write_model: WriteModel) -> Spec:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """What a server of that network reads."""
+    """The files that a server of that network reads."""
     version = tmp_path / "served" / "net" / "1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(onnx_file(RELU, ["batch", 4]))
@@ -47,7 +47,7 @@ def client() -> Client:
 
 
 def test_the_served_version_is_profiled_here(spec: Spec, repository: Path, client: Client) -> None:
-    """By operator, with the runtime and the threads it took."""
+    """Times are listed by operator, with the runtime and its threads."""
     found = profile_network(spec, client, repository, {"x": np.ones((1, 4), np.float32)})
     assert found.problem == ""
     assert (found.model, found.variant, found.runtime) == ("net", "onnx-fp32", "onnxruntime")

@@ -20,7 +20,7 @@ INPUTS = {"a": [[1.0, 2.0]], "b": [[3.0, 4.0]]}
 
 
 def counters(name: str, *times_ms: float, whole_ms: float = 0.0, count: int = 10) -> ModelStatistics:
-    """So many requests, each of which took these milliseconds in the four stretches."""
+    """Statistics of requests, each of which took these milliseconds in the four stretches."""
     queue, taken, ran, given = (count * ms / 1e3 for ms in times_ms or (0, 0, 0, 0))
     return ModelStatistics(name, "1", count, count, count, 0, queue, taken, ran, given, count * whole_ms / 1e3)
 
@@ -55,7 +55,7 @@ def test_an_ensemble_is_taken_apart_step_by_step() -> None:
 
 
 def test_a_model_alone_has_its_own_stretches_and_a_rest() -> None:
-    """What Triton counted as the whole and in none of the stretches is called unaccounted."""
+    """Time that Triton counted as a whole and in none of the stretches is called unaccounted."""
     spans = spans_of("net", {"net": counters("net", 1, 2, 3, 4, whole_ms=11)}, 12.0, 11.5)
     assert [(span.where, span.what) for span in spans[2:]] == [
         ("net", "queue"),

@@ -30,7 +30,7 @@ def test_a_report_has_a_series_for_each_protocol_and_model() -> None:
 
 
 def test_parts_of_several_workers_add_up() -> None:
-    """What `take` gives survives JSON, and two of it count twice."""
+    """The counts that `take` gives survive JSON, and two of them add up."""
     master = Recorder()
     for _ in range(2):
         worker = recorded()

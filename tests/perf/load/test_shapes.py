@@ -1,4 +1,4 @@
-"""How many users there are, second by second."""
+"""The number of users, second by second."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def read(tmp_path: Path, text: str = TEXT) -> Thresholds:
 
 
 def report(*times: float, failures: int = 0, protocol: str = "grpc", duration_s: float = 1) -> Report:
-    """A run in which digits answered in these times and failed so often."""
+    """A run in which digits answered in these times, with this share of failures."""
     recorder = Recorder()
     for ms in times:
         recorder.add(protocol, "digits", ms)
@@ -35,7 +35,7 @@ def report(*times: float, failures: int = 0, protocol: str = "grpc", duration_s:
 
 
 def test_a_model_takes_its_tier_and_what_stands_beside_it(tmp_path: Path) -> None:
-    """What is given beside the tier goes before it; a tier named outside replaces both."""
+    """A model's own limits precede its tier; a tier named outside replaces both."""
     thresholds = read(tmp_path)
     own = limits_for(thresholds, "digits")
     assert (own.p50_ms, own.p95_ms, own.p99_ms, own.min_rate) == (5, 20, None, 3)
@@ -67,7 +67,7 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """As a mistake of the command line's user."""
+    """An error of the command line's user."""
     with pytest.raises(SpecError, match="no such file"):
         read_thresholds(tmp_path / "none.yaml", ["digits"])
 
@@ -87,7 +87,7 @@ def test_limits_of_tokens_are_for_language_models_alone(tmp_path: Path) -> None:
     assert str(limits.slo) == "itl_p50=20ms,p99=900ms,errors=1.000%"
     assert str(limits_for(thresholds, "digits", "chat", language=True).slo) == "ttft_p99=500ms"
     for tier in (None, "chat"):
-        with pytest.raises(UsageError, match="it is no language model"):
+        with pytest.raises(UsageError, match="it is not a language model"):
             limits_for(thresholds, "digits", tier)
 
 
@@ -98,7 +98,7 @@ def test_limits_that_hold_say_nothing() -> None:
 
 
 def test_every_missed_limit_is_one_line() -> None:
-    """With what was found and what was asked for."""
+    """A line has the measured and the required value."""
     limits = Limits(p50_ms=1, p95_ms=2, p99_ms=3, error_rate=0.1, min_rate=50)
     missed = judge(report(*[8.0] * 8, failures=2, duration_s=2), {"digits": limits})
     assert missed == [
@@ -111,14 +111,14 @@ def test_every_missed_limit_is_one_line() -> None:
 
 
 def test_a_model_that_never_answered_misses() -> None:
-    """No request at all, and no right answer where a time is asked for."""
+    """A missing request fails, as does a missing right answer if a time is limited."""
     assert judge(report(), {"digits": Limits()}) == ["digits: no request was answered"]
     missed = judge(report(failures=3), {"digits": Limits(p50_ms=5, error_rate=1)})
     assert missed == ["digits over grpc: p50 no right answer, at most 5 ms"]
 
 
 def test_http_is_judged_where_grpc_did_not_run() -> None:
-    """HTTP beside gRPC is there to compare with."""
+    """Next to gRPC, HTTP only serves as a comparison."""
     limits = {"digits": Limits(p50_ms=1)}
     assert len(judge(report(5, protocol="http"), limits)) == 1
     both = Recorder()

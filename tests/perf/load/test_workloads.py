@@ -1,4 +1,4 @@
-"""What a project's own models are sent."""
+"""Requests to a project's own models."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_stream_is_held_to_the_kind_of_its_replies(root: Path) -> None:
 
 
 def test_given_inputs_are_sent(root: Path, tmp_path: Path) -> None:
-    """As of `tritonkit call`, also for text without an example, and a file's float64 is rounded with a note."""
+    """Inputs as for `tritonkit call`, also for text without an example; a file's float64 is rounded with a note."""
     model = FakeModel({"x": ("BYTES", [1])}, {"y": ("BYTES", [1])}, lambda given: {"y": given["x"]})
     with Client(transport=MemoryTransport({"net": model, "double": DOUBLE})) as client:
         (request,) = prepare("net", root, client, ["x=hello"]).requests

@@ -1,4 +1,4 @@
-"""Calls of a function beside replicas: what they cost, and where both cost the same."""
+"""Calls of a function compared with replicas: their cost, and the rate at which both cost the same."""
 
 from __future__ import annotations
 

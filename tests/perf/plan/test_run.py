@@ -93,7 +93,7 @@ def test_the_page_shows_all_of_it(price: object) -> None:
 
 
 def test_a_target_that_no_number_holds_says_what_limits() -> None:
-    """What a request takes alone."""
+    """The latency of a single request."""
     with pytest.raises(UsageError, match="requests that wait for no other take p99"):
         make_plan(MEASURED, replace(DEMAND, slo=Slo({99.0: 5.0})))
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.slow
 def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
-    """Costs outside the runs (steps, the wire, the generator) bound all ways alike; the rest is a range."""
+    """Costs outside the runs (steps, the wire, the generator) bound all ways equally; the rest is a range."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
     seen = replace(MEASURED, most_per_s=0.45 * capacity)
     found = make_plan(seen, DEMAND)

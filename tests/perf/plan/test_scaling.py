@@ -64,7 +64,7 @@ def test_a_higher_target_is_cheaper_and_later() -> None:
 
 
 def test_a_slow_start_is_late_in_a_spike() -> None:
-    """What comes after the spike is of no use."""
+    """Replicas that come after the spike are of no use."""
     traffic = of_shape("spike", RATE, noisy=False)
     quick = day(ScalingRule("rate", 0.8), traffic, start_s=10.0)
     slow = day(ScalingRule("rate", 0.8), traffic, start_s=900.0)

@@ -1,4 +1,4 @@
-"""How many replicas hold a target, and what one of them does at each rate."""
+"""The number of replicas that hold a target, and the behavior of one of them at each rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLO = Slo({99.0: 40.0})
 
 @pytest.mark.parametrize("rate", [100.0, 1500.0, 30_000.0])
 def test_one_replica_less_misses(rate: float) -> None:
-    """What was found holds; the next smaller fleet does not."""
+    """The chosen fleet holds; the next smaller one does not."""
     sized = size(FLEET, rate, SLO)
     assert sized is not None
     assert sized.tails_ms[99.0] <= 40

@@ -23,7 +23,7 @@ def test_a_shape_has_its_highest_rate() -> None:
 
 
 def test_a_recorded_day_keeps_its_form(tmp_path: Path) -> None:
-    """A straight line between its points, and the highest rate as it is asked for."""
+    """The rate follows a straight line between its points, and its highest value is the requested one."""
     file = tmp_path / "day.csv"
     file.write_text("second,rate\n0,0\n43200,50\n86400,0\n")
     day = read_traffic(file, 200.0)

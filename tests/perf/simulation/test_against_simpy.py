@@ -1,4 +1,4 @@
-"""The simulation beside the same server written for a general simulator, request by request."""
+"""The simulation compared with the same server written for a general simulator, request by request."""
 
 from __future__ import annotations
 

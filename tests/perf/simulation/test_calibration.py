@@ -81,7 +81,7 @@ def test_turns_of_different_lengths() -> None:
 
 
 def test_the_whole_of_the_runs_decides() -> None:
-    """What was slow just where requests are taken from is not put down to the costs."""
+    """Slowness only in the sampled stretches is not attributed to the costs."""
     batcher = SimulatedBatcher(1, 8)
     rate = 0.6 * TRUE.capacity(batcher)
     moments = draw(Arrivals(seed=6), rate, 40_000 / rate)
@@ -110,7 +110,7 @@ def test_requests_of_different_weight_are_put_right() -> None:
 
 
 def test_without_scipy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no requirement of the package."""
+    """SciPy is not a requirement of the package."""
     monkeypatch.delitem(sys.modules, "scipy.optimize", raising=False)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UsageError, match=r"pip install 'tritonkit\[plan\]'"):

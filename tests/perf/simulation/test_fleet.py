@@ -28,7 +28,7 @@ def test_one_replica_is_a_server() -> None:
 
 
 def test_the_less_chance_the_shorter_the_queues() -> None:
-    """By chance is worst; in turn is better; the one with fewer requests of two is best."""
+    """Random choice is worst; turns are better; the one with fewer requests of two is best."""
     assert tail("random") > tail("round_robin") > tail("least_request")
 
 
@@ -64,7 +64,7 @@ def test_requests_wait_where_no_replica_is_up(balancing: Balancing) -> None:
 
 
 def test_instances_that_share_cores_slow_each_other() -> None:
-    """Alone a run takes its time; two at once, on cores that one can fill, take twice as long."""
+    """A single run takes its time; two together, on cores that one can fill, take twice as long."""
     costs = Costs(0.01, 0.0, spread=0.0, contention=2.0)
     alone = simulate([0.0, 1.0], SimulatedBatcher(2, 1), costs).latency_s
     at_once = simulate([0.0, 0.0], SimulatedBatcher(2, 1), costs).latency_s

@@ -62,7 +62,7 @@ def test_without_a_rate_it_is_one_that_the_present_way_holds() -> None:
 
 
 def test_a_rate_that_nothing_holds_gives_nothing_and_says_what_limits() -> None:
-    """The simulation lets no way pass, so few runs are made."""
+    """The simulation lets no way pass, so the number of runs is small."""
     outcome = search(Machine(), Objective("cost", 5000.0))
     assert outcome.best is None
     assert outcome.gain is None

@@ -34,7 +34,7 @@ class Machine:
         self.layouts = np.zeros(len(self.items), np.int64)
 
     def send(self, moments: NDArray[np.float64], choice: NDArray[np.int64]) -> Record:
-        """As `Generator.send`."""
+        """Answers like `Generator.send`."""
         self.runs += 1
         free, answered = 0.0, []
         for due, size in zip(moments, self.items[choice], strict=True):
@@ -73,7 +73,7 @@ def test_where_items_are_all_that_costs_nothing_beats_single_ones() -> None:
 
 
 def test_a_client_waits_for_a_fifth_of_the_target_at_most() -> None:
-    """Of 2 ms: 0.4 ms."""
+    """With a target of 2 ms it waits 0.4 ms."""
     said: list[str] = []
     machine = cast("Generator", Machine(0.0004, 0.0))
     best_client_batching(machine, parse_slo(["p99=2ms"]), 1500.0, 600.0, said.append)

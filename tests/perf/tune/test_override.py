@@ -89,7 +89,7 @@ def test_an_ensemble_that_shrinks_goes_first() -> None:
 
 
 def test_they_are_what_a_build_would_publish() -> None:
-    """Of every part of a pipeline, for the cores of the machine that serves."""
+    """The override covers every part of a pipeline, for the cores of the machine that serves."""
     spec = load(PROJECT / "models" / "digits", PROJECT)
     results = evaluate(spec, wanted_variants(spec, ()), BuildCache.of_project(PROJECT), threads=2)
     artifact = choose(spec, results)

@@ -62,7 +62,7 @@ def test_the_page_of_a_rate_shows_latency_and_processor_time_of_each_way() -> No
 
 
 def test_the_page_tells_of_clients_that_batch() -> None:
-    """Where it was looked for and found."""
+    """The page has a section about batching in clients if it was looked for and found."""
     outcome = replace(search(Machine()), client_batching=ClientBatching(16, 0.005, 321.5, 33.3))
     text = page("net", outcome, HOST, "today", diff="", command="")
     assert "up to 16 items, 5 ms" in text

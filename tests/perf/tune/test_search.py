@@ -50,18 +50,18 @@ class Machine:
         self.processor_s = 0.0
 
     def serve(self, point: Point) -> None:
-        """As `Served`; one variant may be broken."""
+        """Serves like `Served`; one variant may be broken."""
         if point.group.variant == self.broken:
             raise ServerStartError("tritonserver", found="it does not load")
         self.point = point
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
-        """What is measured of them, which may be off."""
+        """Gives measured costs, which may be off."""
         true = TRUE[self.point.group]
         return replace(true, fixed_s=true.fixed_s * self.off, item_s=true.item_s * self.off)
 
     def used_s(self) -> float:
-        """As `Served`."""
+        """Behaves like `Served`."""
         return self.processor_s
 
     def prepare(self) -> None:
@@ -69,7 +69,7 @@ class Machine:
         self.prepared += 1
 
     def run(self, load: OpenLoad) -> OpenReport:
-        """As `Generator.run`."""
+        """Runs like `Generator.run`."""
         self.runs += 1
         slo = load.slo or SLO
         due = draw(Arrivals(seed=self.runs), load.rate_per_s, load.duration_s)
@@ -164,7 +164,7 @@ def test_a_variant_that_cannot_be_served_is_a_result_and_the_search_goes_on() ->
 
 
 def test_a_rate_that_does_not_hold_again_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every run of the validation misses, nothing was found, and nothing would be applied."""
+    """If every run of the validation misses, nothing was found, and nothing would be applied."""
     machine = Machine()
     honest = machine.run
 

@@ -1,4 +1,4 @@
-"""What a search knows, on disk: the same again for the same question, nothing for another one."""
+"""A search's results on disk: the same again for the same question, nothing for another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = Objective()
 
 @pytest.fixture
 def spec(root: Path, write_model: WriteModel) -> Spec:
-    """Of a small model."""
+    """Costs of a small model."""
     write_model("name: net\nnetwork: {onnx: model.onnx}\n", model__onnx="")
     return load(root / "models" / "net", root)
 
@@ -34,7 +34,7 @@ def test_what_was_saved_is_known_again(root: Path, spec: Spec) -> None:
 
 
 def test_a_server_at_an_address_is_another_machine(root: Path, spec: Spec) -> None:
-    """What is known of one does not hold for the embedded one, nor for one elsewhere."""
+    """Results for one server do not hold for the embedded one, nor for one elsewhere."""
     outcome = search(Machine(interrupt_after=5))
     file = state_file(root, spec)
     there = "a:8001 with 4 cores"

@@ -65,7 +65,7 @@ def print_generation(report: GenerationReport) -> None:
     )
     print_line(f"{report.tokens_per_s:.1f} tokens/s of answers, {report.prompt_tokens_per_s:.1f} tokens/s of prompts")
     print_line(lengths_line(report))
-    print_line(f"{report.compared} prompts were sent twice: {report.differing} of their answers do not begin alike")
+    print_line(f"{report.compared} prompts were sent twice: {report.differing} of their answers begin differently")
     lag, late = report.lag, ""
     if lag:
         late = f"sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; "

@@ -37,7 +37,7 @@ class Histogram:
 
     @classmethod
     def of(cls, times_ms: NDArray[np.float64]) -> Histogram:
-        """All of these times, float64 [n], counted at once."""
+        """Count all of these times, float64 [n]."""
         if not len(times_ms):
             return cls()
         micro = np.maximum(times_ms, _FLOOR_MS) / _FLOOR_MS
@@ -63,7 +63,7 @@ class Histogram:
         ]
 
     def __len__(self) -> int:
-        """How many times were counted."""
+        """The number of counted times."""
         return sum(self._counts.values())
 
     def percentile(self, percent: float) -> float | None:

@@ -29,7 +29,7 @@ _DEEPEST = 8  # ensembles within ensembles
 
 
 def kind_of(client: Client, name: str) -> Kind:
-    """How a model is called, by its configuration; for an ensemble, by the configurations of its steps.
+    """The kind of a model by its configuration; of an ensemble, by the configurations of its steps.
 
     Raises:
         ClientError: the server does not answer, or does not serve it.

@@ -35,21 +35,21 @@ _ERRORS: dict[int, type[TritonkitError]] = {2: UsageError, 5: ClientError}
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What to send where, and what is asked of it.
+    """The requests of a load, their server, and the limits that apply.
 
     Args:
-        root: the project; the shipped load test is used where it has no `loadtest/locustfile.py`.
+        root: the project; the shipped load test is used if it has no `loadtest/locustfile.py`.
         models: names of models in `models/` that the server serves.
         address: the server's gRPC address.
         http_address: its HTTP address: half of the users then call over that.
-        users: how many call at the same time, each waiting for its answer.
-        duration_s: how long, in whole seconds above 0.
+        users: concurrent callers, each waiting for its answer.
+        duration_s: whole seconds above 0.
         shape: a key of `tritonkit.perf.load.SHAPES`.
-        think_time_us: a user's pause between an answer and its next request, on average.
+        think_time_us: a user's mean pause between an answer and its next request.
         thresholds: the file with limits; `THRESHOLDS` by default.
         tier: judge every model by this tier of that file instead.
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
-        given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
+        given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         outside: whether the models need no folder in `models/`: the server knows them.
         sequence_calls: calls of each sequence, for models that keep state.
     """
@@ -72,7 +72,7 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class LoadOutcome:
-    """What a load showed, and one line for each limit that was missed."""
+    """The report of a load, and one line for each limit that was missed."""
 
     report: Report
     missed: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Where the network itself spends its time: the served files in this process, under their runtime's profiler."""
+"""The time inside the network itself: the served files in this process, under their runtime's profiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["NetworkProfile", "example_inputs", "network_inputs", "profile_networ
 
 _REPEATS = 50
 _THREADS = ("intra_op_thread_count", "INFERENCE_NUM_THREADS")
-"""What the backends call the number of threads in a configuration."""
+"""The backends' name for the number of threads in a configuration."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
 
 
 def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]) -> NetworkProfile:
-    """Run the network's served version here, on what the steps before it make of a request.
+    """Run the network's served version here, on the output of the steps before it for a request.
 
     Args:
         repository: the model repository that the server reads, on this machine.
-        inputs: of the request, from which the steps before the network are asked for its input.
+        inputs: of the request, from which the steps before the network make its input.
     """
     model = spec.network_name
     version = max(client.statistics(model), key=lambda each: int(each.version)).version
@@ -115,7 +115,7 @@ def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch)
 
 
 def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Batch:
-    """What the network gets for a request: the steps before it are called one by one."""
+    """The network's input for a request: the steps before it are called one by one."""
     tensors: Batch = dict(checked_inputs(client.model(spec.name).signature, inputs))
     for step in steps_of(client, spec.name):
         given = {own: tensors[name] for own, name in step.input_map.items()}
@@ -129,7 +129,7 @@ def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Bat
 
 
 def _threads(client: Client, model: str) -> int:
-    """Those it is served with; all cores where its configuration does not say."""
+    """Threads that it is served with; all cores if its configuration does not say."""
     parameters = client.config(model).parameters
     given = [parameters[key].string_value for key in _THREADS if key in parameters]
     return next((int(text) for text in given if text.isdecimal() and int(text)), cores())

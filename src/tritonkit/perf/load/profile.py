@@ -1,7 +1,7 @@
-"""Where a request's time goes: what the client spends, what the wire takes, and each part of the pipeline.
+"""A request's time by parts: the client's share, the wire's, and each part of the pipeline.
 
-The client's share is timed here, the server's is read from Triton's own counters before and after;
-what is left between the two is the wire's. So the spans always add up to the mean that was measured.
+The client's share is timed here, the server's is read from Triton's own counters before and after; the rest is the
+wire's. So the spans always add up to the measured mean.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Span:
 
 @dataclass(frozen=True)
 class RequestProfile:
-    """So many requests, and where their mean time went; the spans add up to `mean_ms`."""
+    """A number of requests, and the parts of their mean time; the spans add up to `mean_ms`."""
 
     model: str
     address: str
@@ -64,11 +64,11 @@ class RequestProfile:
 def profile_requests(
     client: Client, model: str, inputs: Mapping[str, Any], requests: int = 200, concurrency: int = 1
 ) -> RequestProfile:
-    """Send the same request so often, and say where the time went.
+    """Send the same request repeatedly, and split its time.
 
     Args:
         inputs: one item by input name, as `Model.predict` takes it.
-        concurrency: callers at the same time, each waiting for its answer: above 1, queues show.
+        concurrency: concurrent callers, each waiting for its answer: above 1, queues show.
 
     Raises:
         ClientError: the model is not served, or a request failed.
@@ -145,7 +145,7 @@ def _parts(model: str, spent: Mapping[str, ModelStatistics]) -> dict[str, ModelS
 
 
 def _in_threads(send: Any, requests: int, concurrency: int) -> list[Reply]:
-    """Let so many callers send their part at the same time."""
+    """Let a number of callers send their part concurrently."""
     if concurrency == 1:
         return list(send(requests))
     callers = min(concurrency, requests)
@@ -170,7 +170,7 @@ def _together(versions: Sequence[ModelStatistics]) -> ModelStatistics:
 
 
 def _spent(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics:
-    """What the counters rose by."""
+    """The increases of the counters."""
     if after.success_count < before.success_count:
         raise InferenceError(
             f"model {after.name}",

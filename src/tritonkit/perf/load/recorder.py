@@ -1,4 +1,4 @@
-"""What came back, counted while a load runs; parts from several processes add up."""
+"""Answers, counted while a load runs; parts from several processes add up."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Counted:
 
 
 class Recorder:
-    """Counts requests by protocol and model. Times are those of right answers: a refusal that comes
-    back at once must not make a server look quick."""
+    """Counts requests by protocol and model. Times are those of right answers: an immediate refusal must not make a
+    server look quick."""
 
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str], _Counted] = {}
@@ -44,7 +44,7 @@ class Recorder:
         counted.size_bytes += size_bytes
 
     def take(self) -> list[dict[str, Any]]:
-        """What was counted since the last time, as plain values that can be sent; then start from zero."""
+        """The counts since the last time, as plain values that can be sent; then start from zero."""
         taken = [
             {
                 "protocol": protocol,

@@ -1,4 +1,4 @@
-"""What a load showed, as a value that can be written and read."""
+"""The report of a load, as a value that can be written and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much load there is at each point of a run: users, or requests a second."""
+"""The load at each point of a run: users, or requests a second."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ daily: a day in the time of the run: a fifth at four in the morning, all of it a
 
 
 def users_at(shape: str, second: float, users: int, duration_s: float | None) -> int | None:
-    """How many users there should be, at least 1; None when the run is over.
+    """The number of users, at least 1; None when the run is over.
 
     Args:
         shape: a key of `SHAPES`.
         second: since the run began.
-        users: the most there will be.
-        duration_s: how long the run lasts; None is for ever, which only steady can be.
+        users: the largest number.
+        duration_s: of the run; None means without end, which only `steady` allows.
     """
     if duration_s is None:
         return users

@@ -1,4 +1,4 @@
-"""What is asked of a model under load: `loadtest/thresholds.yaml`, and whether a report holds it."""
+"""Limits of models under load: `loadtest/thresholds.yaml`, and whether a report holds them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Milliseconds = Annotated[float, Field(gt=0, strict=True)]
 
 
 class Limits(Strict):
-    """Limits of one model; what is left out is not asked for."""
+    """Limits of one model; one that is left out is not checked."""
 
     p50_ms: Milliseconds | None = None
     """Half of the right answers come within."""
@@ -39,11 +39,11 @@ class Limits(Strict):
     min_rate: Annotated[float, Field(ge=0, strict=True)] | None = None
     """Right answers per second, at least."""
     ttft_p50_ms: Milliseconds | None = None
-    """Of a language model: half of the right answers begin within."""
+    """For a language model: half of the right answers begin within."""
     ttft_p95_ms: Milliseconds | None = None
     ttft_p99_ms: Milliseconds | None = None
     itl_p50_ms: Milliseconds | None = None
-    """Of a language model: half of the pieces of its answers come within, after the one before."""
+    """For a language model: half of the pieces of its answers come within, after the one before."""
     itl_p95_ms: Milliseconds | None = None
     itl_p99_ms: Milliseconds | None = None
 
@@ -59,7 +59,7 @@ class Limits(Strict):
 
 
 class ModelLimits(Limits):
-    """Limits of one model: those of a tier, and what stands beside it instead."""
+    """Limits of one model: those of a tier, and the model's own values in place of some."""
 
     tier: str | None = None
 
@@ -127,7 +127,7 @@ def limits_for(thresholds: Thresholds, model: str, tier: str | None = None, *, l
         raise UsageError(
             f"the thresholds of model {model}",
             found="limits of its tokens, ttft or itl",
-            wanted="p50_ms, p95_ms, p99_ms, error_rate and min_rate, as it is no language model",
+            wanted="p50_ms, p95_ms, p99_ms, error_rate and min_rate, as it is not a language model",
         )
     return limits
 

@@ -112,7 +112,7 @@ def sentences(_root: Path, client: Client) -> Workload:
 
 
 SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {"digits": digits, "sentences": sentences}
-"""What makes the workload of each model that ships."""
+"""Makers of the workloads of the models that ship."""
 
 
 def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) -> Workload:

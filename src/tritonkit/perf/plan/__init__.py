@@ -1,8 +1,8 @@
-"""How many replicas a rate needs, and what they cost: from what is measured of one, by simulation.
+"""The number of replicas that a rate needs, and their cost: simulated from measurements of one replica.
 
 `measured` is one replica and its file, `sizing` the fleet that holds a target, `traffic` a day's rate, `scaling` a day
-under a rule of autoscaling, `price` what machines cost, `functions` the same requests as calls of a function, `run` all
-of it as a plan, `page` its report.
+under a rule of autoscaling, `price` the price of machines, `functions` the same requests as calls of a function,
+`fleet_plan` the plan, `run` the way to it, `page` its report.
 """
 
 from tritonkit.perf.plan.fleet_plan import Demand, Failure, Plan, Saving

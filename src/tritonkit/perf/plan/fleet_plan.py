@@ -23,7 +23,7 @@ __all__ = ["Demand", "Failure", "Plan", "Saving"]
 
 @dataclass(frozen=True)
 class Demand:
-    """What is asked of the fleet.
+    """The demand on a fleet.
 
     Args:
         traffic: of a day; the fleet is sized for its highest rate.
@@ -31,9 +31,9 @@ class Demand:
         price: of a machine, which is a replica.
         spare: replicas that may be down while the target holds.
         start_s: from a decision until a new replica answers; None: as measured.
-        balancing: how requests are spread.
-        arrivals: how they come.
-        function: what the same requests would cost as calls of a function; it needs `price`.
+        balancing: the way in which requests are spread.
+        arrivals: their kind and seed.
+        function: prices of the same requests as calls of a function; it needs `price`.
     """
 
     traffic: Traffic
@@ -48,7 +48,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Saving:
-    """What another choice would need: replicas in the mean of a day, spare ones included; of today's, 0 to 1."""
+    """Replicas that another choice would need: the mean of a day, spare ones included, and as a share of today's."""
 
     knob: str
     choice: str
@@ -69,18 +69,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Plan:
-    """What comes of it.
+    """A plan and its figures.
 
     Args:
-        point: how each replica serves.
+        point: the way in which each replica serves.
         held_per_s: the rate at which one replica of a large fleet holds the target.
         sized: without spare replicas. replicas: with them.
-        failure: see `Failure`; None where a replica has no other beside it.
+        failure: see `Failure`; None for a single replica.
         days: each rule's day, the cheapest that holds first; the first is recommended.
         savings: the largest first.
-        costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None where
-            no number of replicas holds it.
-        function: the requests as calls of a function; None where its prices, or a machine's, were not given.
+        costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None if no number
+            of replicas holds it.
+        function: the requests as calls of a function; None if its prices or a machine's were not given.
     """
 
     measured: Measured
@@ -124,7 +124,7 @@ class Plan:
         return next(day for day in self.days if day.rule.metric == "none")
 
     def per_month(self, replicas: float) -> float | None:
-        """The cost of so many replicas; None without a price."""
+        """The monthly cost of replicas; None without a price."""
         price = self.demand.price
         return None if price is None else price.per_month(replicas)
 

@@ -12,22 +12,22 @@ from tritonkit.perf.plan.price import HOURS_A_MONTH
 __all__ = ["MEMORY_MIB", "FunctionPlan", "FunctionPrice", "plan_function"]
 
 MEMORY_MIB = 1769
-"""What comes with one vCPU."""
+"""Memory that comes with one vCPU."""
 _MEMORY = (128, 10_240)
 
 
 @dataclass(frozen=True)
 class FunctionPrice:
-    """What calls cost, in the currency of the machines.
+    """Prices of calls, in the currency of the machines.
 
     Args:
         per_gb_s: for a GiB of memory and a second.
-        per_million: for a million calls, however long.
+        per_million: for a million calls of any duration.
         memory_mib: of the function.
-        call_ms: that a call is billed; None: what a request takes at a replica when it waits for no other.
+        call_ms: billed duration of a call; None: the latency of a request that waits for no other at a replica.
 
     Raises:
-        UsageError: a figure that cannot be.
+        UsageError: an impossible figure.
     """
 
     per_gb_s: float
@@ -52,13 +52,13 @@ class FunctionPrice:
 
 @dataclass(frozen=True)
 class FunctionPlan:
-    """What comes of it.
+    """Requests as calls of a function, compared with replicas.
 
     Args:
-        call_ms: that a call takes. memory_mib: of the function.
-        per_million: the cost of a million calls. per_month: of the day's calls, each day.
-        break_even_per_s: a steady rate up to which calls cost less than replicas; None where they do at each.
-        break_even_replicas: that are paid at that rate, spare ones included.
+        call_ms: duration of a call. memory_mib: of the function.
+        per_million: the cost of a million calls. per_month: of the day's calls, every day.
+        break_even_per_s: the steady rate below which calls cost less than replicas; None if they do at every rate.
+        break_even_replicas: paid replicas at that rate, spare ones included.
     """
 
     call_ms: float
@@ -82,13 +82,13 @@ def plan_function(
     spare: int,
     replica_per_hour: float,
 ) -> FunctionPlan:
-    """Calls in place of replicas.
+    """Calls instead of replicas.
 
     Args:
         price: of calls.
-        alone_ms: what a request takes at a replica when it waits for no other.
-        mean_per_s: calls a second in the mean of a day.
-        replica_per_s: the rate that a replica holds. spare: replicas that are paid beside those.
+        alone_ms: the latency of a request that waits for no other at a replica.
+        mean_per_s: the day's mean rate of calls.
+        replica_per_s: the rate that a replica holds. spare: further replicas that are paid.
         replica_per_hour: the price of one.
     """
     call_ms = alone_ms if price.call_ms is None else price.call_ms
@@ -106,7 +106,7 @@ def plan_function(
 
 
 def _crossing(each: float, held: float, spare: int, replica_per_s: float) -> int | None:
-    """How many replicas, spare ones aside, are the first that cost less than as many calls as they hold."""
+    """The smallest number of replicas, spare ones aside, that costs less than the calls that they hold."""
     gained = each * held - replica_per_s
     if gained <= 0:
         return None

@@ -1,4 +1,4 @@
-"""What a plan is made from: how one replica serves a model on the machine where it was measured, and its file."""
+"""The input of a plan: measurements of one replica on the machine that serves it, and their file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OBSERVED = (0.4, 0.6, 0.8, 0.95)
 """Shares of what the server does at most, at which it is seen under load."""
 _OBSERVED_S, _SATURATED_S = 10.0, 1.0
 _TRIES = 3
-"""Of the runs under load: a machine that is given to others meanwhile falls behind until requests fail."""
+"""Attempts of the runs under load: on a machine whose cores go to others meanwhile, requests fail."""
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -104,13 +104,13 @@ class Measured:
 
 
 def read_measured(file: Path, option: str = "--measured") -> Measured:
-    """What `save` wrote.
+    """Read what `save` wrote.
 
     Args:
-        option: that named the file.
+        option: the option that named the file.
 
     Raises:
-        UsageError: it cannot be read, or is something else.
+        UsageError: it cannot be read, or is another kind of file.
     """
     try:
         return Measured.from_dict(json.loads(file.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What machines cost: a price in time, and what comes of it for a month and a million requests."""
+"""The price of machines by time, for a month and for a million requests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tritonkit.errors import UsageError
 __all__ = ["HOURS_A_MONTH", "Price", "count_text", "parse_price"]
 
 HOURS_A_MONTH = 730.0
-"""Of a year of 8,760 hours, as clouds bill."""
+"""Hours of a month in a year of 8,760 hours, as clouds bill."""
 _HOURS = {"s": 1 / 3600, "h": 1.0, "day": 24.0, "month": HOURS_A_MONTH, "year": 8760.0}
 _PRICE = re.compile(r"(?P<currency>[A-Z]{3} ?|[$€£¥])?(?P<amount>\d+(?:\.\d+)?)/(?P<unit>[a-z]+)")
 
 
 @dataclass(frozen=True)
 class Price:
-    """Of one machine. `currency` stands before amounts; it may be empty."""
+    """The price of one machine. `currency` stands before amounts; it may be empty."""
 
     per_hour: float
     currency: str = ""
@@ -32,11 +32,11 @@ class Price:
         return f"{self.currency}{amount:.2f}" if amount >= 1 else f"{self.currency}{amount:.3g}"
 
     def per_month(self, machines: float) -> float:
-        """Of so many machines."""
+        """The monthly price of machines."""
         return machines * self.per_hour * HOURS_A_MONTH
 
     def per_million(self, machines: float, rate_per_s: float) -> float:
-        """For a million requests, of so many machines that answer at this rate in the mean."""
+        """The price of a million requests, answered by machines at this mean rate."""
         return machines * self.per_hour / (3600 * rate_per_s) * 1e6
 
 

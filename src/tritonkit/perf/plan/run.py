@@ -28,7 +28,7 @@ _TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 """Times the target, at which the cost is shown."""
 _DELAYS_US = (0, 1000, 5000)
 _BETTER = 1.05
-"""How much more a way must hold than the best before it."""
+"""The factor by which a way must hold more than the best before it."""
 _LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
 _COMPARED = 8000
 """Requests of each simulation that only compares."""
@@ -85,10 +85,10 @@ def _simulated(fleet: Fleet, slo: Slo) -> float:
 
 
 def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = "--slo") -> Sized:
-    """How many replicas hold a target at a rate, without spare ones: the same figure as a plan's.
+    """The number of replicas that hold a target at a rate, without spare ones: the same figure as a plan's.
 
     Args:
-        where: the target was given.
+        where: the option or key that gave the target.
 
     Raises:
         UsageError: no number of replicas holds the target.
@@ -126,8 +126,8 @@ def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
 def _trusted(measured: Measured) -> float:
     """The part of the simulated capacity that the server was seen to reach.
 
-    The costs are those of the network's runs; steps, the wire and the generator's cores bound a server too. What
-    they take from the way that is served now is taken from all others alike.
+    The costs are those of the network's runs; steps, the wire and the generator's cores bound a server too. Their
+    effect on the present way of serving is assumed for all others.
     """
     now = measured.now
     simulated = measured.costs[now.group].capacity(now.batcher)

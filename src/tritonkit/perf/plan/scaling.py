@@ -30,7 +30,7 @@ _STABILIZATION_S = 300.0
 _FLAP_S = 900.0
 """A change back within so long is a flap: what was started is hardly used."""
 _BEHIND, _MOST_FLAPS = 0.01, 6
-"""Of a day, and in a day: what is more is not recommended."""
+"""A rule with a larger share of the day behind, or more flaps a day, is not recommended."""
 _EXACT = 1.1
 """A day's late requests are not known more exactly than that."""
 _AHEAD_S = 1800.0
@@ -61,13 +61,13 @@ class ScalingRule:
 
 @dataclass(frozen=True)
 class Terms:
-    """What every rule has to do with.
+    """Conditions that are the same for all rules.
 
     Args:
         percent, target_ms: of the latency target.
         held_per_s: the rate at which one replica holds it.
         fixed: replicas without autoscaling, spare ones included.
-        spare: replicas that are paid and may be down: the day is simulated without them.
+        spare: paid replicas that may be down: the day is simulated without them.
         start_s: from the decision until a new replica answers.
     """
 
@@ -92,13 +92,13 @@ class Minute:
 
 @dataclass(frozen=True)
 class Day:
-    """What a rule made of a day.
+    """A day under a rule.
 
     Args:
-        replica_hours: that are paid, starting and spare ones included.
+        replica_hours: paid hours, starting and spare replicas included.
         late: the share of requests over the target, 0 to 1.
-        behind_s: how long fewer replicas answered than the target needs.
-        changes, flaps: how often the number changed, and how often back within a quarter of an hour.
+        behind_s: time in which fewer replicas answered than the target needs.
+        changes, flaps: changes of the number, and changes back within a quarter of an hour.
         most, least: replicas, spare ones included.
     """
 
@@ -142,7 +142,7 @@ class _Fleet:
         self._starting: deque[tuple[float, int]] = deque()
         self._backlog = 0.0
         self._seen: deque[tuple[float, float]] = deque()
-        """What the metric was, with its time."""
+        """The metric's value, with its time."""
         self._wanted: deque[tuple[float, int]] = deque()
         self._changes: list[tuple[float, int]] = []
         self._late = self._paid_s = self._behind_s = 0.0
@@ -228,7 +228,7 @@ class _Fleet:
             return math.ceil(coming / (rule.target * self._terms.held_per_s) - 1e-9)
         while len(self._seen) > 1 and self._seen[1][0] <= now - _METRIC_AGE_S:
             self._seen.popleft()
-        # Those that start count as idle, so that what they will do is not asked for twice.
+        # Starting replicas count as idle, so that their work is not counted twice.
         ratio = self._seen[0][1] / count / rule.target
         if abs(ratio - 1) <= _TOLERANCE:
             return count
@@ -243,7 +243,7 @@ class _Fleet:
         self._least, self._most = min(self._least, wanted), max(self._most, wanted)
 
     def _shrink(self, fewer: int) -> None:
-        """Those that start go first."""
+        """Remove replicas; starting ones go first."""
         while fewer and self._starting:
             at, count = self._starting.pop()
             gone = min(count, fewer)

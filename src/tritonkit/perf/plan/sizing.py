@@ -1,4 +1,4 @@
-"""How many replicas hold a target at a rate, by simulation of the fleet."""
+"""The number of replicas that hold a target at a rate, by simulation of the fleet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Curve", "Fleet", "FleetRun", "Sized", "alone", "curve", "size"]
 _REQUESTS = 20_000
 """Simulated for each number of replicas: the 99th percentile lies then on 200 requests."""
 _MOST_SIMULATED = 16
-"""Replicas; a larger fleet is simulated as so many of it, each with its share of the rate."""
+"""Replicas; of a larger fleet only this number is simulated, each with its share of the rate."""
 _CURVE_REPLICAS, _CURVE_REQUESTS = 8, 10_000
 _SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-"""Of a replica's capacity, at which a curve is simulated."""
+"""Shares of a replica's capacity at which a curve is simulated."""
 _SKIPPED = 0.05
 """The first part of a simulation, in which queues still fill."""
 _MOST_REPLICAS = 1_000_000
@@ -33,13 +33,13 @@ _GRID = 2000
 
 @dataclass(frozen=True)
 class Fleet:
-    """What replicas of one kind are, and how requests come to them.
+    """Replicas of one kind, and the arrivals of their requests.
 
     Args:
         batcher, costs: of each replica.
-        balancing: how requests are spread.
-        arrivals: how they come; their rate is constant.
-        trusted: the part of the capacity that follows from the costs which a server was seen to reach, 0 to 1.
+        balancing: the way in which requests are spread.
+        arrivals: their kind; the rate is constant.
+        trusted: the share of the capacity computed from the costs that a server was seen to reach, 0 to 1.
     """
 
     batcher: SimulatedBatcher
@@ -54,7 +54,7 @@ class Fleet:
         return self.trusted * self.costs.capacity(self.batcher)
 
     def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> FleetRun:
-        """So many replicas at a rate, or some of them at their share of it."""
+        """Simulate a number of replicas at a rate, or some of them at their share of it."""
         stand = min(replicas, _MOST_SIMULATED)
         rate = rate_per_s * stand / replicas
         moments = draw(self.arrivals, rate, requests / rate)
@@ -63,7 +63,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """What became of the requests of a simulation.
+    """Latencies of the requests of a simulation.
 
     Args:
         latency_s: float64 [n], ascending.
@@ -88,22 +88,22 @@ class FleetRun:
         return float(1e3 * self.latency_s[rank]) if len(self.latency_s) else 0.0
 
     def late(self, ms: float) -> float:
-        """The share of requests above so many milliseconds."""
+        """The share of requests above a latency in milliseconds."""
         count = len(self.latency_s)
         return 1 - bisect_left(self.latency_s, ms / 1e3 + 1e-12) / count if count else 0.0
 
     def holds(self, slo: Slo, times: float = 1.0) -> bool:
-        """Whether all percentiles are within so many times their targets."""
+        """Whether all percentiles are within their targets times a factor."""
         return all(self.at(percent) <= ms * times for percent, ms in slo.percentiles.items())
 
 
 @dataclass(frozen=True)
 class Sized:
-    """How many replicas hold a target.
+    """The number of replicas that hold a target.
 
     Args:
-        replicas: the fewest that do.
-        tails_ms: percent -> milliseconds, with so many.
+        replicas: the smallest number.
+        tails_ms: percent -> milliseconds, with this number.
         busy: share of the instances' time, 0 to 1. batch: mean size.
     """
 
@@ -176,8 +176,8 @@ class Curve:
     outcomes: tuple[FleetRun, ...]
 
     def highest_rate(self, slo: Slo, times: float = 1.0) -> float:
-        """The highest rate of a replica within so many times the target, between simulated ones in proportion to the
-        latency that is furthest off; 0 where none is."""
+        """The highest rate of a replica within the target times a factor, interpolated between simulated rates by the
+        latency that is furthest off; 0 if there is none."""
         highest = 0.0
         for at, (rate, outcome) in enumerate(zip(self.rates_per_s, self.outcomes, strict=True)):
             if outcome.holds(slo, times):
@@ -195,8 +195,8 @@ class Curve:
         return highest
 
     def reader(self, percent: float, ms: float) -> Callable[[float], tuple[float, float, float]]:
-        """What a replica does at any rate: a percentile in milliseconds, the share of requests above `ms`, and how
-        busy it is, 0 to 1."""
+        """The state of a replica at any rate: a percentile in milliseconds, the share of requests above `ms`, and its
+        busy share, 0 to 1."""
         known = [(o.at(percent), o.late(ms), o.busy) for o in self.outcomes]
         grid = np.linspace(0.0, self.rates_per_s[-1], _GRID + 1)
         columns = [np.interp(grid, self.rates_per_s, column) for column in zip(*known, strict=True)]
@@ -211,7 +211,7 @@ class Curve:
 
 
 def curve(fleet: Fleet) -> Curve:
-    """Simulate one replica of a fleet, with others beside it, from little to all that it can do."""
+    """Simulate one replica in a fleet of several, from a low rate up to its capacity."""
     rates = tuple(share * fleet.capacity for share in _SHARES)
     return Curve(
         rates, tuple(fleet.simulate(rate * _CURVE_REPLICAS, _CURVE_REPLICAS, _CURVE_REQUESTS) for rate in rates)

@@ -1,4 +1,4 @@
-"""How the rate changes over a day: a shape, or a file."""
+"""The rate over a day: a shape, or a file."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def changed_text(spec: Spec, point: Point, now: Point) -> str:
 
 
 def difference(spec: Spec, text: str) -> str:
-    """What would change, as a unified diff; empty where nothing does."""
+    """The changes as a unified diff; empty if there are none."""
     name = f"models/{spec.name}/{spec.file.name}"
     before = spec.file.read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, text.splitlines(keepends=True), name, name, n=2))

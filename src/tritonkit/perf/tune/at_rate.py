@@ -1,9 +1,8 @@
 """The search at one rate: the lowest latency, or the least processor time for a request, that meets the target there.
 
-The simulation says for each way what its tail would be at the rate, and what its runs cost with the batches that form;
-from the most promising on, ways are measured at the rate. What holds the target and is better is measured
-again, because of two figures of one way the better one is luck; then the best and the present way run
-in turns, longer.
+The simulation predicts for each way its tail at the rate, and the cost of its runs with the batches that form. Ways
+are measured at the rate, the most promising first. A way that holds the target and is better is measured again,
+because the better of two figures of one way is luck; then the best and the present way run in turns, longer.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ __all__ = ["SearchAtRate"]
 
 _REQUESTS = 2000
 _DOUBT = 1.5
-"""A way is tried though its simulated tail is so many times the target."""
+"""A way is tried although its simulated tail is this many times the target."""
 _CAREFUL = 0.8
-"""Of the rate that the present way holds, where none is stated: it has to hold it again."""
+"""Share of the rate that the present way holds, if no rate is given: it has to hold it again."""
 _BETTER = 1.02
 _IN_VAIN = 6
 _FEWEST = 30

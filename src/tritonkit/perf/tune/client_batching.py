@@ -25,12 +25,12 @@ _TAIL = 5
 
 @dataclass(frozen=True)
 class ClientBatching:
-    """How clients batch.
+    """Settings of batching in clients.
 
     Args:
-        items: of a request, at most.
-        delay_s: that the first of them waits for others, at most.
-        rate_per_s: of items, that holds the target.
+        items: the most items of a request.
+        delay_s: the longest time that the first item waits for others.
+        rate_per_s: the rate of items that holds the target.
         tail_ms: at the target's highest percentile, in the worst run at that rate.
     """
 

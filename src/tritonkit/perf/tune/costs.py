@@ -1,6 +1,6 @@
-"""What requests and runs cost on a server that is there, from a few seconds of load that waits for its answers.
+"""The costs of requests and runs on a running server, from a few seconds of load that waits for its answers.
 
-Answers and times come from the open-loop generator's own sender, which takes less of the cores than callers in
+Answers and times come from the open-loop generator's own sender, which uses less of the cores than callers in
 threads do; sizes of batches and times of runs are Triton's counters.
 """
 
@@ -30,12 +30,12 @@ _KINDS = 16
 _UNDER_WAY = (3, 8, 16)
 """For each instance: all are busy, with batches of few to many."""
 _REPEATS, _MOST = 3, 8000
-"""Requests of a level: so many times what is under way at least, and at most."""
+"""Requests of a level: at least and at most this many times the number in flight."""
 _MORE = 1.1
 """Than what was seen of a busy machine is not expected of it."""
 _QUANTILES = 200
 _DIFFER = 0.1
-"""Coefficient of variation of the requests' times, below which they are all alike."""
+"""Coefficient of variation of the requests' times below which they count as equal."""
 _LEAST_WEIGHT = 0.02
 _TURN_S, _PAUSE_S = 1.5, 0.3
 _TURN_REQUESTS = 150
@@ -53,13 +53,13 @@ class _Level:
 
 
 def measure_costs(generator: Generator, network: str, instances: int, shapes: Sequence[int] = ()) -> Costs:
-    """Load a model in the way in which it is served now.
+    """Load a model as it is served now.
 
     Args:
         generator: of this one model; several servers are measured as one with all their instances.
         network: the Triton model whose batches count.
         instances: of it, on all servers together.
-        shapes: a number for the shape of each of the generator's requests; empty: all alike.
+        shapes: a number for the shape of each of the generator's requests; empty if all are the same.
 
     Raises:
         ClientError: requests fail, or the network runs for none of them.
@@ -81,7 +81,7 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
     fixed_s, item_s = fit([each.batch for each in levels], [instances * each.batch / each.per_s for each in levels])
     contention = 1.0
     if instances > 1:
-        # The same run alone, as Triton counts it: the rest is what the others beside it cost.
+        # The same run alone, as Triton counts it: the rest is the cost of the others that run next to it.
         one_s = alone.run_s * medians[middle] / medians.mean()
         contention = float(np.clip((fixed_s + item_s) / max(one_s, 1e-9), 1.0, 2.0 * instances))
         fixed_s, item_s = fixed_s / contention, item_s / contention
@@ -100,7 +100,7 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
 
 
 def saturated_per_s(generator: Generator, network: str, instances: int, seconds: float, seed: int = 0) -> float:
-    """Answers a second to requests by chance, so many under way that all instances are busy."""
+    """Answers a second to random requests, with enough of them in flight to keep all instances busy."""
     rng = np.random.default_rng(seed)
     under_way = max(1, _UNDER_WAY[-1] * instances // len(generator.addresses))
     few = _REPEATS * under_way * len(generator.addresses)
@@ -151,7 +151,7 @@ def _check(generator: Generator, record: Record) -> None:
 def _load(
     generator: Generator, network: str, choice: NDArray[np.int64], under_way: int | None, gap_s: float = 0.0
 ) -> _Level:
-    """Send these, so many under way at each server, or each so long after the one before."""
+    """Send these requests, with a given number in flight at each server, or with a pause after each."""
     before = _counts(generator.addresses, network)
     record = generator.send(gap_s * np.arange(float(len(choice))), choice, under_way)
     items, runs, run_s = _counts(generator.addresses, network) - before
@@ -187,13 +187,13 @@ def _alike(times: NDArray[np.float64]) -> bool:
 
 
 def _weights(medians: NDArray[np.float64], without_s: float, item_s: float) -> tuple[float, ...]:
-    """What each request weighs in a run, from what it takes alone; their mean is 1."""
+    """The weight of each request in a run, from its time alone; their mean is 1."""
     weights = np.maximum((medians - without_s) / max(item_s, 1e-9), _LEAST_WEIGHT)
     return tuple((weights / weights.mean()).tolist())
 
 
 def _factors(ratios: NDArray[np.float64]) -> tuple[float, ...]:
-    """The distribution of these as so many values, each as likely as the others; their mean is 1."""
+    """The distribution of these as a given number of values, all equally likely; their mean is 1."""
     middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.quantile(ratios, middles)
     return tuple((values / values.mean()).tolist())

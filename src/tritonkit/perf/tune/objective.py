@@ -1,4 +1,4 @@
-"""What a search wants most of the ways that hold the target."""
+"""The objective of a search among the ways that hold the target."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class Objective:
             )
 
     def value(self, found: Evaluation | None) -> float:
-        """How good a way is, as a number of which twice as much is twice as good; 0 of one that does not hold the
-        target."""
+        """The value of a way: twice the number is twice as good; 0 for a way that does not hold the target."""
         if found is None or not found.rate_per_s:
             return 0.0
         if self.name == "latency":
@@ -50,7 +49,7 @@ class Objective:
         return found.rate_per_s
 
     def words(self, found: Evaluation, slo: str) -> str:
-        """What a way does, as a line."""
+        """The figures of a way, as a line."""
         what = "worst tail" if self.name == "throughput" else "median tail"
         tail = "" if found.tail_ms is None else f", {what} {found.tail_ms:.1f} ms"
         if self.name == "throughput":
@@ -61,7 +60,7 @@ class Objective:
         return f"{found.rate_per_s:8.1f} requests/s at {slo}{tail}{cpu}"
 
     def gain_words(self, gain: float) -> str:
-        """By what the best is better than now, as words."""
+        """The gain of the best over the present way, in words."""
         if self.name == "throughput":
             return f"{gain:.2f} times the rate"
         what = "latency" if self.name == "latency" else "processor time"

@@ -1,4 +1,4 @@
-"""What a search tells and gives: points that were measured, and what it found."""
+"""Events and the outcome of a search: measured points, and the choice."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Evaluation", "Listener", "Outcome", "Stage"]
 
 Stage: TypeAlias = Literal["costs", "current", "race", "validation", "clients"]
 _MOST_ALONE = 0.7
-"""Of the target: what a request takes alone leaves little for any queue above that."""
+"""Share of the target: if a request takes longer alone, little is left for any queue."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of one point: the rate at which it held the target (0: at none that was tried), and its trials.
+    """The results of one point: the rate at which it held the target (0 if at no rate that was tried), and its trials.
 
     Args:
-        predicted: its value (`Objective.value`) as the simulation has it; 0: not simulated.
+        predicted: its value (`Objective.value`) by simulation; 0: not simulated.
         problem: why it could not be served, if so.
-        cpu_s: processor seconds of the server for a request, where they were measured.
+        cpu_s: processor seconds of the server for a request, if they were measured.
     """
 
     point: Point
@@ -41,7 +41,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the search found.
+    """The outcome of a search.
 
     Args:
         now: the point that is served today.
@@ -50,11 +50,11 @@ class Outcome:
         costs: of each group. predicted: the value of each point by simulation.
         measurements: runs under load.
         ended: why the search ended early, if so; then the best is not validated.
-        complete: all that was promising was tried; False where the budget was too small for that.
+        complete: whether all promising points were tried; False if the budget was too small.
         report: of the best point's validation.
-        objective: what was wanted.
-        client_batching: how clients would batch at the best point to hold a higher rate of items, where that was
-            looked for and found.
+        objective: of the search.
+        client_batching: settings with which clients hold a higher rate of items at the best point, if they were looked
+            for and found.
     """
 
     slo: Slo
@@ -103,7 +103,7 @@ class Outcome:
 
     @property
     def limit(self) -> str:
-        """What came closest to the target, and what keeps it from being held, where nothing holds it."""
+        """The point that came closest to the target, and the reason why nothing holds it, if nothing does."""
         percent, target_ms = self.slo.tightest
         alone = [
             (simulate_alone(SimulatedBatcher(group.instances, 1), costs).percentile_ms(percent), group)
@@ -125,13 +125,13 @@ class Outcome:
 
     @property
     def gain(self) -> float | None:
-        """How many times as good the best is as the way that is served now; None where either is not known."""
+        """The ratio of the best to the way that is served now; None if either is unknown."""
         best, now = self.objective.value(self.best), self.objective.value(self.current)
         return best / now if best and now else None
 
 
 class Listener:
-    """What a search tells as it goes on; all of it does nothing here."""
+    """Events of a search; every method does nothing here."""
 
     def stage(self, stage: Stage, text: str) -> None:
         """Something begins."""

@@ -19,10 +19,10 @@ Configs: TypeAlias = Mapping[str, Any]
 
 
 def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point: Point) -> dict[str, Any]:
-    """What a build would publish of a spec that is served in this way, on a machine with so many cores.
+    """The files that a build would publish of a spec served in this way, on a machine with a number of cores.
 
     Raises:
-        RenderError: it cannot be served so.
+        RenderError: it cannot be served in this way.
     """
     rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
     return {each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt") for each in rendered}

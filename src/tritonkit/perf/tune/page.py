@@ -65,8 +65,8 @@ def page(
 
 
 def importance(outcome: Outcome) -> list[tuple[str, float]]:
-    """How much each knob matters: the highest predicted value over that of the worst choice of it, the others at their
-    best, as far as that was simulated (1 / `HOPELESS`); what the model of the batcher says, not corrected."""
+    """The effect of each knob: the highest predicted value over that of its worst choice, with the others at their
+    best, as far as it was simulated (1 / `HOPELESS`). These are uncorrected predictions."""
     knobs: dict[str, Callable[[Point], object]] = {
         "variant": lambda p: p.group.variant,
         "instances x threads": lambda p: (p.group.instances, p.group.threads),

@@ -40,7 +40,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 _LOAD_S, _ASK_S = 120.0, 10.0
 _BACK_S, _LOOK_S = 30.0, 0.5
-"""How long a server that was lost may take to answer again, and how often it is asked."""
+"""Seconds within which a lost server must answer again, and between two attempts."""
 
 
 class Remote:
@@ -195,7 +195,7 @@ class Remote:
             return False
 
     def _await(self) -> None:
-        """Wait until the model answers again: with the repository's configuration, if the server was started anew."""
+        """Wait until the model answers again, with the repository's configuration if the server was restarted."""
         until = time.monotonic() + _BACK_S
         while time.monotonic() < until:
             with contextlib.suppress(ClientError), self._client() as client:

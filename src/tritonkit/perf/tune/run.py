@@ -35,28 +35,28 @@ __all__ = ["Ready", "TunePlan", "prepared", "tune"]
 
 _MOST_BATCH = 32
 _ENGINES = ("onnxruntime", "openvino")
-"""Those that the embedded server has."""
+"""Variants that the embedded server has."""
 
 
 @dataclass(frozen=True)
 class TunePlan:
-    """What to search.
+    """Settings of a search.
 
     Args:
         root: the project.
         model: a name of a folder of `models/`.
         slo: the target.
         variants: names; by default the one that is served. `spec` and `all` as for a build.
-        budget_s: the time for all of it.
-        trial_s: how long a run under load lasts.
-        fresh: forget what an earlier search found.
-        objective: what is wanted most.
-        client_batching: see in the time that is left whether clients that batch hold a higher rate.
-        address: gRPC address, host:port, of a server that runs already and serves this project's repository; None:
-            an embedded server is started.
-        admin_key: what that server wants for loads.
+        budget_s: the time for the whole search.
+        trial_s: duration of a run under load.
+        fresh: forget the results of earlier searches.
+        objective: what to optimize.
+        client_batching: in the remaining time, check whether clients that batch hold a higher rate.
+        address: gRPC address, host:port, of a running server that serves this project's repository; None: an embedded
+            server is started.
+        admin_key: the key with which that server lets models be loaded.
         allow_plaintext: send that key without TLS to another machine.
-        cores: of that server's machine; None: this machine's, where the address is of it.
+        cores: of that server's machine; None: this machine's, if the address is a local one.
     """
 
     root: Path
@@ -103,7 +103,7 @@ class TunePlan:
 
     @property
     def machine_cores(self) -> int:
-        """Of the machine that serves."""
+        """Cores of the machine that serves."""
         return self.cores or cores()
 
     @property
@@ -114,7 +114,7 @@ class TunePlan:
 
 @dataclass(frozen=True)
 class Ready:
-    """What a search runs on."""
+    """Resources of a search."""
 
     spec: Spec
     server: Served
@@ -124,9 +124,9 @@ class Ready:
     shapes: Sequence[int]
     """See `Search`."""
     hashes: Mapping[str, str]
-    """Of the variants' artifacts."""
+    """Hashes of the variants' artifacts."""
     start_s: float = 0.0
-    """What the embedded server took until it was ready."""
+    """Seconds until the embedded server was ready."""
 
 
 class _Saving(Listener):
@@ -189,8 +189,8 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
 
 
 def _client_batching(plan: TunePlan, ready: Ready, outcome: Outcome, listener: Listener) -> ClientBatching | None:
-    """How clients would batch at the best point, in the time that is left; None as well where that fails, for the
-    choice stands without it."""
+    """Settings of batching in clients at the best point, found in the remaining time; None also if that fails, because
+    the choice stands without it."""
     assert outcome.best is not None  # noqa: S101
     listener.stage("clients", f"clients that batch, at {outcome.best.point}")
     try:
@@ -265,7 +265,7 @@ def _refuse(spec: Spec) -> None:
 
 
 def _artifacts(spec: Spec, plan: TunePlan) -> tuple[dict[str, Artifact], str]:
-    """Those that may be served by variant, and the one that is served now."""
+    """Variants that may be served, and the one that is served now."""
     results = evaluate(
         spec,
         wanted_variants(spec, plan.variants),

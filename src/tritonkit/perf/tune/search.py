@@ -33,29 +33,29 @@ from tritonkit.perf.tune.space import InstanceGroup, Point, Space
 __all__ = ["FAILURES", "HOPELESS", "WARM_S", "RateTrial", "Search"]
 
 _ABOVE = 1.05
-"""How much above the best a point is tried at first."""
+"""The factor above the best rate at which a point is tried first."""
 _CLIMB, _QUICK = 1.15, 1.6
 _PRECISION = 0.05
 _SIMULATED = 1000
 HOPELESS = 0.7
-"""Of the best prediction: what lies below is not simulated closely, and not tried."""
+"""Share of the best prediction below which a point is neither simulated closely nor tried."""
 _DOUBT = 1.3
 """A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
 WARM_S = 0.5
-"""Of a run, before its measured part."""
+"""Warm-up of a run, before its measured part."""
 _DOWN, _DOWN_FAR = 0.97, 0.9
-"""How much lower the next rate of a validation is, and where time is left for few rates."""
+"""The factor to the next, lower rate of a validation, and the factor if time is left for few rates."""
 _FEW_RATES = 3
 _KEPT = 1.5
 """Times the runs of a validation whose first rates hold: the part of the budget that is kept for it ..."""
 _MOST_KEPT = 0.5
 """... and its largest share."""
 _SERVED_S = 5.0
-"""Of these, for each way that is served again."""
+"""Further seconds for each way that is served again."""
 _IN_VAIN = 8
 """Tries in a row without a better one, after which the race is over."""
 FAILURES = (ClientError, ServerError, RenderError, PublishError)
-"""Of a point, which is then out."""
+"""Errors that put a point out of the search."""
 
 
 class _Over(Exception):
@@ -70,14 +70,14 @@ class Search:
         served: the server.
         generator: of the load.
         slo: the target.
-        space: what can be chosen.
+        space: the points to choose from.
         now: the point that is served today.
-        shapes: a number for the shape of each of the generator's requests; empty: all alike.
-        budget_s: the time for all of it.
-        trial_s: how long a run under load lasts.
+        shapes: a number for the shape of each of the generator's requests; empty if all are the same.
+        budget_s: the time for the whole search.
+        trial_s: duration of a run under load.
         repeats: runs of a validation.
-        known: evaluations of an earlier search of the same model and target, which are not made again.
-        costs: what runs cost, of the same.
+        known: evaluations of an earlier search of the same model and target, which are not repeated.
+        costs: costs of runs from an earlier search.
         objective: the highest rate; `SearchAtRate` has the others.
     """
 
@@ -301,7 +301,7 @@ class Search:
         return 0.0, trials
 
     def _climb(self, point: Point, rate: float) -> float:
-        """How far to go up from a rate that was held: quickly where the model promises far more."""
+        """The step up from a rate that was held: large if the model promises far more."""
         return _QUICK if self._predicted.get(point, 0.0) > 2 * rate else _CLIMB
 
     def _try(self, point: Point, rate: float, *, seconds: float = 0.0, give_up: bool = True) -> RateTrial:
@@ -347,7 +347,7 @@ class Search:
         return best, None if current is None else sure.get(current.point, current)
 
     def _correct(self, sure: Mapping[Point, Evaluation]) -> None:
-        """What the race had said of these is over: a later search begins with what they hold."""
+        """Replace the race's figures of these points: a later search begins with the rates that they hold."""
         self.evaluations = [
             replace(e, rate_per_s=sure[e.point].rate_per_s, trials=e.trials + sure[e.point].trials)
             if e.point in sure and e.rate_per_s
@@ -393,7 +393,7 @@ class Search:
 
     @property
     def _validation_s(self) -> float:
-        """What the runs of one way at one rate take."""
+        """Duration of the runs of one way at one rate."""
         return self.repeats * (2 * self.trial_s + WARM_S)
 
     def _spent_s(self) -> float:

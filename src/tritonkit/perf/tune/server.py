@@ -34,7 +34,7 @@ class Gone(Exception):
 
 
 class Served(Protocol):
-    """What the search needs of a server."""
+    """The server as the search uses it."""
 
     @property
     def address(self) -> str:
@@ -49,7 +49,7 @@ class Served(Protocol):
         """
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
-        """What runs cost in the way that is served now."""
+        """The costs of runs in the way that is served now."""
 
     def used_s(self) -> float | None:
         """Processor seconds that the server has taken so far; None where that cannot be seen."""
@@ -71,7 +71,7 @@ class Embedded:
         self._server: Server | None = None
         self._port = 0
         self.start_s = 0.0
-        """What the server took, the last time, from its start until it was ready."""
+        """Seconds from the server's last start until it was ready."""
 
     @property
     def address(self) -> str:

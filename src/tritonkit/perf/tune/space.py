@@ -1,4 +1,4 @@
-"""What can be chosen of how a model is served, as points; and a spec with the choice made."""
+"""The ways of serving a model, as points; and a spec with the choice applied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_CORES = 8
 
 @dataclass(frozen=True, order=True)
 class InstanceGroup:
-    """What a run costs depends on: the variant, and how many instances with how many threads share the cores."""
+    """The factors of a run's cost: the variant, and the instances and threads that share the cores."""
 
     variant: str
     instances: int
@@ -45,8 +45,8 @@ class Point:
     Args:
         group: see `InstanceGroup`.
         max_batch_size: the largest batch.
-        preferred: sizes at which a batch leaves at once; none: whatever waits.
-        delay_us: how long a request may wait for others.
+        preferred: sizes at which a batch leaves immediately; none: any size that waits.
+        delay_us: the longest time that a request may wait for others.
         buckets: lengths that texts are padded to before the network; none: as the spec has them.
     """
 
@@ -99,10 +99,10 @@ class Space:
     buckets: tuple[tuple[int, ...], ...] = ()
 
     def points(self, group: InstanceGroup) -> Iterator[Point]:
-        """Those of one group that differ from each other in what they do.
+        """Points of one group that differ in their effect.
 
-        A preferred size without a delay cuts what waits into such sizes; with one it sends a batch
-        off before its time is over.
+        A preferred size without a delay cuts the waiting requests into such sizes; with a delay it sends a batch before
+        its time is over.
         """
         padded = "openvino" in group.variant
         batches = [b for b in self.batches if not padded or b <= PADDED_MAX_BATCH_SIZE]
@@ -116,12 +116,12 @@ class Space:
 
 
 def space_of(network: ModelPlan, variants: Sequence[str], cores: int, most_batch: int = _BATCHES[-1]) -> Space:
-    """What can be chosen for a network.
+    """The points for a network.
 
     Args:
         network: its plan as the spec has it.
         variants: those that may be served.
-        cores: there are; instances x threads never exceed them.
+        cores: of the machine; instances x threads never exceed them.
         most_batch: the largest batch that is tried.
     """
     counts = [k for k in range(1, cores + 1) if k <= _MOST_CORES or cores % k == 0]
@@ -162,7 +162,7 @@ def other_buckets(spec: Spec) -> tuple[tuple[int, ...], ...]:
 
 
 def _up_to(most: int, lengths: Sequence[int]) -> tuple[int, ...]:
-    """As the tokenizer takes them: what is not below the longest text is that."""
+    """Lengths as the tokenizer takes them: one that reaches the longest text becomes that length."""
     return (*sorted({n for n in lengths if n < most}), most)
 
 

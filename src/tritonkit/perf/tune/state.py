@@ -1,4 +1,4 @@
-"""What a search has found out so far, on disk: the next one of the same model, target and cores goes on there."""
+"""The results of a search so far, on disk: the next search of the same model, target and cores goes on from there."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Known:
 
 
 def state_file(root: Path, spec: Spec) -> Path:
-    """Where a model's state is."""
+    """The file of a model's state."""
     return root / ".tritonkit" / "tune" / f"{spec.name}.json"
 
 
 def load_state(
     file: Path, spec: Spec, slo: Slo, artifacts: Mapping[str, str], objective: Objective, where: str = ""
 ) -> Known:
-    """What is known for this spec, target, number of cores and these artifacts (variant -> source hash); nothing where
-    one of them is another, or the file cannot be read. Costs alone where the objective was another.
+    """Results for this spec, target, number of cores and these artifacts (variant -> source hash); nothing if one of
+    them differs or the file cannot be read. Costs alone if the objective was another.
 
     Args:
-        where: a server that is not this machine's embedded one.
+        where: a server other than this machine's embedded one.
     """
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))

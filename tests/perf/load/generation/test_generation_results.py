@@ -1,4 +1,4 @@
-"""What a load of a language model showed, from what its sender saw."""
+"""The report of a language model's load, from its sender's record."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tritonkit.repository.report import Machine
 
 
 def requests(count: int) -> TextRequests:
-    """Of ten tokens and three, each with a text of its own; the last one was shortened."""
+    """Requests of ten tokens and three, each with a text of its own; the last one was shortened."""
     clipped = np.arange(count) == count - 1
     ten, three = np.full(count, 10), np.full(count, 3)
     return TextRequests(np.arange(count), ten, (0, 0), ten, three, clipped)
 
 
 def answer(index: int, due: float, words: str | None = "", **more: Any) -> StreamedAnswer:
-    """Of three tokens: the first after 0.1 s, the others together 0.3 s later."""
+    """An answer of three tokens: the first after 0.1 s, the others together 0.3 s later."""
     pieces = [due + 0.1, due + 0.4] if words == "" else []
     counts, tokens = ([1, 2], [7, 8, 9]) if pieces else ([], [])
     made = StreamedAnswer(index, due, due + 0.01, pieces, counts, tokens, due + 0.5, 11, words)
@@ -61,7 +61,7 @@ def test_times_count_from_when_a_request_was_due() -> None:
 
 
 def test_what_was_due_in_the_warm_up_does_not_count() -> None:
-    """Nor do answers that were asked for again after the run; tokens count where they came."""
+    """Nor do answers that were requested again after the run; tokens count where they came."""
     found = report(answer(0, 0.8), answer(1, 2.0), answer(1, 4.9, again=True))
     assert (found.requests, found.right) == (1, 1)
     assert found.tokens_per_s == pytest.approx(5 / 4)
@@ -91,14 +91,14 @@ def test_answers_that_an_interrupt_left_do_not_count() -> None:
 
 
 def test_two_answers_to_one_prompt_must_begin_alike() -> None:
-    """As far as both go; whether they must is the model's."""
+    """Two answers are compared up to the shorter one's end; the model says whether they must be equal."""
     again = answer(0, 9.0, again=True, tokens=[7, 8], counts=[1, 1])
     other = answer(1, 9.5, again=True, tokens=[7, 1, 2])
     found = report(answer(0, 1.0), answer(1, 2.0), again, other)
     assert (found.compared, found.differing) == (2, 1)
     slo = parse_slo(["p99=1s"])
     assert judge_generation(found, slo) == (
-        "chat: 1 of 2 prompts that were sent twice had answers that do not begin alike",
+        "chat: 1 of 2 prompts that were sent twice had answers that begin differently",
     )
     assert judge_generation(replace(found, repeatable=False), slo) == ()
 
@@ -139,7 +139,7 @@ def test_a_busy_or_late_generator_is_said() -> None:
 
 
 def test_seconds() -> None:
-    """By when requests were due, and when tokens came."""
+    """Seconds hold the requests due in them, and the tokens that came in them."""
     seconds = report(answer(0, 1.0), answer(1, 1.8), answer(2, 4.2, "gone")).seconds
     assert [(s.due, s.right, s.failed, s.tokens) for s in seconds] == [
         (2, 2, 0, 4),

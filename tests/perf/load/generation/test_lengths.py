@@ -111,6 +111,6 @@ def test_a_trace_that_cannot_be_sent(tmp_path: Path, text: str, said: str) -> No
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
-    """As the option of the command line."""
+    """Read lengths like the option of the command line."""
     with pytest.raises(UsageError, match="cannot be read"):
         read_token_trace(tmp_path / "none.csv")

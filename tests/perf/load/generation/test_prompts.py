@@ -1,4 +1,4 @@
-"""Prompts of so many tokens, by real tokenizers that the generator does not have."""
+"""Prompts of a given number of tokens, by real tokenizers that the generator does not have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pairs_tokenizer() -> Tokenizer:
 
 
 def fitted(tokenizer: Tokenizer, begin: int = 0) -> Fit:
-    """As from a server with that tokenizer, which puts some tokens before each prompt."""
+    """Counts as from a server with that tokenizer, which puts some tokens before each prompt."""
     rng = np.random.default_rng(1)
     sizes = np.geomspace(4, 120, 24).astype(int).tolist()
     asked = [(int(rng.integers(len(CORPUS.words))), size) for size in sizes]

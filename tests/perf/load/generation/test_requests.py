@@ -1,4 +1,4 @@
-"""Which requests a run sends: drawn or recorded, cut to the window, each with a text of its own."""
+"""The requests of a run: drawn or recorded, cut to the window, each with a text of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(traffic: TextTraffic, count: int = 200, seed: int = 0, window: int = 51
 
 
 def traffic(prompt: str, output: str, prefix: int = 0) -> TextTraffic:
-    """As on a command line."""
+    """Lengths as on a command line."""
     lengths = parse_lengths("--prompt-tokens", prompt), parse_lengths("--output-tokens", output)
     return TextTraffic(*lengths, prefix)
 
@@ -43,7 +43,7 @@ def test_texts_have_the_drawn_lengths_and_begin_differently() -> None:
 
 
 def test_what_is_too_long_for_the_window_is_shortened_and_counted() -> None:
-    """Prompt and answer alike, with room for a text that has more tokens than it should."""
+    """Prompt and answer are cut by the same factor, with room for a text that has more tokens than it should."""
     found = made(traffic("sharegpt", "sharegpt"))
     assert 20 < found.clipped.sum() < 200
     assert (1.1 * found.prompt + found.output <= 512 - 4).all()

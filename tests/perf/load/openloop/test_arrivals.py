@@ -39,7 +39,7 @@ def test_the_rate_follows_the_shape(shape: str) -> None:
     st.sampled_from(["poisson", "constant", "bursty"]), st.floats(0.1, 2000), st.floats(0.1, 30), st.integers(0, 1000)
 )
 def test_moments_ascend_and_lie_in_the_run(kind: Kind, rate: float, seconds: float, seed: int) -> None:
-    """Whatever is asked for; and the same seed gives the same."""
+    """Every kind has the requested rate; and the same seed gives the same moments."""
     arrivals = Arrivals(kind, 3.0, seed=seed)
     moments = draw(arrivals, rate, seconds)
     assert (np.diff(moments) >= 0).all()
@@ -74,7 +74,7 @@ def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, text: str, line: int) ->
 
 
 def test_a_trace_that_is_none(tmp_path: Path) -> None:
-    """A file that is not there, one without a line, one that is no text."""
+    """A missing file, one without a line, and one that is not text are refused."""
     with pytest.raises(UsageError, match="No such file"):
         read_trace(tmp_path / "none.csv")
     file = tmp_path / "trace.csv"

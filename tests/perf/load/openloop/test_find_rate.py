@@ -12,7 +12,7 @@ from tritonkit.perf.load.openloop import Generator, OpenLoad, OpenReport, Slo, f
 
 
 def test_the_rate_that_holds_is_found_with_its_interval() -> None:
-    """What is sure is below what it holds in truth, what it misses is above, both close."""
+    """The sure rate is below the true one, the missed rate above, both close."""
     found = find_rate(cast("Generator", Machine()), SLO, trial_s=20.0, unit="sequences")
     assert found.low <= found.rate_per_s
     assert found.high
@@ -33,7 +33,7 @@ def test_a_target_that_no_rate_holds_is_said_with_the_lowest_that_was_tried(tria
 
 
 def test_a_generator_that_has_one_process_is_not_asked_for_more_for_ever() -> None:
-    """Where each trial is late and misses, the search ends as any other that finds no rate."""
+    """If each trial is late and misses, the search ends like any other that finds no rate."""
 
     class Late(Machine):
         def run(self, load: OpenLoad) -> OpenReport:

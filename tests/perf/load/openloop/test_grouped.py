@@ -13,7 +13,7 @@ MOMENTS = st.lists(st.floats(0, 10), min_size=1, max_size=60).map(lambda m: np.a
 
 
 def test_a_full_group_leaves_with_its_last_item() -> None:
-    """Three at once of two each: the third waits, alone, for the delay."""
+    """The third of three items in groups of two waits, alone, for the delay."""
     found = group(np.array([0.0, 1.0, 1.5]), 2, 2.0)
     assert found.closes.tolist() == [1.0, 3.5]
     assert found.sizes.tolist() == [2, 1]
@@ -28,7 +28,7 @@ def test_a_group_that_does_not_fill_leaves_when_its_first_item_has_waited() -> N
 
 
 def test_without_a_delay_only_items_of_one_moment_go_together() -> None:
-    """As many as fit."""
+    """Groups hold the largest number that fits."""
     found = group(np.array([1.0, 1.0, 1.0, 2.0]), 2, 0.0)
     assert found.closes.tolist() == [1.0, 1.0, 2.0]
     assert found.sizes.tolist() == [2, 1, 1]
@@ -111,7 +111,7 @@ def test_nothing_is_given_that_is_not_above_the_known_rate() -> None:
 
 @pytest.mark.parametrize("most", [3, 5, 8])
 def test_climbing_ends_while_there_is_time_to_make_sure(most: int) -> None:
-    """What is given has held in further runs, also where time is short."""
+    """The given rate has held in further runs, also if time is short."""
     holds = Limit(10_000.0)
     found = climb(holds, 100.0, lambda runs: len(holds.tried) + runs <= most)
     assert found == holds.tried[-1]

@@ -40,13 +40,13 @@ def expect(wanted: int) -> Check:
 
 
 def single(number: int, right: int | None = None, width: int = 1) -> Encodable:
-    """One item, of so many numbers."""
+    """One item of several numbers."""
     arrays = {"x": np.full((1, width), number, np.int32)}
     return Encodable(arrays, 1, expect(number if right is None else right))
 
 
 def first_numbers(requests: Sequence[Encodable]) -> list[list[int]]:
-    """Of each item of each request."""
+    """The check of each item of each request."""
     return [each.arrays["x"][:, 0].tolist() for each in requests]
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_joined_is_refused(model: ModelSignature, given: list[Enc
 
 
 def test_each_item_is_checked_by_its_own_check_and_one_wrong_fails_its_request_alone() -> None:
-    """Of twelve items in threes the eighth is wrong, so the third request is."""
+    """The eighth of twelve items in threes is wrong, so the third request is."""
     given = [single(k, right=99 if k == 7 else None) for k in range(12)]
     with serving() as (address, echo):
         record = send(address, joined(signature(), given, 3))

@@ -1,4 +1,4 @@
-"""What a run showed: latency from when requests were due, and what is said of the generator."""
+"""The report of a run: latency since requests were due, and the generator's own figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def series(
 
 
 def test_latency_counts_from_when_a_request_was_due() -> None:
-    """What the generator was late is part of it, and no part of the service's time."""
+    """The generator's delay is part of the latency, and not of the service's time."""
     found = series([0, 1], [0.5, 1], [0.6, 1.2], [0, 0])
     assert found.latency
     assert found.service
@@ -41,7 +41,7 @@ def test_latency_counts_from_when_a_request_was_due() -> None:
 
 
 def test_only_right_answers_have_times() -> None:
-    """A refusal that comes at once makes no server quick; failures are counted by their words."""
+    """An immediate refusal makes no server look quick; failures are counted by their messages."""
     found = series([0, 1, 2, 3], [0, 1, 2, 3], [0.1, 1.001, 2.001, 3.001], [0, 1, 1, 2])
     assert found.latency
     assert (found.requests, found.right, found.failures) == (4, 1, 3)
@@ -62,7 +62,7 @@ def test_seconds_are_those_in_which_requests_were_due() -> None:
 
 
 def test_percentiles_have_intervals_that_hold() -> None:
-    """Of 300 samples of a known distribution, some 95 of 100 intervals hold the true percentile."""
+    """Some 95 of 100 intervals from 300 samples of a known distribution hold the true percentile."""
     rng = np.random.default_rng(5)
     hits = 0
     for _ in range(200):
@@ -76,7 +76,7 @@ def test_percentiles_have_intervals_that_hold() -> None:
 
 
 def test_too_few_samples_have_no_bounds() -> None:
-    """Of ten answers nobody knows how high the true p99 is."""
+    """Ten answers do not bound the true p99 from above."""
     times = times_of(np.arange(1.0, 11.0))
     assert times
     assert times.at(99) == 10
@@ -100,7 +100,7 @@ def test_a_target_is_judged_by_its_own_percentile() -> None:
 
 
 def test_a_late_generator_makes_a_run_invalid() -> None:
-    """Late beside the latency that was measured, or with no processor time left."""
+    """A run is invalid if it is late relative to the measured latency, or has no processor time left."""
     lag = times_of(np.full(100, 3.0))
     assert lag
     assert why_invalid(lag, 40.0, [0.5]) == ()
@@ -111,7 +111,7 @@ def test_a_late_generator_makes_a_run_invalid() -> None:
 
 
 def test_a_histogram_of_an_array_is_that_of_its_numbers() -> None:
-    """Counted at once or one by one."""
+    """Counting all together or one by one gives the same."""
     times = np.random.default_rng(1).lognormal(1, 2, 500)
     one = Histogram()
     for ms in times:

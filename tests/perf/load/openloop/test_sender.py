@@ -93,7 +93,7 @@ def test_each_request_is_sent_at_its_moment_and_answered() -> None:
 
 
 def test_a_server_that_stalls_delays_no_request_and_every_latency_shows_it() -> None:
-    """What was due while it stood still waited for it: a closed loop would have sent one request."""
+    """Requests that were due during a pause waited for its end: a closed loop would have sent one request."""
 
     def answer(number: int) -> int:
         if number == 0:
@@ -173,7 +173,7 @@ def test_a_limit_of_calls_at_once_makes_requests_wait_not_fail() -> None:
 
 
 def test_a_closed_loop_has_only_so_many_under_way() -> None:
-    """All are due at once; each counts from when there was room for it, and none is refused."""
+    """All are due together; each counts from when there was room for it, and none is refused."""
     under_way, most = [0], [0]
 
     def answer(number: int) -> int:

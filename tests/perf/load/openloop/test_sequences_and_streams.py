@@ -56,7 +56,7 @@ class Numbers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         return _answer(number)
 
     def ModelStreamInfer(self, requests: Any, context: Any) -> Iterator[Any]:  # noqa: N802 - gRPC's name
-        """As many replies as the number says; after five an error instead."""
+        """Gives the number of replies in the request; after five an error instead."""
         for request in requests:
             for number in range(_number(request)):
                 if number == 5:

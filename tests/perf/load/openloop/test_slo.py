@@ -44,7 +44,7 @@ def test_what_is_no_target(text: str) -> None:
 
 
 def test_targets_of_tokens() -> None:
-    """Beside those of the whole answer, or alone; the whole answer's is the tightest where there is one."""
+    """Targets of tokens stand next to those of the whole answer, or alone; the whole answer's is the tightest."""
     slo = parse_slo(["ttft_p99=500ms,itl_p99=50ms", "itl_p50=20ms,p99=10s,errors=1%"], language=True)
     assert (slo.ttft, slo.itl) == ({99.0: 500.0}, {50.0: 20.0, 99.0: 50.0})
     assert slo.percentiles == {99.0: 10_000.0}
@@ -56,7 +56,7 @@ def test_targets_of_tokens() -> None:
 
 @pytest.mark.parametrize("text", ["ttft_p99=1s", "p99=1s,itl_p50=1ms"])
 def test_tokens_have_no_target_where_there_are_none(text: str) -> None:
-    """Whoever asks for one is told why."""
+    """The target is refused, with the reason."""
     with pytest.raises(UsageError, match="times of a language model's tokens"):
         parse_slo([text])
 

@@ -1,4 +1,4 @@
-"""Load of language models: streams at a rate or of so many users, with prompts and answers of drawn lengths.
+"""Load of language models: streams at a rate or of a number of users, with prompts and answers of drawn lengths.
 
 from tritonkit.perf.load.generation import TextGenerator, TextTraffic, parse_lengths
 from tritonkit.perf.load.openloop import OpenLoad

@@ -23,8 +23,8 @@ def judge_generation(report: GenerationReport, slo: Slo, min_rate: float | None 
         )
     if report.repeatable and report.differing:
         lines.append(
-            f"{name}: {report.differing} of {report.compared} prompts that were sent twice had answers that do not"
-            " begin alike"
+            f"{name}: {report.differing} of {report.compared} prompts that were sent twice had answers that"
+            " begin differently"
         )
     for key, points, times in (
         ("ttft_", slo.ttft, report.ttft),

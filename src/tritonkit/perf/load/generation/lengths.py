@@ -1,4 +1,5 @@
-"""How many tokens prompts and answers have: distributions as they are written, drawn by a seed, and recorded traces."""
+"""Lengths of prompts and answers in tokens: distributions as options write them, drawn by a seed, and recorded
+traces."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class Lengths:
         return self.text
 
     def draw(self, count: int, seed: int) -> Counts:
-        """So many numbers, 1 or more; the same seed gives the same ones."""
+        """Draw numbers, all at least 1; the same seed gives the same ones."""
         rng = np.random.default_rng(seed)
         if not self.mean:
             return rng.integers(self.low, self.high + 1, count)

@@ -77,7 +77,7 @@ def generation_csv(report: GenerationReport) -> str:
 
 
 def lengths_line(report: GenerationReport) -> str:
-    """How many tokens prompts and answers had, in a sentence."""
+    """The lengths of prompts and answers in tokens, in a sentence."""
     parts = [
         f"{name} {spread.mean:.1f} tokens in the mean, {spread.p50:g} in the median, {spread.smallest} to"
         f" {spread.largest}"
@@ -102,7 +102,7 @@ def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
         f"{report.requests} requests in {report.duration_s:.1f} s, {report.offered_per_s:.2f} a second;"
         f" {report.rate_per_s:.2f} a second were answered right, {report.failures} failed. {report.tokens_per_s:.1f}"
         f" tokens of answers came in a second; {lengths_line(report)}. {report.compared} prompts were sent twice:"
-        f" {report.differing} of their answers do not begin alike."
+        f" {report.differing} of their answers begin differently."
     )
     return {
         "series": {"model": report.model},
@@ -115,7 +115,7 @@ def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
 
 
 def _plots(report: GenerationReport, slo: Slo) -> list[tuple[dict[str, str], Any]]:
-    """What each plot is, and the plot; None where it would be empty."""
+    """The description of each plot, and the plot; None if it would be empty."""
     return [
         (
             _what("First token", "ms, logarithmic", "Time to the first token, of the requests due in each second."),

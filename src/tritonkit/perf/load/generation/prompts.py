@@ -1,7 +1,7 @@
-"""Prompts of so many tokens, made of real text, for a tokenizer that only the server has.
+"""Prompts of a given number of tokens, made of real text, for a tokenizer that only the server has.
 
-How many tokens a word is worth is fitted to what the server counts in some texts: by least squares, from the word
-itself and how many letters, digits and other characters it has. What a prompt really had is in the last reply to it.
+The tokens of a word are fitted to the server's counts for some texts: by least squares, from the word itself and its
+numbers of letters, digits and other characters. The last reply to a prompt has its true length.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Corpus:
         """float64 [words, kinds]."""
 
     def take(self, start: int, count: int) -> str:
-        """So many words from the one at `start` on, round and round."""
+        """Words from the one at `start` on, round and round."""
         size = len(self.words)
         start %= size
         if start + count <= size:
@@ -55,12 +55,12 @@ class Corpus:
 
 
 class Fit:
-    """What words are worth in tokens.
+    """The worth of words in tokens.
 
     Args:
         of_words: float64 [words], tokens of each word of the corpus with the space before it, all above 0.
-        of_prompt: tokens that any prompt has beside those of its words.
-        error: the largest difference from what the server counted in a long text, as a part of that.
+        of_prompt: tokens of any prompt in addition to those of its words.
+        error: the largest difference from the server's count for a long text, relative to that count.
     """
 
     def __init__(self, of_words: NDArray[np.float64], of_prompt: float, error: float) -> None:
@@ -71,7 +71,8 @@ class Fit:
         self._size = len(of_words)
 
     def words(self, starts: Counts, tokens: Counts) -> Counts:
-        """How many words from each start on come nearest to so many tokens; 1 at least. All int64 [n]."""
+        """The number of words from each start on that comes nearest to a number of tokens; at least 1. All int64
+        [n]."""
         wholes, rest = np.divmod(np.maximum(tokens - self.of_prompt, 0.0), self._total)
         at = starts % self._size
         wanted = self._worth[at] + rest

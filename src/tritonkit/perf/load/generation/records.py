@@ -1,4 +1,4 @@
-"""What a sender saw of a run, as arrays in a file."""
+"""A sender's record of a run, as arrays in a file."""
 
 from __future__ import annotations
 

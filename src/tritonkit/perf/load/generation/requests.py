@@ -1,4 +1,4 @@
-"""Which requests a run sends: lengths drawn or recorded, cut to the model's window, and where each text begins."""
+"""The requests of a run: lengths drawn or recorded, cut to the model's window, and the start of each text."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["TextRequests", "TextTraffic", "requests_of"]
 _SPARE = 4
 """Tokens of the window that are left free, for a text that the tokenizer joins otherwise."""
 _DOUBT = 2.0
-"""How many times the largest error of the fit a long prompt may be off."""
+"""A long prompt may be off by this many times the largest error of the fit."""
 
 
 @dataclass(frozen=True)
 class TextTraffic:
-    """What is asked of a language model.
+    """The traffic to a language model.
 
     Args:
         prompt, output: tokens of prompts and of answers.
-        shared_prefix: tokens that stand before every prompt, the same ones.
+        shared_prefix: tokens in front of every prompt, always the same ones.
         trace: recorded lengths instead of `prompt` and `output`, in their order, round and round.
     """
 
@@ -65,9 +65,9 @@ class TextRequests:
 
 
 def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int) -> TextRequests:
-    """Draw so many requests; the same seed gives the same ones.
+    """Draw requests; the same seed gives the same ones.
 
-    Texts begin at different words, as far as there are so many: a prefix cache must not know them.
+    Texts begin at different words as long as there are enough: a prefix cache must not know them.
 
     Raises:
         UsageError: the shared prefix leaves no room in the window.
@@ -99,7 +99,7 @@ def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, wor
 
 
 def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-    """Both shortened alike where they are too long together; which were."""
+    """Both shortened by the same factor where they are too long together, and which ones were."""
     wanted = prompt * (1 + _DOUBT * error) + output
     share = np.minimum(room / wanted, 1.0)
     shorter = [np.maximum((each * share).astype(np.int64), 1) for each in (prompt, output)]

@@ -1,4 +1,4 @@
-"""What a load of a language model showed: times of first tokens, between tokens and of whole answers."""
+"""The report of a language model's load: times to first tokens, between tokens and of whole answers."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ class GenerationReport:
 
     Args:
         loop: "open" or "closed".
-        duration_s: that was counted.
-        requests: that were due. right: right answers. failures: those that failed or were wrong.
-        offered_per_s: requests due in a second. rate_per_s: right answers in one.
+        duration_s: the counted part of the run.
+        requests: due requests. right: right answers. failures: requests that failed or were answered wrong.
+        offered_per_s: requests due in a second. rate_per_s: right answers in a second.
         tokens_per_s: tokens of answers that came in a second. prompt_tokens_per_s: of the prompts of right answers.
         ttft: until the first piece with tokens. itl: between two pieces. tpot: from the first to the last token of an
-            answer, over all its tokens but the first. latency: until the end. service: the same from when it was sent.
+            answer, over all its tokens but the first. latency: until the end. service: the same from sending on.
         prompt_asked, prompt_found: tokens of prompts, as drawn and as the server counted. output_asked: of answers.
         clipped: requests that were shortened to the model's window.
         window: tokens of prompt and answer together.
-        compared: prompts that were answered twice. differing: those whose answers do not begin alike.
-        repeatable: whether they must.
-        lag: how much later than due requests were sent; None in a closed loop.
-        cpu_shares: processor time of the generator, of one core.
+        compared: prompts that were answered twice. differing: prompts whose two answers begin differently.
+        repeatable: whether they must begin in the same way.
+        lag: delay of sending after the due moments; None in a closed loop.
+        cpu_shares: processor time of the generator, relative to one core.
         invalid, missed, ended: as in `OpenReport`.
-        words: what failures said, and how often.
+        words: messages of failures, and their numbers.
     """
 
     model: str
@@ -133,11 +133,11 @@ class GenerationReport:
         return of.at(slo.tightest[0]) if of else None
 
     def mean_ms(self) -> float | None:
-        """Of a whole answer from when its request was sent; None without a right one."""
+        """The mean time of a whole answer since its request was sent; None without a right one."""
         return self.service.mean if self.service else None
 
     def failed_words(self) -> list[str]:
-        """What failures said."""
+        """The messages of failures."""
         return list(self.words)
 
     def to_dict(self) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def _of_requests(record: GenerationRecord, pieces: _Pieces) -> tuple[NDArray[np.
 
 
 def _compared(record: GenerationRecord, requests: TextRequests) -> tuple[int, int]:
-    """How many prompts have two right answers, and how many of these pairs do not begin alike."""
+    """The number of prompts with two right answers, and the number of those whose answers begin differently."""
     known: dict[tuple[int, int], Counts] = {}
     compared = differing = 0
     for place in np.flatnonzero(record.outcome == 0).tolist():

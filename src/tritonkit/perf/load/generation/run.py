@@ -58,18 +58,18 @@ class ClosedLoad:
 
 
 class TextGenerator:
-    """Loads a language model; a context manager. At its start it asks the server how many tokens texts have, and how
-    many it has room for.
+    """Loads a language model; a context manager. At its start it asks the server for the number of tokens in some
+    texts, and for the size of its window.
 
     Args:
         model: its name.
         addresses: gRPC addresses of servers, which get requests in turns.
-        traffic: what is asked.
+        traffic: lengths of prompts and answers.
         timeout_s: after which an answer that has not ended has failed.
-        min_rate: right answers a second that are wanted, beside the target of a load.
+        min_rate: right answers a second that a load must reach in addition to its target.
 
     Raises:
-        UsageError: it is no language model, or the traffic does not fit it.
+        UsageError: it is not a language model, or the traffic does not fit it.
         ClientError: a server does not answer, or does not serve the model.
     """
 
@@ -119,7 +119,7 @@ class TextGenerator:
         return self._run(moments, 0, warm_s, load.duration_s, load.arrivals.seed, load.slo or Slo({}))
 
     def run_closed(self, load: ClosedLoad) -> GenerationReport:
-        """A closed loop of so many streams; else as `run`."""
+        """Run a closed loop with a number of streams; otherwise as `run`."""
         nothing = np.zeros(0)
         return self._run(nothing, load.users, load.warm_s, load.duration_s, load.seed, load.slo or Slo({}))
 
@@ -184,7 +184,7 @@ class TextGenerator:
 
 
 def _waited(process: subprocess.Popen[str]) -> int:
-    """The exit code; the first interrupt amid a run ends the run, whose figures are waited for."""
+    """The exit code; the first interrupt during a run ends the run, and its figures are awaited."""
     assert process.stdout is not None  # noqa: S101
     ready = process.stdout.readline().strip() == READY
     try:

@@ -32,7 +32,7 @@ _AHEAD_S: Final = 0.25
 """Before the first request: connections are made meanwhile."""
 _ASKED_AGAIN: Final = 8
 _ASKED_TOKENS: Final = 64
-"""Right answers of a run that are asked for once more at its end, and how many tokens of each at most."""
+"""Right answers of a run that are requested again at its end, and the most tokens of each."""
 _GONE_S: Final = 5.0
 """A server that nothing reaches for so long ends the run."""
 
@@ -112,7 +112,7 @@ class _Sender:
                 index = number % len(self._plan.requests)
                 answer = await self._one(models[number % len(models)], index, None)
                 if answer.words:
-                    # Where all is refused at once, a loop without a pause would be a flood.
+                    # If the server refuses everything immediately, a loop without a pause would be a flood.
                     await self._stopped(self._now() + 0.05)
 
         for _ in range(self._plan.users):
@@ -188,7 +188,7 @@ class _Sender:
             self._end(answer.words)
 
     async def _again(self, models: Sequence[AsyncModel]) -> None:
-        """Ask for some right answers once more, one after the other: greedy answers begin alike."""
+        """Request some right answers again, one after the other: greedy answers begin in the same way."""
         right = [each for each in self._answers if each.words == ""]
         step = max(1, len(right) // _ASKED_AGAIN)
         for number, known in enumerate(right[::step][:_ASKED_AGAIN]):
@@ -217,11 +217,11 @@ def _read(reply: Reply, answer: StreamedAnswer, text: bytearray, at: float) -> s
 
 
 def _wrong(answer: StreamedAnswer, output: int, reason: str, text: bytearray) -> str:
-    """What is wrong with an answer that has ended; empty if nothing is."""
+    """The fault of an answer that has ended; empty for a right one."""
     if len(answer.tokens) != output:
-        return f"{len(answer.tokens)} tokens came, {output} were asked for"
+        return f"{len(answer.tokens)} tokens came, {output} were requested"
     if reason != "length":
-        return f"finish_reason is {reason!r} after all tokens that were asked for, not 'length'"
+        return f"finish_reason is {reason!r} after all requested tokens, not 'length'"
     if not answer.prompt_tokens:
         return "no prompt_tokens came with the last reply"
     try:

@@ -1,4 +1,4 @@
-"""What a run is to send, handed to the process that sends in a file."""
+"""The plan of a run, handed in a file to the process that sends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonkit.perf.load.openloop.arrivals import Moments
 __all__ = ["READY", "SendingPlan", "load_plan", "save_plan"]
 
 READY: Final = "ready"
-"""What it prints when an interrupt ends the run, not the process."""
+"""Printed when an interrupt ends the run, not the process."""
 
 
 @dataclass(frozen=True)

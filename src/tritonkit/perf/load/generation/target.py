@@ -1,4 +1,4 @@
-"""The language model that is loaded: what it takes, how many tokens it has room for, what a text is worth in them."""
+"""The loaded language model: its inputs, its window, and the worth of a text in tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 __all__ = ["Target", "is_language_model", "look_at", "words_of_tokens"]
 
 _REFUSED = ("INVALID_ARGUMENT", "[INVALID_ARGUMENT]")
-"""How the errors of a stream begin, which have no status."""
+"""Beginnings of a stream's errors, which have no status."""
 _FULL = ("UNAVAILABLE", "[UNAVAILABLE]")
 _PATIENCE_S, _AGAIN_S = 30.0, 0.1
 _LARGEST = 1 << 20
@@ -38,9 +38,9 @@ class Target:
 
     Args:
         name: of the model.
-        inputs: names of those it takes.
+        inputs: their names.
         window: tokens of prompt and answer together that it has room for.
-        repeatable: whether greedy answers must be the same whatever runs beside them.
+        repeatable: whether greedy answers must be the same whatever else is in the batch.
     """
 
     name: str
@@ -63,18 +63,18 @@ def is_language_model(client: Client, name: str) -> bool:
 
 
 def look_at(client: Client, name: str) -> Target:
-    """What a load must know of a model.
+    """Facts about a model that a load needs.
 
     Raises:
-        UsageError: it is no language model, or takes no `max_tokens`.
-        ClientError: the server does not answer, does not serve the model, or refuses all.
+        UsageError: it is not a language model, or takes no `max_tokens`.
+        ClientError: the server does not answer, does not serve the model, or refuses everything.
     """
     model = client.model(name)
     inputs = frozenset(model.signature.inputs)
     if not is_language_model(client, name) or "max_tokens" not in inputs:
         raise UsageError(
             f"model {name} at {client.address}",
-            found="it is no language model",
+            found="it is not a language model",
             wanted="a decoupled model with the tensors of docs/llm.md: text, max_tokens, tokens and so on",
         )
     config = client.config(name)
@@ -150,7 +150,7 @@ def _last(takes: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def _takes(model: Model, tokens: int) -> bool:
-    """Whether a request for so many tokens is begun; it is left at its first reply."""
+    """Whether a request for this number of tokens is begun; it is left at its first reply."""
     try:
         with model.stream(text="a", max_tokens=tokens) as replies:
             next(replies, None)

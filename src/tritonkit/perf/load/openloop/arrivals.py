@@ -36,11 +36,11 @@ _MOST = 50_000_000
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How requests arrive.
+    """The arrival process of requests.
 
     Args:
-        kind: `poisson`: by themselves, as from many independent callers; `constant`: at equal gaps;
-            `bursty`: gaps of a gamma distribution, so that many come at once and then none for a while.
+        kind: `poisson`: independent, as from many callers; `constant`: at equal gaps;
+            `bursty`: gaps of a gamma distribution, so that many come together and then none for a while.
         cv: coefficient of variation of bursty gaps: 1 is Poisson, 4 bursts. arXiv:2604.20420 has such load.
         shape: a key of `SHAPES`: the share of the rate at each point of the run.
         seed: the same seed gives the same moments.

@@ -17,9 +17,9 @@ __all__ = ["Checks", "words_of"]
 _CHECKED_AT_ONCE: Final = 4
 """Items whose answers are checked before the sockets are looked at again."""
 _UNCHECKED_BYTES: Final = 128 << 20
-"""Of answers that may wait for their check: beyond that, some are checked beside requests that are under way."""
+"""Bytes of answers that may wait for their check: beyond that, some are checked while requests are in flight."""
 _ANSWER_BYTES: Final = 400
-"""What an answer takes beside its own bytes."""
+"""Memory of an answer in addition to its own bytes."""
 
 
 class Checks:
@@ -61,7 +61,7 @@ class Checks:
 
 
 def words_of(error: ClientError) -> str:
-    """What is counted of an error."""
+    """The text of an error that is counted."""
     return f"{type(error).__name__}: {error.where}: {error.found}"
 
 

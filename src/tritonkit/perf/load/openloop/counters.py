@@ -1,4 +1,4 @@
-"""What the server counted while a run went on: queue and batch sizes second by second, of every model involved."""
+"""The server's counters during a run: queue and batch sizes second by second, of every model involved."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Counters:
         self._client.close()
 
     def seconds(self, start: float) -> tuple[dict[str, Any], ...]:
-        """What was counted, from the run's start on, a moment of the monotonic clock."""
+        """The counts since the run's start, a moment of the monotonic clock."""
         found = []
         for (before_at, before), (after_at, after) in pairwise(self._seen):
             if after_at <= start or after_at - before_at < self._every_s / 4:

@@ -1,4 +1,4 @@
-"""The highest rate that holds a target: found by bisection, held by repeats, given with an interval."""
+"""The highest rate that holds a target: found by bisection, confirmed by repeats, given with an interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_TRIALS = 40
 
 
 class TrialReport(Protocol):
-    """What the search reads of a run's report."""
+    """The parts of a run's report that the search reads."""
 
     @property
     def duration_s(self) -> float:
@@ -42,24 +42,24 @@ class TrialReport(Protocol):
 
     @property
     def invalid(self) -> tuple[str, ...]:
-        """Why its figures say more of the generator than of the server."""
+        """Reasons why its figures say more of the generator than of the server."""
 
     @property
     def ended(self) -> str:
-        """Why it ended early, if so."""
+        """The reason why it ended early, if so."""
 
     @property
     def error_rate(self) -> float:
-        """Of the worst model, 0 to 1."""
+        """The error rate of the worst model, 0 to 1."""
 
     def tail_ms(self, slo: Slo) -> float | None:
         """At the target's highest percentile, of the slowest model; None without a right answer."""
 
     def mean_ms(self) -> float | None:
-        """Of a request from when it was sent, all models alike; None without a right answer."""
+        """The mean time of a request since it was sent, over all models; None without a right answer."""
 
     def failed_words(self) -> Iterable[str]:
-        """What failures said."""
+        """The messages of failures."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -70,7 +70,7 @@ R_co = TypeVar("R_co", bound=TrialReport, covariant=True)
 
 
 class Trials(Protocol[R_co]):
-    """What can run a load: the `Generator`, and that of language models."""
+    """Anything that can run a load: the `Generator`, and that of language models."""
 
     def run(self, load: OpenLoad) -> R_co:
         """Send for the run's time, and wait for the answers."""
@@ -91,7 +91,7 @@ class RateTrial:
 
     @classmethod
     def of(cls, report: TrialReport, rate_per_s: float, slo: Slo) -> RateTrial:
-        """Of a run that was judged by this target."""
+        """The trial of a run that was judged by this target."""
         return cls(
             rate_per_s,
             report.duration_s,
@@ -105,16 +105,16 @@ class RateTrial:
 
 @dataclass(frozen=True)
 class RateSearch(Generic[R]):
-    """What the search found.
+    """The outcome of a search.
 
     Args:
-        rate_per_s: the highest rate at which most runs held the target; 0 where none did.
-        low: the highest at which all did. high: the lowest above at which none did; None where no run missed.
-        limited_by: "target", or "generator" where its requests were late at `high`.
+        rate_per_s: the highest rate at which most runs held the target; 0 if there is none.
+        low: the highest at which all did. high: the lowest above at which none did; None if no run missed.
+        limited_by: "target", or "generator" if its requests were late at `high`.
         trials: all runs, in order.
         ended: why the search ended early, if so.
         report: of the last run at `rate_per_s` that held.
-        unit: what arrives at the rate.
+        unit: of the rate: requests or sequences.
     """
 
     slo: Slo

@@ -30,10 +30,10 @@ __all__ = ["GroupedTrial", "Groups", "climb", "group", "grouped_trial", "highest
 
 _WARM_S = 0.5
 _AROUND_S = 1.5
-"""Of a trial, beside what counts: its warm-up, the fork of the sender, the last answers."""
+"""Seconds of a trial in addition to the counted ones: its warm-up, the fork of the sender, the last answers."""
 _FIRST, _PRECISION = 1.05, 0.05
 _CLIMB, _STEEPEST = 1.25, 2.0
-"""How far up the first step goes, how much steeper the next one is, and the steepest."""
+"""The first step up, the growth of further steps, and the largest step."""
 _SURE = 2
 """Further runs that have to hold at the rate that is given."""
 
@@ -75,7 +75,7 @@ def group(arrivals: Moments, most: int, delay_s: float, kinds: NDArray[np.int64]
 
     Args:
         arrivals: float64 [items], ascending.
-        kinds: int64 [items]: items of other kinds go in other groups. None: all are alike.
+        kinds: int64 [items]: items of different kinds go in different groups. None: all are of one kind.
     """
     kinds = np.zeros(len(arrivals), np.int64) if kinds is None else kinds
     of_item = np.zeros(len(arrivals), np.int64)
@@ -180,14 +180,14 @@ def highest_item_rate(
 
 
 def climb(holds: Callable[[float], bool], known_per_s: float, room: Callable[[int], bool]) -> float:
-    """The highest rate above a known one that holds in a run and in further ones; 0 where none does.
+    """The highest rate above a known one that holds in a run and in further ones; 0 if there is none.
 
-    Gives up at the first miss at 1.05 times the known rate; else climbs until a rate misses, halves that range
+    Gives up at the first miss at 1.05 times the known rate; otherwise climbs until a rate misses, halves that range
     until it is 5 % wide, and goes down by 5 % while a further run at its lower end misses.
 
     Args:
         holds: a run at a rate.
-        room: whether there is time for so many runs.
+        room: whether there is time for a number of runs.
     """
     low, high = known_per_s * _FIRST, 0.0
     if not (room(1 + _SURE) and holds(low)):
@@ -208,7 +208,7 @@ def climb(holds: Callable[[float], bool], known_per_s: float, room: Callable[[in
 
 
 def _of_items(record: Record, arrivals: Moments, groups: Groups) -> Record:
-    """What became of each item, from what became of its group's request; meant to be sent when it arrived."""
+    """The record of each item, from that of its group's request; its intended moment is its arrival."""
     own = groups.of_item
     return replace(
         record, intended=arrivals, sent=record.sent[own], answered=record.answered[own], outcome=record.outcome[own]

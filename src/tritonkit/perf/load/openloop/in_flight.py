@@ -1,4 +1,4 @@
-"""Sequences and streams under way: which call is which's next, and when replies came."""
+"""Sequences and streams in flight: which call is which's next, and when replies came."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _IDS: Final = 1 << 62
 
 
 class InFlight:
-    """What is noted of each request beside its times; all arrays grow with the later calls of sequences.
+    """Notes about each request in addition to its times; all arrays grow with the later calls of sequences.
 
     Args:
-        requests: what may be sent.
+        requests: those that may be sent.
         count: arrivals of the run.
     """
 
@@ -38,7 +38,7 @@ class InFlight:
         self.of = array("q", range(count))
         """The arrival that each belongs to."""
         self.numbers = array("q", [0]) * count
-        """Which call of its sequence each is, from 0; or `PARTING`."""
+        """The number of each call in its sequence, from 0; or `PARTING`."""
         self._first = array("d", [np.nan]) * count
         self._replies = array("q", [0]) * count
         self._last: dict[int, float] = {}
@@ -80,7 +80,7 @@ class InFlight:
         return np.not_equal(self.numbers, PARTING)
 
     def pieces(self, start: float) -> Pieces | None:
-        """What the record has beside its times; None where all requests are calls that stand alone."""
+        """The record's part for sequences and streams; None if all requests are single calls."""
         if not self.has_pieces:
             return None
         kept = self.counted()

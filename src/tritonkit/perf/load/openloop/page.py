@@ -120,7 +120,7 @@ def _section(series: OpenSeries, report: OpenReport, slo: Slo | None) -> dict[st
 
 
 def answers_line(series: OpenSeries) -> str:
-    """How many answers came where a request or sequence has several, in a sentence after others."""
+    """The number of answers if a request or sequence has several, as a sentence that follows others."""
     answers = series.answers
     if answers is None:
         return ""
@@ -130,7 +130,7 @@ def answers_line(series: OpenSeries) -> str:
 
 
 def _plots(series: OpenSeries, report: OpenReport, slo: Slo | None) -> list[tuple[dict[str, str], Any]]:
-    """What each plot is, and the plot; None where it would be empty."""
+    """The description of each plot, and the plot; None if it would be empty."""
     seconds, x = series.seconds, "second of the run"
     what = "calls" if _is_of_sequences(series) else "requests"
     limits = [(ms, f"p{p:g} target {ms:g} ms") for p, ms in slo.percentiles.items()] if slo else []
@@ -209,7 +209,7 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
 
 
 def search_section(search: RateSearch[Any]) -> dict[str, Any]:
-    """What the page says of a search."""
+    """The page's section about a search."""
     percent, ms = search.slo.tightest
     points = sorted((t.rate_per_s, t.tail_ms) for t in search.trials if t.tail_ms is not None)
     return {

@@ -1,4 +1,4 @@
-"""What a sender is given, and what it notes of each request: as values, and as arrays in a file."""
+"""The requests that a sender sends, and its notes about each: as values, and as arrays in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 INTERRUPTED: Final = "interrupted"
 MISSED: Final = "the target is missed"
-"""Why runs end early, beside a server that is gone."""
+"""Reasons why runs end early, in addition to a server that is gone."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class Stop:
-    """When a run is over before its end.
+    """The condition under which a run ends early.
 
     Args:
-        late_ms: requests that take longer, whether their answer has come or not, and failures are counted, of sequences
-            the first calls that take longer, and failures,
-        most_late: and the run ends when there are more than so many; None: never.
-        from_s: requests due before this moment of the run are not counted.
+        late_ms: requests count that take longer, answered or not, and failures; of sequences, first calls that take
+            longer, and failures.
+        most_late: the run ends when more than this number count; None: never.
+        from_s: requests due before this moment of the run do not count.
     """
 
     late_ms: float = 0.0
@@ -71,12 +71,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a record has in addition where its requests begin sequences or streams.
+    """Further arrays of a record whose requests begin sequences or streams.
 
     Args:
         of: int64 [n], the arrival that each request belongs to: its own place, or that of its sequence's first call.
-        first: float64 [n], when the first reply of a stream came; NaN where none did.
-        replies: int64 [n], how many came.
+        first: float64 [n], when the first reply of a stream came; NaN if none did.
+        replies: int64 [n], the number of replies.
     """
 
     of: NDArray[np.int64]
@@ -86,18 +86,18 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Record:
-    """What became of each request of a run, in the order of their moments; times in seconds from its start. The later
+    """The fate of each request of a run, in the order of their moments; times in seconds from its start. The later
     calls of sequences follow, in the order in which they could be sent.
 
     Args:
         intended: float64 [n], when it was to be sent.
-        sent: float64 [n], when it was; NaN where it was not.
-        answered: float64 [n], when its answer or failure came, of a stream its last reply; NaN where none did.
+        sent: float64 [n], when it was; NaN if it was not.
+        answered: float64 [n], when its answer or failure came, of a stream its last reply; NaN if none did.
         outcome: int32 [n]: 0 right, above 0 a failure (`failures[outcome - 1]`), -1 not sent, or given up unfinished.
-        failures: their words.
+        failures: their messages.
         cpu_s: processor time of the run.
         ended: why it ended early, if so.
-        pieces: None where all requests are calls that stand alone.
+        pieces: None if all requests are single calls.
     """
 
     intended: NDArray[np.float64]

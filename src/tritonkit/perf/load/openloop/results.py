@@ -1,4 +1,4 @@
-"""What an open-loop run showed: latency from the moment each request was meant to be sent."""
+"""The report of an open-loop run: latency from the moment each request was meant to be sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SURE = 1.96
 """Standard deviations of 95 %."""
 _LATE_MS, _LATE_SHARE = 1.0, 0.1
 _BUSY = 0.9
-"""Of one core, from which on a generator's process is what limits."""
+"""Processor share of one core above which a generator's process is the limit."""
 _SENT = 0.99
 
 
@@ -67,7 +67,7 @@ class Second:
     at_s: float
     due: int
     right: int
-    """Of those that were due in it."""
+    """Latency of the requests due in it."""
     failed: int
     answers: int
     """That came in it, whenever they were due."""
@@ -137,7 +137,7 @@ class OpenSeries:
 
     @property
     def mean_ms(self) -> float | None:
-        """Of a request or sequence, from when it was sent or due; None without a right answer."""
+        """The mean time of a request or sequence since it was sent or due; None without a right answer."""
         whole = self.answers.whole if self.answers else None
         times = whole or self.service
         return times.mean if times else None
@@ -173,7 +173,7 @@ class OpenReport:
 
     @property
     def error_rate(self) -> float:
-        """Of the worst model, 0 to 1."""
+        """The error rate of the worst model, 0 to 1."""
         return max(each.error_rate for each in self.series)
 
     def tail_ms(self, slo: Slo) -> float | None:
@@ -183,12 +183,12 @@ class OpenReport:
         return max((times.at(percent) for times in judged if times), default=None)
 
     def mean_ms(self) -> float | None:
-        """Of a request from when it was sent, all models alike; None without a right answer."""
+        """The mean time of a request since it was sent, over all models; None without a right answer."""
         means = [mean for each in self.series if (mean := each.mean_ms) is not None]
         return sum(means) / len(means) if means else None
 
     def failed_words(self) -> list[str]:
-        """What failures said."""
+        """The messages of failures."""
         return [word for each in self.series for word in each.words]
 
     def to_dict(self) -> dict[str, Any]:

@@ -116,15 +116,15 @@ class Generator:
         return self
 
     def prepare(self, batch: int | Sequence[int] = 1) -> None:
-        """Make the requests, with the answers that the server gives now: again, where another variant of a
-        model answers in its own way, or requests are to have several items. Where it fails, the old ones stay.
+        """Make the requests, with the answers that the server gives now: again, if another variant of a model answers
+        differently, or requests are to have several items. If it fails, the old ones stay.
 
         Args:
             batch: items of a request, each one of the workload's requests; of several sizes in turn.
 
         Raises:
-            UsageError: a model does not take so many items, or its requests cannot be joined.
-            ClientError: a server does not answer, or wrongly.
+            UsageError: a model does not take this number of items, or its requests cannot be joined.
+            ClientError: a server does not answer, or answers wrong.
         """
         sizes = [batch] if isinstance(batch, int) else list(batch)
         if not sizes or min(sizes) < 1:
@@ -197,12 +197,12 @@ class Generator:
 
     @property
     def unit(self) -> str:
-        """What arrives at the rate: requests, sequences, or both."""
+        """The unit of the rate: requests, sequences, or both."""
         return " and ".join(dict.fromkeys(UNITS[kind] for kind in self._kinds))
 
     @property
     def requests(self) -> int:
-        """How many different requests there are, of all models."""
+        """The number of different requests, of all models."""
         return len(self._model_of)
 
     @property
@@ -217,7 +217,7 @@ class Generator:
 
     @property
     def most_items(self) -> int:
-        """What a request may have of any of the models; 0 where one does not batch."""
+        """The most items that a request to any of the models may have; 0 if one does not batch."""
         return self._most_items
 
     def _send(
@@ -276,7 +276,7 @@ class Generator:
         )
 
     def _choices(self, count: int, load: OpenLoad) -> NDArray[np.int64]:
-        """Which request is sent each time: models evenly, and evenly each one's requests."""
+        """The request of each arrival: models evenly, and evenly each one's requests."""
         if load.in_turn:
             return np.arange(count) % len(self._model_of)
         rng = np.random.default_rng((load.arrivals.seed, 1))
@@ -297,7 +297,7 @@ class Generator:
         return list(dict.fromkeys(found))
 
     def _answer(self, process: subprocess.Popen[str], running: bool) -> str:
-        """A line; the first interrupt amid a run ends the run, whose figures are waited for."""
+        """Read a line; the first interrupt during a run ends the run, and its figures are awaited."""
         assert process.stdout is not None  # noqa: S101
         try:
             return process.stdout.readline()

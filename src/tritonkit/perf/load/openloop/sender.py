@@ -1,8 +1,8 @@
-"""Sending requests at moments that are given, whatever the server does, and noting when answers come.
+"""Sends requests at given moments, independent of the server, and notes when answers come.
 
-One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs
-as much as the request. Answers are checked while no request is under way: beside one, its own answer would wait for
-the check. A sequence arrives as a request does; its next call is sent when the last one is answered.
+One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs as much as
+the request. Answers are checked while no request is in flight, because a request's own answer would wait for the
+check. A sequence arrives as a request does; its next call is sent when the last one is answered.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ["INTERRUPTED", "MISSED", "LoadRequest", "Record", "Sender", "Stop"]
 _MOST_UNDER_WAY: Final = 16_000
 """On a connection: beyond that requests wait here, late, for a server's guard ends a connection with more."""
 _LATEST_S: Final = 0.1
-"""How long the loop sleeps at most, for deadlines."""
+"""The longest sleep of the loop, because of deadlines."""
 _PARTING_S: Final = 1.0
-"""How long the end of a sequence may take that is left."""
+"""The longest time that the end of an abandoned sequence may take."""
 _METHOD: Final = "ModelInfer"
 _ERROR_TAG: Final = 0x0A
 """The first byte of a stream's message that is an error: the tag of its text."""
@@ -52,12 +52,12 @@ class Sender:
 
     Args:
         addresses: of the servers, which get requests in turns.
-        requests: what may be sent.
+        requests: those that may be sent.
         timeout_s: after which a request has failed.
         stop: see `Stop`.
-        interrupted: asked now and then: whether to send no more.
-        most: requests under way at each server, as from so many callers who each wait for their answer: the
-            next one counts as sent when there is room for it. None: as many as are due.
+        interrupted: asked now and then whether to stop sending.
+        most: requests in flight at each server, as from this number of callers who each wait for their answer: the next
+            one counts as sent when there is room for it. None: all that are due.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Sender:
         self._under_way: dict[Call, tuple[int, PolledConnection]] = {}
         """The request of each call, in the order in which they began."""
         self._backlogs: list[deque[int]] = [deque() for _ in addresses]
-        """Requests whose server takes no more calls at once."""
+        """Requests whose server takes no more concurrent calls."""
         self._checks = Checks(self._judge)
         self._words: dict[str, int] = {}
         self._late = self._looked_at = 0

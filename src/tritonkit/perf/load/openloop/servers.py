@@ -36,9 +36,9 @@ class Servers:
         self._retry_at = [0.0] * len(addresses)
         self._gone_since: float | None = None
         self._leaving: list[PolledConnection] = []
-        """Those that take no new calls and have some."""
+        """Connections that take no new calls and still have some."""
         self.gone = ""
-        """Why the run is over: no server has been there for long."""
+        """The reason why the run is over: no server has been there for long."""
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -48,7 +48,7 @@ class Servers:
         return [*filter(None, self._connections), *self._leaving]
 
     def not_there(self, at: int) -> str:
-        """What is said of a request that has no server."""
+        """The message of a request that has no server."""
         return f"ServerUnavailable: {self._addresses[at]}: not there"
 
     def connection(self, at: int, now: float) -> PolledConnection | None:

@@ -18,11 +18,11 @@ _WANTED_OF_LANGUAGE = "such as p99=20ms, or ttft_p99=500ms,itl_p99=50ms,errors=0
 
 @dataclass(frozen=True)
 class Slo:
-    """What is asked of every run.
+    """The target that every run has to meet.
 
     Args:
         percentiles: percent -> the most milliseconds, of the whole answer.
-        error_rate: the largest part of requests that may fail or be answered wrong, 0 to 1.
+        error_rate: the largest share of requests that may fail or be answered wrong, 0 to 1.
         ttft: the same as `percentiles` for the time to a language model's first token.
         itl: for the time between two pieces of its answers.
     """

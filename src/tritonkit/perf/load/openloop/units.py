@@ -1,4 +1,4 @@
-"""What arrives at a rate, as one model's figures: requests, streams, or whole sequences."""
+"""Arrivals at a rate as one model's figures: requests, streams, or whole sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonkit.perf.load.openloop.slo import Slo
 __all__ = ["UNITS", "named_times", "unit_series", "whole_sequences"]
 
 UNITS: dict[Kind, str] = {CALL: "requests", STREAM: "requests", SEQUENCE: "sequences"}
-"""What the rate counts, by a model's kind."""
+"""The unit of the rate, by a model's kind."""
 
 
 def unit_series(
