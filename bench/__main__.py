@@ -118,7 +118,7 @@ def _add_chaos(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--minutes", type=float, default=5.0, help="with faults (5)")
     group.add_argument("--kills", type=float, default=6.0, help="faults in a minute (6); 0: none")
     group.add_argument("--soak", action="store_true", help="the same as --kills 0")
-    group.add_argument("--seed", type=int, default=1, help="of what is hit, when and how (1)")
+    group.add_argument("--seed", type=int, default=1, help="seed of the faults' targets, kinds and times (1)")
     group.add_argument("--svg", type=Path, metavar="FILE", help="answers per second as a picture")
 
 

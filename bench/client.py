@@ -135,7 +135,7 @@ def _rest_ratio(rounds: Sequence[Mapping[str, Any]]) -> Ratio:
 
 @contextmanager
 def _sink(setting: Setting) -> Iterator[dict[str, str]]:
-    """A Triton whose one model takes bytes and does nothing with them."""
+    """A Triton whose one model takes bytes and ignores them."""
     from tritonkit.serve import serve
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Callers who each wait for their answer: what a server can do at most, and how long its runs take."""
+"""Callers that each wait for their answer: a server's highest rate, and the duration of its requests."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _items(folder: Path) -> dict[str, Path]:
 def _rounds(
     setting: Setting, addresses: Mapping[str, str], model: str, item: Path
 ) -> list[dict[tuple[str, int], dict[str, Any]]]:
-    """Each server under each load once a round; who is first changes from round to round."""
+    """Run each load on each server once a round; the first server changes from round to round."""
     made = []
     for turn in range(setting.rounds):
         order = sorted(addresses, reverse=turn % 2 == 1)

@@ -113,7 +113,7 @@ def _running(name: str) -> bool:
 
 
 def need_image() -> None:
-    """ServerNotFound where there is no docker, no daemon or no image."""
+    """ServerNotFound if there is no docker, no daemon or no image."""
     todo = "apt-get install docker.io docker-compose; docs/docker.md says how to build the images"
     try:
         done = docker("image", "inspect", IMAGE)
@@ -130,7 +130,7 @@ def need_image() -> None:
 
 
 def docker(*words: str) -> subprocess.CompletedProcess[str]:
-    """A docker command, whatever comes of it."""
+    """Run a docker command, with any result."""
     return subprocess.run([DOCKER, *words], capture_output=True, text=True, check=False)
 
 

@@ -1,4 +1,4 @@
-"""Triton's own flags and the kernel's scheduling: rates and processor time with each over what `serve` does."""
+"""Triton's own flags and the kernel's scheduling: rates and processor time with each over those of `serve`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INTERRUPTING = "the kernel's default scheduling"
 
 
 def run(setting: Setting) -> Report:
-    """Rates of an empty backend under each of Triton's own flags, over what `serve` starts."""
+    """Rates of an empty backend under each of Triton's own flags, over those of `serve`."""
     find_h2load()
     sets: dict[str, Mapping[str, str]] = {
         DEFAULT: {},
@@ -73,7 +73,7 @@ def _candidates(cores: int) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _Server:
-    """One that runs: its process, and by way where it listens and what to send there."""
+    """A running server: its process, and by way its address and request."""
 
     pid: int
     ways: Mapping[str, tuple[str, Body]]
@@ -103,7 +103,7 @@ def _served(repository: Path, model: str, flags: Mapping[str, str], *, interrupt
         grpc.insecure_channel(endpoint.grpc) as channel,
     ):
         item = made_up(channel, model)
-        # Triton's own HTTP, without the proxy that stands before it.
+        # Triton's own HTTP, without the proxy in front of it.
         socket = f"unix:{endpoint.log.parent / HTTP_SOCKET}"
         ways = {
             "gRPC": (endpoint.grpc, grpc_request(channel, model, item)),

@@ -43,7 +43,7 @@ ADDED_MS, TIMES = 0.6, 1.5
 KEPT = 0.9
 READY_S = 15.0
 RATE_PER_S, RATE_S, RATE_OFF = 100.0, 10.0, 0.05
-"""A key's rate, for how long it is tried, and how far from it what passes may be."""
+"""A key's rate, the seconds for which it is tried, and the deviation that passing requests may have."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run(setting: Setting) -> Report:
         name = f"`tritonkit up`, two replicas: time until it is ready / {READY_S:g} s"
         ratios.append(Ratio(name, [places.ready_s / READY_S], at_most=1.0))
         rates = [_rate(places) for _ in range(setting.rounds)]
-        name = f"requests that pass / what a key of {RATE_PER_S:g}/s may send, asked for as often as it goes"
+        name = f"requests that pass / what a key of {RATE_PER_S:g}/s may send, sent as often as possible"
         ratios.append(Ratio(name, rates, at_most=1 + RATE_OFF, at_least=1 - RATE_OFF))
         for model in chosen("--models", setting.models, MODELS):
             ratios += _of(setting, places, model)
@@ -147,7 +147,7 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
 
 @dataclass(frozen=True)
 class _Used:
-    """A load, and what each of the processes behind it took of the processors: microseconds a call."""
+    """A load, and the processor time of each process behind it: microseconds a call."""
 
     load: Load
     used_us: Sequence[float]

@@ -33,7 +33,7 @@ __all__ = ["run"]
 IN_FLIGHT = {1: None, 8: 0.9, 32: 0.9}
 """Concurrent sequences, and the least share of the engine's tokens a second that Triton must reach."""
 PROMPT, NEW = 32, 48
-"""Tokens of a prompt and of an answer, where both are the same for all."""
+"""Tokens of a prompt and of an answer, if both are the same for all."""
 TURNS = 3
 """Runs of both sides in a round, whose times are added up."""
 FIRST_CALLS, SHARED_CALLS = 40, 8
@@ -89,14 +89,14 @@ def run(setting: Setting) -> Report:
     return Report(
         "generate",
         f"a network of SmolLM2-360M's shape with random weights, INT8; prompts of {PROMPT} tokens, answers of {NEW},"
-        f" greedy; skewed: {SKEWED} requests of {ASKED} tokens at once, answers lognormal with mean {MEAN} and sigma"
+        f" greedy; skewed: {SKEWED} requests of {ASKED} tokens together, answers lognormal with mean {MEAN} and sigma"
         f" {SIGMA}, at most {MAX_TOKENS} tokens, {MAX_SEQUENCES} sequences in a batch",
         _ratios(rounds),
     )
 
 
 class _Prompts:
-    """Prompts that nobody has seen: none begins like another."""
+    """New prompts: none begins like another."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
         return Ratio(name, [each[over] / each[under] for each in rounds], facts=facts, **more)
 
     rates = [
-        ratio(f"tokens/s, {count} at once: Triton / engine", f"served {count}", f"engine {count}", at_least=least)
+        ratio(f"tokens/s, {count} concurrent: Triton / engine", f"served {count}", f"engine {count}", at_least=least)
         for count, least in IN_FLIGHT.items()
     ]
     added = Ratio("first token, ms that Triton adds", [each["first added"] for each in rounds], at_most=ADDED_MS)
@@ -190,7 +190,7 @@ def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
 
 @contextmanager
 def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
-    """Asks the engine in a process of its own, for the block."""
+    """Runs the engine in a separate process, for the block."""
     from google.protobuf import json_format, text_format
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -202,7 +202,7 @@ def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # OpenVINO sends nothing about its use where this is set.
+        # OpenVINO sends nothing about its use if this is set.
         env=os.environ | {"PYTHONPATH": str(ROOT), "CI": "true"},
     )
     given, said = process.stdin, process.stdout

@@ -94,7 +94,7 @@ def _torch(spec: Spec, job: Job) -> Contenders:
             todo="install it for your CUDA version (https://pytorch.org)",
         )
     module = job.module().cuda()
-    # Two sizes are met before the clock runs, so that dynamic shapes are compiled already.
+    # Two sizes run before the clock starts, so that dynamic shapes are compiled already.
     compiled = torch.compile(job.module().cuda(), dynamic=True)
     names = list(spec.model.network.inputs)
 
@@ -126,7 +126,7 @@ def _onnxruntime(job: Job, provider: str) -> Callable[[Batch], object]:
 def compare(model: str, contenders: Contenders, batch: Batch, rounds: int) -> list[Ratio]:
     """Each contender's items per second over eager PyTorch's, in turns."""
     size = len(next(iter(batch.values())))
-    # What one library cannot run at this size, the others still can.
+    # If one library cannot run this size, the others still can.
     able = {name: call for name, call in contenders.items() if _warm(call, batch)}
     seconds = [{name: _median_s(call, batch) for name, call in able.items()} for _ in range(rounds)]
     base = next(iter(contenders))

@@ -146,7 +146,7 @@ async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -
             await call(next(requests), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
             log.failures.append(f"{error.code()}: {error.details()}")
-            # A server that turns everything away must not be asked in a tight loop.
+            # A server that refuses everything must not be called in a tight loop.
             await asyncio.sleep(0.1)
             continue
         answered = time.perf_counter()
@@ -225,7 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--length", type=int, default=DEFAULT_LENGTH, help="size of open axes")
     parser.add_argument("--item", type=Path, metavar="FILE", help="the BYTES of one item; default: made-up numbers")
-    parser.add_argument("--generator", choices=("h2load", "python"), help="default: h2load where it is installed")
+    parser.add_argument("--generator", choices=("h2load", "python"), help="default: h2load if it is installed")
     parser.add_argument("--warm-seconds", type=float, default=0.5, help="not counted")
     parser.add_argument("--seconds", type=float, default=3.0, help="counted")
     return parser

@@ -45,7 +45,7 @@ RATE_OFF, TIME_OFF = 0.05, 0.15
 
 @dataclass(frozen=True)
 class _Case:
-    """A model, and a rate as a share of what it can do."""
+    """A model, and a rate as a share of its capacity."""
 
     model: str
     share: float
@@ -66,7 +66,7 @@ def run(setting: Setting) -> Report:
     ratios: list[Ratio] = []
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
-        # Neither generator takes from the server what is measured of it.
+        # Neither generator takes resources from the measured server.
         with on_part(0, 2):
             address = stack.enter_context(served(setting, MODELS))
         stack.enter_context(on_part(1, 2))
@@ -91,7 +91,7 @@ def _pair(setting: Setting, generator: Generator, address: str, case: _Case, tur
     """Both, in an order that turns from round to round."""
     moments = draw(Arrivals(seed=turn), case.per_s, setting.seconds)
     length = float(moments[-1])
-    # Once before what counts: perf_analyzer counts from a while after its start, too.
+    # Once before the counted part: perf_analyzer also starts to count after a while.
     trace = np.concatenate([moments + length * k for k in range(1 + REPEATS)])
 
     def ours() -> OpenReport:

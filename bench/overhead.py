@@ -71,7 +71,7 @@ def _contenders(
     def predict() -> NDArray[Any]:
         return client.model(MODEL).predict(pixels=pixels)[output]
 
-    # The raw call stands in twice: how far it is from itself is what the other ratios may be off by.
+    # The raw call is measured twice: its ratio to itself is the uncertainty of the other ratios.
     return {"raw": raw, "tritonkit": predict, "kept": kept, "again": raw}
 
 

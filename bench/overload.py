@@ -1,4 +1,5 @@
-"""Three times the load that replicas can answer: what they still answer, how late, and how soon the rest is refused."""
+"""Three times the load that replicas can answer: their remaining answers and latencies, and how soon the rest is
+refused."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class _Door:
-    """A gateway, the request that is sent to it, and where it says of each what became of it."""
+    """A gateway, the request that is sent to it, and its record of each request."""
 
     address: str
     body: Body
@@ -92,7 +93,7 @@ class _Outcome:
 
 
 def overload(setting: Setting) -> list[Ratio]:
-    """Goodput and latencies with limits from capacity and target, and what the default limit leaves of the target."""
+    """Goodput and latencies with limits from capacity and target, and with the default limit."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritonkit-bench-")))
         version = folder / "repository" / MODEL / "1"
@@ -127,13 +128,13 @@ def overload(setting: Setting) -> list[Ratio]:
 
 
 def _capacity(door: _Door) -> float:
-    """Answers in a second that callers get who each wait for theirs."""
+    """Answers in a second to callers that each wait for theirs."""
     load = h2load(door.address, door.body, callers=CALLERS, seconds=4.0, connections=CONNECTIONS)
     return load.per_s
 
 
 def _sent(door: _Door, per_s: float, seconds: float) -> _Outcome:
-    """An open loop: requests leave at their moments, whatever becomes of those before them.
+    """An open loop: requests leave at their moments, independent of those before them.
 
     Raises:
         ClientError: h2load failed, or a request ended otherwise than by an answer or a refusal.

@@ -26,7 +26,7 @@ PIPELINE = "digits"
 CALLERS = (8, 32)
 NATIVE, PYTHON = "native", "python"
 TIMES_FASTER = 3.0
-# What the project's users asked of a pipeline.
+# The goals of the project's users for a pipeline.
 PER_S, P50_MS, P95_MS = 1000.0, 10.0, 50.0
 
 

@@ -59,7 +59,7 @@ def run(setting: Setting) -> Report:
         "simulated over measured: percentiles of the latency and answers a second, at shares of what the servers do at"
         " most, which the runs that the costs come from do not have. Percentiles are those of a typical turn; of all"
         " turns as one the machine's own pauses are part. A server has half of the cores; the load"
-        " generator has the others beside one, and shares all with two",
+        " generator has the other half for one server, and shares all with two",
         ratios,
     )
 
@@ -69,11 +69,11 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
     with contextlib.ExitStack() as stack:
         ready = []
         for replica in range(replicas):
-            # A replica has a machine for itself: two on the same cores would not be two of what one is.
+            # A replica has a machine for itself: two on the same cores would not be two of the same.
             with on_part(replica, max(REPLICAS)):
                 ready.append(stack.enter_context(prepared(plan)))
         addresses = [each.server.address for each in ready]
-        if replicas < max(REPLICAS):  # what no server has is for the load generator
+        if replicas < max(REPLICAS):  # the load generator gets the cores that no server has
             stack.enter_context(on_part(replicas, max(REPLICAS)))
         generator = stack.enter_context(Generator(ROOT, (model,), addresses))
         seconds = setting.seconds * LENGTHS[model]
@@ -96,7 +96,7 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
 
 
 def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Round:
-    """Runs that the costs are held against and others in turns, so that a slow minute is in both."""
+    """Runs for the calibration and other runs in turns, so that a slow minute is in both."""
     replicas = len(generator.addresses)
     batcher, network = ready.now.batcher, ready.spec.network_name
     instances = batcher.instances * replicas

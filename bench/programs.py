@@ -1,4 +1,4 @@
-"""The bench's own programs, each in a process of its own."""
+"""The bench's own programs, each in a separate process."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Ratio:
     """One thing over another, once per round.
 
     Args:
-        name: what is divided by what.
+        name: the dividend and the divisor.
         rounds: the ratio in each round.
         at_most: a limit the median must not pass, if one was promised.
         at_least: a limit the median must reach, if one was promised.

@@ -72,7 +72,7 @@ class RuntimeApi:
         self._server.server_close()
 
     def invoke(self, event: Any, timeout_s: float = 60) -> Outcome:
-        """Hand an event out and wait for what comes of it; `queue.Empty` where nothing does."""
+        """Hand an event out and wait for its result; `queue.Empty` if there is none."""
         identity = str(uuid.uuid4())
         self._events.put((identity, event if isinstance(event, bytes) else json.dumps(event).encode()))
         found, outcome = self._outcomes.get(timeout=timeout_s)
@@ -81,11 +81,11 @@ class RuntimeApi:
         return outcome
 
     def end(self) -> None:
-        """No more events: who asks for one is refused, and the function's process ends by itself."""
+        """No more events: requests for one are refused, and the function's process ends by itself."""
         self._events.put(None)
 
     def next_event(self) -> tuple[str, bytes] | None:
-        """The function asks for an event: its identity and text, once there is one; None after the end."""
+        """The function requests an event: its identity and text, once there is one; None after the end."""
         if not self.asked.is_set():
             self.asked_at = time.monotonic()
             self.asked.set()
@@ -100,7 +100,7 @@ class RuntimeApi:
         self.asked.set()
 
     def put_outcome(self, identity: str, outcome: Outcome) -> None:
-        """The function says what came of an event."""
+        """The function reports the result of an event."""
         self._outcomes.put((identity, outcome))
 
 
@@ -189,12 +189,12 @@ class Function:
 def function(
     folder: Path, *, memory_mib: int = 1769, python: str = sys.executable, words: Sequence[str] = ()
 ) -> Iterator[Function]:
-    """The function in a folder, in a process of its own that is told nothing but what Lambda would tell it.
+    """The function in a folder, in a separate process with only the environment that Lambda would give it.
 
     Args:
         folder: with handler.py.
         memory_mib: the function's memory, by which it takes threads.
-        python: with awslambdaric and what the function imports.
+        python: with awslambdaric and the function's imports.
         words: a command that runs it in place of `python`; `{port}` is the Runtime API's.
     """
     with RuntimeApi() as api:

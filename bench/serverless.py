@@ -57,7 +57,7 @@ def run(setting: Setting) -> Report:
                 made = bundle(ROOT, model, variant)
                 write_bundle(folders[variant], made)
                 notes.append(f"{model} {variant}: {made.variant}")
-            for folder in folders.values():  # what a disk has to read the first time counts for nobody
+            for folder in folders.values():  # the first read from disk counts for neither
                 _measured(folder)
             rounds = [_round(folders, turn) for turn in range(setting.rounds)]
             ratios += _ratios(model, rounds)
@@ -72,7 +72,7 @@ def run(setting: Setting) -> Report:
 
 
 def _round(folders: Mapping[str, Path], turn: int) -> dict[str, dict[str, float]]:
-    """Each function started once; who is first changes from round to round."""
+    """Start each function once; the first one changes from round to round."""
     order = sorted(folders, reverse=turn % 2 == 1)
     return {variant: _measured(folders[variant]) for variant in order}
 
@@ -126,7 +126,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _sizes(model: str, folders: Mapping[str, Path], notes: list[str]) -> list[Ratio]:
-    """Bytes of the function's files, and of its image where docker makes one on the base that is there."""
+    """Bytes of the function's files, and of its image if docker can make one on the local base."""
     files = {variant: _bytes(folder / "function") for variant, folder in folders.items()}
     made = [_size(f"{model}, bytes of the function's files", files)]
     images = {variant: _image(folder) for variant, folder in folders.items()}
@@ -146,7 +146,7 @@ def _bytes(folder: Path) -> int:
 
 
 def _image(folder: Path) -> int:
-    """The size of an image that is gone afterwards; 0 where none can be made."""
+    """The size of an image, which is removed afterwards; 0 if none can be made."""
     docker, tag = shutil.which("docker"), f"tritonkit/bench-lambda:{folder.name}"
     if docker is None:
         return 0

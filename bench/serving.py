@@ -121,7 +121,7 @@ def _model(client: Client, repository: Path, name: str, ceiling: str) -> _Served
 
 
 def _threads(config: Any) -> int:
-    """The threads all instances of a model may use together; every core where it says nothing."""
+    """The threads that all instances of a model may use together; every core if it does not say."""
     each = int(config.parameters["intra_op_thread_count"].string_value or 0)
     instances = sum(max(1, group.count) for group in config.instance_group) or 1
     return each * instances or os.cpu_count() or 1

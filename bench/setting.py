@@ -21,7 +21,7 @@ class Setting:
 
     Args:
         repository: the model repository, in which the engine alone also finds its ONNX files.
-        address: the gRPC address of a server that serves it already; None starts one.
+        address: the gRPC address of a running server; None starts one.
         rounds: repeats of each measurement, in turns with the others.
         seconds: duration of one load.
         engine_python: the Python that runs the engine without Triton.

@@ -59,7 +59,7 @@ def run(setting: Setting) -> Report:
     return Report("spinning", f"sentences_network in process, ONNX Runtime {version}, {cores()} threads each", ratios)
 
 
-_WORDS = {1: "one network", 2: "two at once"}
+_WORDS = {1: "one network", 2: "two together"}
 
 
 def _open(file: Path, entries: dict[str, str]) -> Any:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["start_round", "start_shares"]
 
 _COLD = "cold"
-PHASES = ("fetch", "verify", "start", "load", "warm", "verify again, beside")
+PHASES = ("fetch", "verify", "start", "load", "warm", "verify again, in parallel")
 _FETCHED = re.compile(r"fetched in ([0-9.]+) s, verified in ([0-9.]+) s")
 _READY = re.compile(r"ready after [0-9.]+ s: checked in ([0-9.]+) s, loaded and warmed in ([0-9.]+) s")
 
 
 def start_round(repository: Path) -> dict[str, float]:
-    """Seconds of each phase, by one init container and three starts of what it fetched: as a pod's, without verifying
-    again, and without warm-up requests as well. What they differ by are the phases that Triton does not tell apart."""
+    """Seconds of each phase, by one init container and three starts of its files: like a pod's, without verifying
+    again, and also without warm-up requests. Their differences are the phases that Triton does not tell apart."""
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder) / "models"
         models.mkdir()

@@ -38,7 +38,7 @@ class _Grid:
 
 
 def run(setting: Setting) -> Report:
-    """The rate of what a search finds over that of the best of a grid, and its runs over the grid's."""
+    """The rate of a search's result over that of the best of a grid, and its runs over the grid's."""
     if setting.address is not None:
         raise UsageError("--address", found=setting.address, wanted="none: it serves many ways")
     ratios: list[Ratio] = []

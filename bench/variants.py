@@ -70,7 +70,7 @@ class _Round:
 
 
 def _built(model: str, variants: Sequence[str]) -> tuple[Result, ...]:
-    """From the cache where they are there; the rest is built, which takes minutes."""
+    """Artifacts from the cache if they are there; the rest is built, which takes minutes."""
     spec = load(ROOT / "models" / model, ROOT)
     cache = BuildCache(ROOT / ".tritonkit" / "cache")
     results = evaluate(spec, variants, cache, threads=cores(), timed=True)
@@ -118,7 +118,7 @@ def resnet50_repository(root: Path, serving: dict[str, Any]) -> Path:
 
 
 def _round(setting: Setting, addresses: dict[str, str], best: str, quick: str, turn: int) -> _Round:
-    """Each contender once; who is first changes from round to round."""
+    """Measure each contender once; the first one changes from round to round."""
     loads: dict[str, Any] = {}
     for server in sorted(addresses, reverse=turn % 2 == 1):
         loads[server] = _load(setting, addresses[server])

@@ -1,4 +1,4 @@
-"""Callers who ask without a pause worth the name, check each answer, and write down what became of each call."""
+"""Callers that send calls nearly without a pause, check each answer, and record the result of each call."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Load:
     """Callers of a stack, as a context manager; `calls` has what became of each call so far.
 
     Args:
-        running: the stack. known: the questions. seed: of who asks what.
+        running: the stack. known: the questions. seed: of the choice of callers and questions.
     """
 
     running: Running

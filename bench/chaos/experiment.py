@@ -1,4 +1,4 @@
-"""Minutes of faults, or of none, under checked load; and what came of it as a report."""
+"""Minutes of faults, or of none, under checked load; and the results as a report."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Seen:
 
 
 def run(setting: Setting) -> Report:
-    """Answers, failures and recovery of a stack whose parts are killed and stopped by chance."""
+    """Answers, failures and recovery of a stack whose parts are killed and stopped at random."""
     if setting.address is not None:
         raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
     with started(setting.repository) as running:

@@ -75,7 +75,7 @@ class Faults:
         self._threads: list[threading.Thread] = []
 
     def strike(self) -> Fault | None:
-        """One fault; None where its process ended by itself just before it."""
+        """Cause one fault; None if its process ended by itself just before it."""
         member = self._chosen(members(self.running))
         stopped_s = self._chance.uniform(*_STOPPED_S) if self._chance.random() < _STOPPED else 0.0
         fault = Fault(member, self.load.now_s(), stopped_s)
@@ -103,7 +103,7 @@ class Faults:
     def _follow(self, fault: Fault) -> None:
         if fault.stopped_s:
             time.sleep(fault.stopped_s)
-            # Its number is another process's by then only if it ended meanwhile.
+            # Its number belongs to another process by then only if it ended in between.
             with contextlib.suppress(OSError):
                 if process_stat(Path(f"/proc/{fault.member.pid}"))[0] == "T":
                     os.kill(fault.member.pid, signal.SIGCONT)
@@ -115,7 +115,7 @@ class Faults:
             time.sleep(_PAUSE_S)
 
     def _replaced(self, fault: Fault) -> bool:
-        """Whether a process is where one was killed."""
+        """Whether there is a process again in the place of a killed one."""
         if fault.stopped_s:
             return True
         now = {each.place: each.pid for each in members(self.running)}

@@ -84,19 +84,19 @@ def explain(
 
 
 def _stood(call: Call, from_s: float, to_s: float) -> bool:
-    """Whether the machine stood still while a call was under way, or had just gone on."""
+    """Whether the machine stood still during a call, or had just gone on."""
     meets = call.began_s <= to_s + MARGIN_S and call.ended_s >= from_s
     return meets and call.cause in _DOOR | _BEHIND
 
 
 def _silent(call: Call, from_s: float, to_s: float) -> bool:
-    """Whether the gateway has closed a connection to a replica while a call was under way that is sent once."""
+    """Whether the gateway closed a connection to a replica during a call that is sent only once."""
     meets = call.began_s <= to_s and call.ended_s >= from_s
     return meets and call.door != "grpc" and call.cause in _BEHIND
 
 
 def _meets(call: Call, fault: Fault) -> bool:
-    """Whether a call was under way between a fault and the part's recovery, with the margin."""
+    """Whether a call was in flight between a fault and the part's recovery, with the margin."""
     end_s = math.inf if fault.recovered_s is None else fault.at_s + fault.recovered_s + MARGIN_S
     return call.began_s <= end_s and call.ended_s >= fault.at_s
 

@@ -51,7 +51,7 @@ def count(running: Running) -> Leftovers:
 
 
 def end(running: Running) -> int | None:
-    """End a stack as `tritonkit down` does; its exit code, None where it does not end in time."""
+    """End a stack as `tritonkit down` does; its exit code, None if it does not end in time."""
     running.tree.members()
     running.tree.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):

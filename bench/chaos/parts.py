@@ -69,7 +69,7 @@ class Sample:
 
 
 def members(running: Running) -> list[Member]:
-    """Its processes that live, found by their ancestry alone; each of its supervisors is named after what it runs."""
+    """Living processes of a stack, found by their ancestry alone; each supervisor is named after its program."""
     found = {pid: _named(pid, running) for pid in running.tree.members() if state(pid) == "running"}
     named = {pid: member for pid, member in found.items() if member is not None}
     redis = running.counting.process

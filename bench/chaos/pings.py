@@ -20,7 +20,8 @@ PING_S = 2.0
 """The longest silence of a replica: the gateway pings each second, and waits one."""
 _PAUSE_S = 0.5
 _STILL_S = 5.0
-"""Late for its next look: not even a sleeping thread was woken, as where the host of a virtual machine pauses it."""
+"""Seconds late after which the machine counts as paused: not even a sleeping thread was woken, as in a virtual
+machine."""
 _COUNTER = r"cluster\..*\.http2\.keepalive_timeout"
 
 

@@ -1,4 +1,4 @@
-"""Whether a part of the stack answers right again, asked of the part itself."""
+"""Whether a part of the stack answers right again, by requests to the part itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAILURES = (ClientError, OSError, ValueError, redis.RedisError, KeyError)
 
 
 def answers_right(running: Running, known: Known, member: Member) -> bool:
-    """Whether what a process does is done again, also by its successor."""
+    """Whether the work of a process is done again, also by its successor."""
     probes = {
         "gateway": lambda: _gateway(running, known),
         "rest": lambda: _rest(running, known, member),

@@ -83,7 +83,7 @@ class Running:
 
     Args:
         root: its project. tree: `up` and all below it.
-        counting, counting_url: the Redis that its gateway's rates are counted in, and where it is.
+        counting, counting_url: the Redis in which its gateway's rates are counted, and its address.
         key, rated_key: of a caller without a rate, and of one with a rate.
     """
 
@@ -155,7 +155,7 @@ def started(repository: Path) -> Iterator[Running]:
 
 
 def _project(root: Path, repository: Path, url: str) -> tuple[str, str]:
-    """Write what `up` reads; gives the two keys."""
+    """Write the files that `up` reads; gives the two keys."""
     for name in ("models", _TEMPORARY):
         (root / name).mkdir()
     (root / ".venv-server").symlink_to(ROOT / ".venv-server")

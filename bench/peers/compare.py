@@ -100,7 +100,7 @@ class _Plan:
 
     @classmethod
     def made(cls, setting: Setting, names: Sequence[str], models: Sequence[str]) -> _Plan:
-        """With every environment and repository; what cannot be had is said and left out."""
+        """With every environment and repository; those that cannot be made are reported and left out."""
         arrangements = _arrangements()
         cells = Cells()
         bins = {}
@@ -114,7 +114,7 @@ class _Plan:
             raise UsageError("--peers", found="none of them can run here", todo="see above")
         repositories = {}
         for variant in ("onnx-fp32", "auto"):
-            # All load the first; the second is what the gate let through.
+            # All load the first; the second is the variant that the gate let through.
             served = CONTENDERS["tritonkit-best"].models if variant == "auto" else models
             needed = [model for model in models if model in served]
             if not needed or (variant == "auto" and "tritonkit-best" not in bins):
@@ -206,7 +206,7 @@ class _Plan:
             self.cells.add(number, turn.key, way.name, loops)
 
     def turns(self, number: int) -> Iterator[Turn]:
-        """Contenders side by side for each model; who is first changes from round to round.
+        """Contenders side by side for each model; the first changes from round to round.
 
         Pinned apart, which is shown and not compared, they run in every third round.
         """
@@ -233,7 +233,7 @@ class _Plan:
 
     @contextmanager
     def guarded(self, where: str) -> Iterator[None]:
-        """A contender that fails is told and kept out of this cell; the others go on."""
+        """A contender that fails is reported and kept out of this cell; the others go on."""
         try:
             yield
         except (TritonkitError, OSError, subprocess.SubprocessError) as error:

@@ -19,7 +19,7 @@ MODELS = ("digits_network", "sentences", "resnet50")
 TINY = ("digits_network",)
 LARGEST_BATCH = {"digits_network": 32, "sentences": 32, "resnet50": 16}
 PYTHON_WAYS = ("tritonclient", "client", "client-batched")
-"""Load from Python: what a program that uses a client gets."""
+"""Load from Python: the rate of a program that uses a client."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Way:
         port: which of the server's it goes to.
         connections: gRPC with a connection for each caller instead of a stream.
         socket: over Triton's own unix socket.
-        open_loop: whether it is also asked at rising rates.
-        compared: whether its rate counts as the server's: JSON where bytes go too is shown, not compared.
-        models: those that are asked in this way.
+        open_loop: whether it is also loaded at rising rates.
+        compared: whether its rate counts as the server's: JSON in place of bytes is shown, not compared.
+        models: those that are called in this way.
     """
 
     name: str

@@ -74,7 +74,7 @@ def _install(name: str, command: list[str]) -> None:
 
 
 def _pins(python: Path) -> list[str]:
-    """`package==version` of what does the work."""
+    """`package==version` of the engines."""
     code = f"from importlib.metadata import version as v; print(*(f'{{n}}=={{v(n)}}' for n in {_SAME}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""h2load, the one load generator for HTTP/1.1 and gRPC, and what its log says."""
+"""h2load, the one load generator for HTTP/1.1 and gRPC, and the figures in its log."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def read_log(text: str) -> np.ndarray:
 
 
 def percentiles(milliseconds: np.ndarray) -> tuple[float, float, float]:
-    """p50, p95 and p99; not a number where there is nothing."""
+    """p50, p95 and p99; NaN for no values."""
     if not milliseconds.size:
         return math.nan, math.nan, math.nan
     p50, p95, p99 = np.percentile(milliseconds, (50, 95, 99))
@@ -134,7 +134,7 @@ def percentiles(milliseconds: np.ndarray) -> tuple[float, float, float]:
 
 
 def _measured(lines: np.ndarray, used_s: float, ran_s: float) -> Load:
-    """Figures of what ended after the warm-up and before the end."""
+    """Figures of requests that ended between the warm-up and the end."""
     right = lines[lines[:, 1] == 200]
     begin = lines[:, 0].min() if lines.size else 0
     ended = right[:, 0] + right[:, 2] - begin
@@ -204,6 +204,6 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> float:
         if timer is not None:
             timer.cancel()
     code = os.waitstatus_to_exitcode(status)
-    # Ended by our own timer: its log holds what was answered until then.
+    # Ended by our own timer: its log holds the answers until then.
     process.returncode = 0 if code == -15 else code
     return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""The figures of one server that runs: closed loops, an open loop at rising rates, what it takes."""
+"""The figures of one running server: closed loops, an open loop at rising rates, its resources."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def long_enough(
 
 
 def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int, float]:
-    """The rate to begin at for each limit: what the search before found, else half of the closed loops' highest.
+    """The rate to begin at for each limit: the result of the search before, else half of the closed loops' highest.
 
     A limit that the median answer of no closed loop kept is left out: p99 would keep it at no rate.
 
@@ -206,7 +206,7 @@ def _refuse_miscount(
 
 
 def _counts(server: Running, way: Way, model: str) -> tuple[int, int] | None:
-    """Requests that Triton answered rightly and wrongly so far; None where no Triton serves."""
+    """Requests that Triton answered right and wrong so far; None if no Triton serves."""
     if way.format not in ("v2", "grpc") or not server.triton:
         return None
     import grpc
@@ -224,5 +224,5 @@ def _counts(server: Running, way: Way, model: str) -> tuple[int, int] | None:
 
 
 def _rounded(figures: dict[str, float]) -> dict[str, Any]:
-    """JSON has no NaN: None stands for a figure that there is not."""
+    """JSON has no NaN: None stands for a missing figure."""
     return {n: None if math.isnan(v) else round(v, 3) for n, v in figures.items()}

@@ -55,7 +55,7 @@ class Tree:
 
     @property
     def seen(self) -> frozenset[int]:
-        """The numbers of all that were ever its members, as far as `members` was asked."""
+        """The numbers of all processes that `members` ever saw."""
         return frozenset(self._seen)
 
     def processor_s(self) -> float:
@@ -67,7 +67,7 @@ class Tree:
         return sum(pss(pid) for pid in self.members())
 
     def stop(self) -> None:
-        """End it gently, then whatever is left of it."""
+        """End it gently, then kill the rest of it."""
         self.members()
         if self.process.poll() is None:
             self.process.terminate()
@@ -103,8 +103,8 @@ def running(
     Args:
         command: of the server in the foreground.
         cores: those it may run on.
-        log: what it prints.
-        answers: whether it gives the right answer; asked until it does.
+        log: the file for its output.
+        answers: whether it gives the right answer; called until it does.
 
     Raises:
         ServerStartError: it ended, or gave no answer within `timeout_s`; with the end of its log.
@@ -173,7 +173,7 @@ def _state(pid: int) -> str:
 
 
 def pss(pid: int) -> int:
-    """The proportional set size of a process in bytes; 0 where it has ended."""
+    """The proportional set size of a process in bytes; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

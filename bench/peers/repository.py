@@ -1,4 +1,4 @@
-"""The same files for all: tritonkit's repositories, and folders with what is in them for the peers."""
+"""The same files for all: tritonkit's repositories, and folders with their contents for the peers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def written_lines(*files: Path) -> int:
 
 
 def _build(root: Path, cores: int, folders: Sequence[str]) -> None:
-    """In a process of its own, which takes PyTorch with it when it ends."""
+    """Build in a separate process, which takes PyTorch with it when it ends."""
     done = subprocess.run(
         [sys.executable, "-m", "tritonkit", "build", "--root", str(root), "--cores", str(cores), *folders],
         capture_output=True,

@@ -35,7 +35,7 @@ class Cells:
     def settle(
         self, key: Key, settings: Mapping[str, str], lines: int, tried: Sequence[tuple[float, Mapping[str, str]]]
     ) -> None:
-        """Keep what a contender is measured with, what a user writes, and what else was tried."""
+        """Keep the settings of a contender, a user's files for it, and the other settings that were tried."""
         rates = [{"per_s": rate, **one} for rate, one in tried]
         self.chosen[key] = {"settings": dict(settings), "lines": lines, "tried": rates}
 
@@ -61,7 +61,7 @@ class Cells:
         self.starts[key][number] = ready_s, memory
 
     def cut(self, rounds: int) -> None:
-        """Forget what is of no whole round."""
+        """Drop figures that belong to no whole round."""
         for ways in (*self.loops.values(), *self.rates.values()):
             for found in ways.values():
                 _forget(found, rounds)

@@ -1,4 +1,4 @@
-"""A contender's server with one model: started as it documents, and asked until it answers right."""
+"""A contender's server with one model: started as it documents, and called until it answers right."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Place:
 class Running:
     """A server that answers right: its processes, seconds until then, addresses by port's name.
 
-    `triton` says whether a Triton serves, which counts what it answered.
+    `triton` says whether a Triton serves, which counts its answers.
     """
 
     tree: Tree
@@ -143,7 +143,7 @@ class _Check:
                 time.sleep(0.1)
 
     def _asked(self, way: Way) -> None:
-        """ArithmeticError where the answer is another."""
+        """ArithmeticError for another answer."""
         found = traffic.ask(_request(way, self.place.model, self.addresses))
         if self.contender.name == "ceiling":
             return

@@ -131,7 +131,7 @@ def _settings(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _cell(ratios: Mapping[str, Any], begin: str, within: str) -> str:
-    """A ratio whose name begins so and has that in it; nothing where there is none."""
+    """A ratio whose name begins and continues in this way; nothing if there is none."""
     for name, ratio in ratios.items():
         if name.startswith(begin) and within in name:
             return _spread(ratio)

@@ -1,4 +1,4 @@
-"""Takes bytes and answers with one number: what a call costs is then the client's and the wire's."""
+"""Takes bytes and answers with one number: the cost of a call is then the client's and the wire's."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils

@@ -63,7 +63,7 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
         (["--rate", "9", "--slo", "p99=9s", "--traffic", "wavy"], "or a CSV file"),
         (["--rate", "9", "--slo", "p99=9s", "--traffic", "no.csv"], "no.csv"),
         (["--rate", "9", "--slo", "p99=9s", "--start-up", "soon"], "--start-up"),
-        (["--rate", "9", "--slo", "p99=1ms"], "wait for no other"),
+        (["--rate", "9", "--slo", "p99=1ms"], "even alone, requests take"),
         (["--rate", "9", "--slo", "p99=9s", "--lambda-call", "9ms"], "--lambda-price-gb-s too"),
         (["--rate", "9", "--slo", "p99=9s", "--lambda-price-gb-s", "1"], "--lambda-price-million: none"),
         (

@@ -14,11 +14,11 @@ TUNE = ("tune", "digits", "--slo", "p99=50ms")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--address", "127.0.0.1:1", "--variants", "spec"], "the variant that is served there"),
+        (["--address", "127.0.0.1:1", "--variants", "spec"], "the variant served at the address"),
         (["--address", "elsewhere:8001"], "do: --cores N"),
         (["--address", "a:8001,b:8001"], "address a:8001,b:8001: no host and port"),
         (["--address", "http://a:8000"], "the scheme http://"),
-        (["--address", "127.0.0.1:1", "--objective", "cost"], "processor time of one that runs"),
+        (["--address", "127.0.0.1:1", "--objective", "cost"], "processor time of a running server"),
         (["--cores", "4"], "--cores: no --address"),
     ],
 )

@@ -94,7 +94,7 @@ def test_the_page_shows_all_of_it(price: object) -> None:
 
 def test_a_target_that_no_number_holds_says_what_limits() -> None:
     """The latency of a single request."""
-    with pytest.raises(UsageError, match="requests that wait for no other take p99"):
+    with pytest.raises(UsageError, match="even alone, requests take p99"):
         make_plan(MEASURED, replace(DEMAND, slo=Slo({99.0: 5.0})))
 
 

@@ -185,7 +185,7 @@ def test_a_rate_that_does_not_hold_again_is_no_result(monkeypatch: pytest.Monkey
     assert outcome.limit.endswith("the queue or a busy machine")
     assert outcome.to_dict()["limit"] == outcome.limit
     tight = replace(outcome, slo=Slo({99.0: 6.0})).limit
-    assert "a request that waits for no other takes" in tight
+    assert "alone, a request takes" in tight
     assert "the runs themselves" in tight
 
 
@@ -324,12 +324,12 @@ def test_a_server_that_is_gone_ends_the_search(monkeypatch: pytest.MonkeyPatch) 
     def going(point: Point) -> None:
         served.append(point)
         if len(served) > len(TRUE) + 3:
-            raise Gone("net does not answer any more")
+            raise Gone("net no longer answers")
         serve(point)
 
     monkeypatch.setattr(machine, "serve", going)
     outcome = search(machine)
-    assert outcome.ended == "net does not answer any more"
+    assert outcome.ended == "net no longer answers"
     assert len(served) == len(TRUE) + 4
     assert outcome.best
 

@@ -195,7 +195,7 @@ def test_a_server_that_is_lost_ends_the_search(served: Path, monkeypatch: pytest
         _, outcome = tune(plan(served, endpoint), Killing())
     finally:
         lost.kill()
-    assert outcome.ended == f"digits at {endpoint.grpc} does not answer any more"
+    assert outcome.ended == f"digits at {endpoint.grpc} no longer answers"
     assert outcome.best == bests[0]
 
 

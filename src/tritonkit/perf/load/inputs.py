@@ -1,4 +1,4 @@
-"""Inputs as a person writes them on a command line: NAME=VALUE, where a value is text, a file, or JSON numbers."""
+"""Inputs on a command line: NAME=VALUE, where a value is text, a file, or JSON numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def split_inputs(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def read_inputs(given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
-    """The values for a model: BYTES are taken as they stand, numbers as JSON, arrays in the model's type.
+    """The values for a model: BYTES are taken unchanged, numbers as JSON, arrays in the model's type.
 
     Args:
         given: from `split_inputs`.
@@ -37,7 +37,7 @@ def read_inputs(given: dict[str, Any], signature: ModelSignature, notes: list[st
         notes: gets a line for each array that had to be rounded.
 
     Raises:
-        UsageError: a value that does not go with the input's datatype.
+        UsageError: a value that does not fit the input's datatype.
     """
     return {name: _value(name, value, signature, [] if notes is None else notes) for name, value in given.items()}
 
@@ -50,7 +50,7 @@ def _split(text: str) -> tuple[str, Any]:
 
 
 def _value(name: str, value: Any, signature: ModelSignature, notes: list[str]) -> Any:
-    # An unknown name goes on as it is: the client knows the nearest one.
+    # An unknown name is passed on: the client suggests the nearest one.
     spec = signature.inputs.get(name)
     if spec is None:
         return value
@@ -75,10 +75,10 @@ def _value(name: str, value: Any, signature: ModelSignature, notes: list[str]) -
 
 
 def _in_type(name: str, array: Any, datatype: str, notes: list[str]) -> Any:
-    """A file's array as the model takes it: numpy writes float64 and int64 unless it is told otherwise.
+    """A file's array in the model's type: numpy writes float64 and int64 by default.
 
-    Whole numbers are converted where all of them fit; floats are rounded, with a note. Nothing else is: a float
-    is never made a whole number.
+    Whole numbers are converted if all of them fit; floats are rounded, with a note. No other conversion is made: a
+    float never becomes a whole number.
     """
     import numpy as np
 
@@ -96,7 +96,7 @@ def _in_type(name: str, array: Any, datatype: str, notes: list[str]) -> Any:
         same = bool(np.array_equal(made.astype(array.dtype), array, equal_nan=kinds == ("f", "f")))
         fits = same and (made.size == 0 or (made < 0).any() == (array < 0).any())
     if kinds[0] in "iu":
-        return made if fits and not lost else array  # else the client says which value does not fit
+        return made if fits and not lost else array  # otherwise the client names the value that does not fit
     if target.kind != "f" or lost:
         return array
     exact = "" if fits else ", rounded"

@@ -35,7 +35,7 @@ _THREADS = ("intra_op_thread_count", "INFERENCE_NUM_THREADS")
 
 @dataclass(frozen=True)
 class NetworkProfile:
-    """A run of the network in this process, by operator, slowest first; `problem` where there is none."""
+    """A run of the network in this process, by operator, slowest first; `problem` if there is none."""
 
     model: str
     variant: str = ""
@@ -50,16 +50,16 @@ class NetworkProfile:
         return sum(operator.ms for operator in self.operators)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, each operator with its share of all."""
+        """Plain values for JSON, each operator with its share of the total."""
         operators = [asdict(o) | {"share": o.ms / (self.ms or 1.0)} for o in self.operators]
         return asdict(self) | {"operators": operators, "ms": self.ms}
 
 
 def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
-    """One item for a request: the spec's `example`, and for arrays the first of its quality samples.
+    """One item for a request: the spec's `example`; for arrays otherwise the first of its quality samples.
 
     Raises:
-        UsageError: nothing real is known for an input.
+        UsageError: no real data is known for an input.
     """
     wanted = client.model(spec.name).signature.inputs
     given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in wanted}
@@ -93,7 +93,7 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
     if variant == PYTHON:
         return NetworkProfile(model, variant, problem="a model.py, which has no operators")
     try:
-        # What a library prints is no part of a command's own output, such as --json.
+        # Output of a library must not mix with a command's own, such as --json.
         with contextlib.redirect_stdout(sys.stderr):
             batch = network_inputs(client, spec, inputs)
             return _profile(model, variant, folder, _threads(client, model), batch)

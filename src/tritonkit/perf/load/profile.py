@@ -27,10 +27,10 @@ _SECONDS = ("queue_s", "compute_input_s", "compute_infer_s", "compute_output_s")
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of the mean request: where it was spent, on what, and how long.
+    """A stretch of the mean request: its place, its work, and its duration.
 
     `where` is "client", "wire", "server" or a Triton model. `source` says who measured it: "client",
-    "server" (Triton's counters), or "difference" where it is what others leave.
+    "server" (Triton's counters), or "difference" for the rest that others leave.
     """
 
     where: str
@@ -52,7 +52,7 @@ class RequestProfile:
     p95_ms: float
     spans: tuple[Span, ...]
     batches: dict[str, float]
-    """Triton model -> mean items per run; without those that did not run."""
+    """Triton model -> mean items per run; models that did not run are left out."""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,19 +106,19 @@ def profile_requests(
 
 
 def steps_of(client: Client, model: str) -> tuple[EnsembleStep, ...]:
-    """The steps of an ensemble in order; none of any other model."""
+    """The steps of an ensemble in order; none for any other model."""
     steps = client.config(model).ensemble_scheduling.step
     return tuple(EnsembleStep(s.model_name, dict(s.input_map), dict(s.output_map)) for s in steps)
 
 
 def spans_of(model: str, spent: Mapping[str, ModelStatistics], mean_ms: float, wait_ms: float) -> tuple[Span, ...]:
-    """The mean request taken apart: `mean_ms` in the client, of which it waited `wait_ms`.
+    """The mean request by parts: `mean_ms` in the client, of which it waited `wait_ms`.
 
-    The last span is negative where the server's parts overlap: Triton counts a model's way out until
+    The last span is negative if the server's parts overlap: Triton counts a model's output phase until
     the model is free again, and by then the answer is in the next step or on the wire.
 
     Args:
-        spent: what the counters of the model, and of an ensemble's steps in order, rose by.
+        spent: increases of the counters of the model, and of an ensemble's steps in order.
     """
     whole = spent[model]
     count = whole.success_count or 1
@@ -161,7 +161,7 @@ def _in_threads(send: Any, requests: int, concurrency: int) -> list[Reply]:
 
 
 def _counters(client: Client, names: Sequence[str]) -> dict[str, ModelStatistics]:
-    """The counters of each model, all its loaded versions together."""
+    """The counters of each model, summed over its loaded versions."""
     return {name: _together(client.statistics(name)) for name in names}
 
 
@@ -189,7 +189,7 @@ def _combined(like: ModelStatistics, value: Any) -> ModelStatistics:
 def _notes(model: str, spent: Mapping[str, ModelStatistics], requests: int, concurrency: int) -> list[str]:
     notes = []
     if concurrency > 1:
-        notes.append("the wire's time includes what this process's callers wait for each other")
+        notes.append("the wire's time includes the time that this process's callers wait for each other")
     count = spent[model].success_count
     if count > requests:
         notes.append(f"others sent {count - requests} requests meanwhile: the server's times are means over all")

@@ -49,7 +49,7 @@ class Limits(Strict):
 
     @property
     def slo(self) -> Slo:
-        """The same as a target, without `min_rate`."""
+        """The same limits as a target, without `min_rate`."""
 
         def points(prefix: str) -> dict[float, float]:
             found = {p: getattr(self, f"{prefix}p{p:g}_ms") for p in _POINTS}
@@ -112,15 +112,15 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
 
 
 def limits_for(thresholds: Thresholds, model: str, tier: str | None = None, *, language: bool = False) -> Limits:
-    """The limits of a model: of the tier if one is named here, else those the file gives.
+    """The limits of a model: of the tier if one is named here, otherwise those of the file.
 
-    A model the file does not name must answer without errors, in whatever time.
+    A model that the file does not name must answer without errors, at any speed.
 
     Args:
         language: whether it is a language model, whose tokens can have limits.
 
     Raises:
-        UsageError: the file has no such tier, or limits of tokens for a model that has none.
+        UsageError: the file has no such tier, or limits the tokens of a model that has none.
     """
     limits = _limits(thresholds, model, tier)
     if not language and (limits.slo.ttft or limits.slo.itl):
@@ -150,7 +150,7 @@ def _limits(thresholds: Thresholds, model: str, tier: str | None) -> Limits:
 def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
     """One line per missed limit; none if all hold.
 
-    A model is judged by its gRPC requests where there are any, else by those over HTTP. A model
+    A model is judged by its gRPC requests if there are any, otherwise by those over HTTP. A model
     without any request misses.
     """
     missed: list[str] = []

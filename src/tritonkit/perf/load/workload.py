@@ -23,20 +23,20 @@ __all__ = [
 
 Outputs: TypeAlias = Mapping[str, NDArray[Any]]
 Check: TypeAlias = Callable[[Outputs], str]
-"""Takes an answer's outputs, batch axis first; gives what is wrong with it, or nothing.
+"""Takes an answer's outputs, batch axis first; gives its fault, or an empty text.
 
-The words are few and the same for the same mistake: they are counted by their text.
+The texts are few, and the same for the same mistake: they are counted.
 """
 
 LEAST_COSINE = 0.999
-"""To the known embedding: batches and paddings of other sizes move an embedding by less than 1e-4."""
+"""Cosine to the known embedding: batches and paddings of other sizes move an embedding by less than 1e-4."""
 
 _LENGTH_OFF = 1e-3
 
 
 @dataclass(frozen=True)
 class Request:
-    """One item to send, by input name, and how its answer is checked."""
+    """One item to send, by input name, and the check of its answer."""
 
     inputs: Mapping[str, Any]
     check: Check
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Workload:
-    """The requests that a model is sent, in any order and as often as needed."""
+    """The requests to a model, sent in any order and as often as needed."""
 
     model: str
     requests: tuple[Request, ...]
@@ -62,7 +62,7 @@ def expect_label(label: str, output: str = "label") -> Check:
 
 
 def expect_embedding(known: NDArray[Any], output: str = "embedding") -> Check:
-    """float32 [1, width] has length 1 and points where `known` [width], of length 1, does."""
+    """float32 [1, width] has length 1 and the direction of `known` [width], which has length 1."""
 
     def check(outputs: Outputs) -> str:
         found = outputs[output].ravel()

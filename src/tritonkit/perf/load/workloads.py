@@ -1,4 +1,4 @@
-"""Real requests for the models in `models/`, each with what its answer must be."""
+"""Real requests for the models in `models/`, each with the check of its answer."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ PAIRS = (
         "From its orbit the probe will map the red planet and look for water under its dust. " * 8,
     ),
 )
-"""Two texts of one meaning each, from 3 words to some 270: a short and a long one lie nearer to each
-other than to all the rest, so the answers that a load is checked against are themselves checked."""
+"""Pairs of texts with one meaning, from 3 words to some 270: a short and a long one are nearer to each other than to
+all others, so the answers that a load is checked against are themselves checked."""
 
 
 def digits(root: Path, client: Client) -> Workload:
@@ -88,7 +88,7 @@ def digits(root: Path, client: Client) -> Workload:
 
 
 def sentences(_root: Path, client: Client) -> Workload:
-    """The texts of `PAIRS`; each answer must be the first one again.
+    """The texts of `PAIRS`; each answer must equal the first one.
 
     InferenceError if the first answers do not put the texts of one meaning together.
     """
@@ -116,10 +116,10 @@ SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {"digits": digits, "sen
 
 
 def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) -> Workload:
-    """The workload of a model: what is given; else made by a function for it, here or in the project; else its example
-    from model.yaml; else, of a network without steps, the samples that a build would check it on.
+    """The workload of a model: the given inputs; else a function for it, here or in the project; else its example from
+    model.yaml; else, for a network without steps, the samples that a build would check it on.
 
-    A model without a spec, as in a repository made elsewhere, gets numbers that are made up.
+    A model without a spec, as in a foreign repository, gets made-up numbers.
 
     Args:
         name: the model's.
@@ -129,7 +129,7 @@ def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) ->
 
     Raises:
         UsageError: the model neither ships nor has an example for each input.
-        ClientError: the server does not answer, or answers with nonsense.
+        ClientError: the server does not answer, or answers nonsense.
     """
     if given:
         inputs = read_inputs(split_inputs(given), client.model(name).signature)
@@ -170,7 +170,7 @@ def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
 
 
 def _made_up(name: str, client: Client) -> Workload:
-    """Numbers for a model of which only its tensors are known, at the first size of free axes that it answers."""
+    """Numbers for a model of which only the tensors are known, at the first size of free axes that it answers."""
     signature = client.model(name).signature
     needed = [each for each in signature.inputs.values() if not each.optional]
     if texts := [each.name for each in needed if each.datatype == "BYTES"]:
@@ -187,7 +187,7 @@ def _made_up(name: str, client: Client) -> Workload:
             refused = error
     raise UsageError(
         f"model {name}",
-        found="it refuses inputs that are made up",
+        found="it refuses made-up inputs",
         wanted="real data to send",
         todo="give it with --input NAME=VALUE",
         details=str(refused),
@@ -200,11 +200,11 @@ def _numbers(random: np.random.Generator, tensor: TensorSpec, size: int) -> NDAr
     dtype = FIXED.get(tensor.datatype, FIXED["FP32"])
     if dtype.kind == "f":
         return random.random(shape).astype(dtype)
-    return np.ones(shape, dtype)  # an index, a length, a mask: what is left out counts for most of them
+    return np.ones(shape, dtype)  # for an index, a length or a mask, 1 is the usual default
 
 
 def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
-    """`WORKLOADS` of the project's loadtest/workloads.py, where it has one."""
+    """`WORKLOADS` of the project's loadtest/workloads.py, if it has one."""
     file = root / "loadtest" / "workloads.py"
     if not file.is_file():
         return {}

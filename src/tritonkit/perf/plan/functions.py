@@ -40,7 +40,7 @@ class FunctionPrice:
             if not (math.isfinite(value) and value >= 0):
                 raise UsageError(option, found=f"{value:g}", wanted="a price from 0")
         if not self.per_gb_s and not self.per_million:
-            raise UsageError("--lambda-price-gb-s", found="0, and calls for nothing", wanted="a price")
+            raise UsageError("--lambda-price-gb-s", found="0, and calls cost nothing", wanted="a price")
         if not _MEMORY[0] <= self.memory_mib <= _MEMORY[1]:
             raise UsageError("--lambda-memory", found=str(self.memory_mib), wanted="128 to 10240, in MiB")
 

@@ -22,7 +22,7 @@ __all__ = ["OBSERVED", "Measured", "measure", "read_measured"]
 
 _VERSION = 1
 OBSERVED = (0.4, 0.6, 0.8, 0.95)
-"""Shares of what the server does at most, at which it is seen under load."""
+"""Shares of the server's highest rate at which it is measured under load."""
 _OBSERVED_S, _SATURATED_S = 10.0, 1.0
 _TRIES = 3
 """Attempts of the runs under load: on a machine whose cores go to others meanwhile, requests fail."""
@@ -34,12 +34,12 @@ class Measured:
     """One replica of a model.
 
     Args:
-        now: how it is served.
-        costs: what runs cost, for that way's variant, instances and threads, and for others.
+        now: the present way of serving.
+        costs: of runs, for that way's variant, instances and threads, and for others.
         batches: batch limits that could be set.
-        start_s: what a server with this model took from its start until it answered.
+        start_s: seconds from a server's start until it answered with this model.
         processor, cores: of the machine.
-        most_per_s: answers a second that the server gave at most when it was measured; 0 where that was not noted.
+        most_per_s: the highest measured rate of answers; 0 if it was not noted.
     """
 
     model: str
@@ -120,19 +120,19 @@ def read_measured(file: Path, option: str = "--measured") -> Measured:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{option} {file}",
-            found=f"no measurement of this version: {error}",
+            found=f"it is not a measurement of this version: {error}",
             wanted="a file that `tritonkit plan --save` wrote",
         ) from None
 
 
 def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Measured:
     """Measure a model of a project on an embedded server: some seconds for each variant with each number of
-    instances and threads, and runs at some rates as it is served now, which the costs are held against. Ways
+    instances and threads, and runs at some rates in the present way, against which the costs are calibrated. Ways
     that cannot be served are left out.
 
     Raises:
         SpecError, UsageError, BuildError, ServerError: as `tune.run.tune`; UsageError without SciPy, too.
-        ClientError: the way that is served now cannot be measured.
+        ClientError: the present way cannot be measured.
     """
     need_package("scipy.optimize", "tritonkit[plan]")
     with prepared(plan) as ready:
@@ -142,7 +142,7 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
         costs: dict[InstanceGroup, Costs] = {}
         slower, most_per_s = 1.0, 0.0
         for number, group in enumerate(groups, 1):
-            say(f"what runs cost, {number} of {len(groups)}: {group}")
+            say(f"costs of runs, {number} of {len(groups)}: {group}")
             try:
                 if group == ready.now.group:
                     costs[group], slower, most_per_s = _now(ready, say)
@@ -169,8 +169,8 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
 
 
 def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]:
-    """Costs of the way that is served now, how much longer its runs take under load than one by one, and the
-    answers a second at most."""
+    """Costs of the present way, the factor by which its runs take longer under load than one by one, and its highest
+    rate of answers."""
     generator, instances = ready.generator, ready.now.group.instances
     costs = ready.server.costs(generator, ready.shapes)
     network = ready.spec.network_name
@@ -184,6 +184,6 @@ def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]
         except ClientError as error:
             if not tries_left:
                 raise
-            say(f"once more, for the machine does less than it did a moment ago: {error.found}")
+            say(f"again, because the machine does less than a moment ago: {error.found}")
     found = calibrated(costs, ready.now.batcher, runs)
     return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s

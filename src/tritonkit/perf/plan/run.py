@@ -1,4 +1,4 @@
-"""A plan: replicas, cost, savings and a day of scaling, from what was measured of one replica."""
+"""The way to a plan: replicas, cost, savings and a day of scaling, from measurements of one replica."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _UTILIZATION = tuple(k / 100 for k in range(30, 100, 10))
 _QUEUE_TIME = (0.05, 0.1, 0.2, 0.4)
 _SCHEDULE = (0.8, 0.9, 1.0)
 _TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
-"""Times the target, at which the cost is shown."""
+"""Multiples of the target at which the cost is shown."""
 _DELAYS_US = (0, 1000, 5000)
 _BETTER = 1.05
 """The factor by which a way must hold more than the best before it."""
 _LOOK_REPLICAS, _LOOK_REQUESTS = 4, 4000
 _COMPARED = 8000
-"""Requests of each simulation that only compares."""
+"""Requests of each simulation that is only for comparison."""
 _OUTAGE_S = 60.0
 _LEAST_OUTAGE, _MOST_OUTAGE = 3000, 60_000
 """Requests of a simulated outage, before and after it included."""
@@ -45,21 +45,22 @@ def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = l
     """
     point = measured.now
     fleet = _fleet(measured, point, demand)
-    say("how one replica of a fleet does at each rate")
+    say("one replica of a fleet at each rate")
     of_one = curve(fleet)
     held = of_one.highest_rate(demand.slo)
     rate = demand.traffic.most_per_s
-    say(f"how many hold {demand.slo} at {rate:g}/s")
+    say(f"the number that holds {demand.slo} at {rate:g}/s")
     sized = _sized(measured, fleet, rate, demand.slo, held)
     replicas = sized.replicas + demand.spare
     start_s = measured.start_s if demand.start_s is None else demand.start_s
     percent, target_ms = demand.slo.tightest
-    # Few replicas hold less than their part of many do: of the days' rates each has what it has at the highest.
+    # A small fleet carries less than its proportional share of a large one, so each replica counts with its rate at
+    # the peak.
     of_each = rate / sized.replicas if sized.replicas > 1 else max(held, rate)
     terms = Terms(percent, target_ms, of_each, replicas, demand.spare, start_s)
     say("a day under each rule")
     days = _days(demand.traffic, of_one, terms)
-    say("what other ways of serving would need")
+    say("the replicas that other ways of serving would need")
     best, of_best = _best_way(measured, demand, of_one)
     return Plan(
         measured,
@@ -80,7 +81,7 @@ def make_plan(measured: Measured, demand: Demand, say: Callable[[str], None] = l
 
 
 def _simulated(fleet: Fleet, slo: Slo) -> float:
-    """The rate that a replica would hold if the costs of its runs were all that bounds it; 0 where they are."""
+    """The rate that a replica would hold if only the costs of its runs bounded it; 0 if they do."""
     return 0.0 if fleet.trusted == 1.0 else curve(replace(fleet, trusted=1.0)).highest_rate(slo)
 
 
@@ -139,14 +140,14 @@ def _out_of_reach(measured: Measured, fleet: Fleet, slo: Slo, where: str) -> Usa
     tails = ", ".join(f"p{p:g} {single.at(p):.1f} ms" for p in slo.percentiles)
     return UsageError(
         f"{where} {slo}",
-        found=f"requests that wait for no other take {tails}: {measured.now}",
-        wanted="a target above that, which no number of replicas can beat",
+        found=f"even alone, requests take {tails}: {measured.now}",
+        wanted="a target above that: no number of replicas makes a single request faster",
         todo=f"a faster way of serving: tritonkit tune {measured.model} --slo {slo} --variants spec",
     )
 
 
 def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
-    """All rules: those that keep the target and do not flap first, the cheapest of them first."""
+    """The days under all rules: first those that keep the target and do not flap, the cheapest of them first."""
     pairs: tuple[tuple[Metric, Sequence[float]], ...] = (
         ("rate", _RATE),
         ("utilization", _UTILIZATION),
@@ -159,7 +160,7 @@ def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
 
 
 def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failure | None:
-    """One of all goes down for a while at the highest rate, in the middle of three."""
+    """The failure of one replica for a while at the highest rate, in the middle third of the time."""
     if replicas < 2:
         return None
     stand = min(replicas, 16)
@@ -195,7 +196,7 @@ def _best_way(measured: Measured, demand: Demand, of_now: Curve) -> tuple[Point,
             tried *= _BETTER
     if best != measured.now:
         of_best = curve(_fleet(measured, best, demand))
-        # Looked at closely, it must still hold more than what is served now.
+        # Simulated closely, it must still hold more than the present way.
         if of_best.highest_rate(demand.slo) > of_now.highest_rate(demand.slo):
             return best, of_best
     return measured.now, of_now
@@ -210,7 +211,7 @@ def _savings(
     best: tuple[Point, float],
     of_one: Curve,
 ) -> tuple[Saving, ...]:
-    """Each knob alone, everything else as it is now without autoscaling."""
+    """The effect of each knob alone, with everything else as it is now, without autoscaling."""
     now = sized.replicas + demand.spare
     rate = demand.traffic.most_per_s
     found: list[tuple[str, str, float]] = []
@@ -257,7 +258,7 @@ def _by_target(demand: Demand, now: Curve, best: Curve) -> tuple[tuple[float, in
             held = each.highest_rate(demand.slo, times)
             whole = _count(demand.traffic.most_per_s, held)
             counts.append(int(whole) + demand.spare if held else None)
-        # Where the best way for the target is worse for another one, the present way is the best there.
+        # If the best way for the target is worse for another target, the present way is the best there.
         fewest = min((count for count in counts if count is not None), default=None)
         rows.append((target_ms * times, counts[0], fewest))
     return tuple(rows)

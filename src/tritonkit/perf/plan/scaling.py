@@ -1,10 +1,10 @@
-"""A day of a fleet that is scaled by a rule, in steps of some seconds; and what the rule is worth.
+"""A day of a fleet that is scaled by a rule, in steps of some seconds; and the value of the rule.
 
-Within a step the fleet is in the state that its simulation request by request has shown for this rate (`Curve`);
-what is over its capacity waits for the next steps. So a day of any rate takes a moment, where every request of
-it would take hours. The rules are those of Kubernetes' horizontal pod autoscaler: the wanted number is that of
-now times metric over target, looked at every 15 s on a metric that is as old; nothing happens within 10 %; at most
-the double number (or 4 more) at a time; down only to the most that was wanted in the last five minutes.
+Within a step the fleet has the state that the request-level simulation shows for its rate (`Curve`); requests above its
+capacity wait for the next steps. So a day of any rate takes a moment, while a simulation of every request would take
+hours. The rules are those of Kubernetes' horizontal pod autoscaler: the target number is the present one times metric
+over target, computed every 15 s on a metric that is as old; nothing happens within 10 %; at most the double number (or
+4 more) at a time; down only to the highest number of the last five minutes.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _SYNC_S, _METRIC_AGE_S = 15.0, 15.0
 _TOLERANCE = 0.1
 _MOST_UP = 4
 _MOST = 2
-"""Times the replicas without autoscaling: the highest number that is set."""
+"""The highest number of replicas, relative to the number without autoscaling."""
 _STABILIZATION_S = 300.0
 _FLAP_S = 900.0
-"""A change back within so long is a flap: what was started is hardly used."""
+"""A change back within this time is a flap: the new replica is hardly used."""
 _BEHIND, _MOST_FLAPS = 0.01, 6
 """A rule with a larger share of the day behind, or more flaps a day, is not recommended."""
 _EXACT = 1.1
-"""A day's late requests are not known more exactly than that."""
+"""The share of late requests may exceed its limit by this factor: a simulated day is no more exact."""
 _AHEAD_S = 1800.0
-"""A schedule has steps of about so long."""
+"""A schedule has steps of about this length."""
 _MINUTE_S = 60.0
 
 
 @dataclass(frozen=True)
 class ScalingRule:
-    """When a fleet grows and shrinks.
+    """The rule by which a fleet grows and shrinks.
 
     Args:
-        metric: `rate`: requests a second of a replica, as a share of what one holds. `utilization`: the share of the
-            time in which an instance runs. `queue time`: what requests wait, as a share of the latency target.
-            `schedule`: the most that comes within half an hour and a start, known beforehand, with `target` as the
-            share of what a replica holds. `none`: as many as at the highest rate.
+        metric: `rate`: requests a second of a replica, as a share of the rate that one holds. `utilization`: the share
+            of the time in which an instance runs. `queue time`: mean wait of requests, as a share of the latency
+            target. `schedule`: the highest rate within half an hour and a start, known beforehand, with `target` as the
+            share of a replica's rate. `none`: the number for the highest rate.
         target: of the metric, 0 to 1.
     """
 
@@ -81,7 +81,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Minute:
-    """A minute of the day: its rate, replicas that answer and that would be needed, and the worst tail in it."""
+    """A minute of the day: its rate, the replicas that answer and those needed, and the worst tail in it."""
 
     at_s: float
     rate_per_s: float
@@ -113,15 +113,15 @@ class Day:
     minutes: tuple[Minute, ...]
 
     def keeps(self, percent: float) -> bool:
-        """Whether the target is kept: in the day as a whole, and with enough replicas nearly all of the time; and
-        without flapping."""
+        """Whether the target is kept over the whole day, with enough replicas nearly all of the time, and without
+        flapping."""
         return (
             self.late <= _EXACT * (1 - percent / 100) and self.behind_s <= _BEHIND * DAY_S and self.flaps <= _MOST_FLAPS
         )
 
 
 def simulate_day(rule: ScalingRule, traffic: Traffic, curve: Curve, terms: Terms) -> Day:
-    """Run a day. It begins with as many replicas as its first moment needs."""
+    """Run a day. It begins with the replicas that its first moment needs."""
     fleet = _Fleet(rule, traffic, curve, terms)
     for step in range(len(traffic.rates_per_s)):
         fleet.step(step)
@@ -192,7 +192,7 @@ class _Fleet:
         return self._ready + sum(count for _, count in self._starting)
 
     def _serve(self, rate: float) -> float:
-        """A step of requests; gives the metric, summed over replicas."""
+        """Run a step of requests; gives the metric, summed over replicas."""
         terms = self._terms
         able = self._ready * self._capacity
         arrived = rate * STEP_S + self._backlog

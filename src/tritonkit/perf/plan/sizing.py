@@ -18,7 +18,7 @@ from tritonkit.perf.simulation import Balancing, Costs, Simulated, SimulatedBatc
 __all__ = ["Curve", "Fleet", "FleetRun", "Sized", "alone", "curve", "size"]
 
 _REQUESTS = 20_000
-"""Simulated for each number of replicas: the 99th percentile lies then on 200 requests."""
+"""Simulated requests for each number of replicas: the 99th percentile then rests on 200 requests."""
 _MOST_SIMULATED = 16
 """Replicas; of a larger fleet only this number is simulated, each with its share of the rate."""
 _CURVE_REPLICAS, _CURVE_REQUESTS = 8, 10_000
@@ -50,7 +50,7 @@ class Fleet:
 
     @cached_property
     def capacity(self) -> float:
-        """Requests a second of one replica, at most, with full batches."""
+        """The highest rate of one replica, with full batches."""
         return self.trusted * self.costs.capacity(self.batcher)
 
     def simulate(self, rate_per_s: float, replicas: int, requests: int = _REQUESTS) -> FleetRun:
@@ -77,7 +77,7 @@ class FleetRun:
 
     @classmethod
     def of(cls, found: Simulated, moments: NDArray[np.float64]) -> FleetRun:
-        """After the first part."""
+        """The run after its first part."""
         first = int(_SKIPPED * len(moments))
         span_s = max(float(moments[-1]), 1e-9) if len(moments) else 1.0
         return cls(np.sort(found.latency_s[first:]), found.batch, found.busy, len(moments) / span_s)
@@ -123,12 +123,12 @@ class Sized:
 
 
 def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: int = _REQUESTS) -> Sized | None:
-    """The fewest replicas that hold the target at this rate; None where no number does.
+    """The smallest number of replicas that hold the target at this rate; None if no number does.
 
     With more replicas each has less to do and none is slower, so a bisection finds the fewest.
 
     Args:
-        near: a number to begin with, where one is known.
+        near: a number to begin with, if one is known.
         requests: simulated with each number.
     """
     known: dict[int, FleetRun] = {}
@@ -139,7 +139,7 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
 
     if not alone(fleet).holds(slo):
         return None
-    low = max(0, math.ceil(rate_per_s / fleet.capacity) - 1)  # these are surely too few
+    low = max(0, math.ceil(rate_per_s / fleet.capacity) - 1)  # surely too few
     high, step = max(low + 1, near), 1
     while not holds(high):
         low, high, step = high, min(high + max(step, high // 8), _MOST_REPLICAS), 2 * step
@@ -158,14 +158,14 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
 
 
 def alone(fleet: Fleet) -> FleetRun:
-    """Requests that wait for no other: no number of replicas is faster."""
+    """The run of requests that wait for no other: no number of replicas is faster."""
     found = simulate_alone(fleet.batcher, fleet.costs)
     return FleetRun(np.sort(found.latency_s), found.batch, found.busy, 0.0)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One replica of a fleet at shares of what it can do.
+    """One replica of a fleet at several shares of its capacity.
 
     Args:
         rates_per_s: of one replica, ascending.

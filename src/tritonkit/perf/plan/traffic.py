@@ -19,7 +19,7 @@ __all__ = ["DAY_S", "STEP_S", "Traffic", "of_shape", "read_traffic"]
 
 DAY_S, STEP_S = 86_400.0, 5.0
 _NOISE, _NOISE_KEPT = 0.05, 0.9
-"""From minute to minute: standard deviation of its logarithm, and how much of it lasts to the next minute."""
+"""Minute-to-minute changes: standard deviation of their logarithm, and the share that lasts to the next minute."""
 _WANTED = "lines of seconds since midnight and requests a second, such as 3600,120"
 
 
@@ -61,7 +61,7 @@ def of_shape(shape: str, most_per_s: float, *, noisy: bool = True, seed: int = 0
 
 
 def _noise(count: int, seed: int) -> NDArray[np.float64]:
-    """Factors that last for a minute or some."""
+    """Factors that last for a minute or a few."""
     rng = np.random.default_rng(seed)
     minutes = math.ceil(count * STEP_S / 60) + 1
     level, levels = 0.0, []
@@ -73,8 +73,8 @@ def _noise(count: int, seed: int) -> NDArray[np.float64]:
 
 
 def read_traffic(file: Path, most_per_s: float) -> Traffic:
-    """A recorded day, with its highest rate put to this: a CSV file of seconds since midnight and a rate; a first
-    line may name them. Between its lines the rate goes in a straight line.
+    """A recorded day, scaled to this highest rate: a CSV file of seconds since midnight and a rate; a first line may
+    name the columns. The rate is interpolated between its lines.
 
     Raises:
         UsageError: it cannot be read, or a line is something else.
@@ -91,7 +91,7 @@ def read_traffic(file: Path, most_per_s: float) -> Traffic:
     points = [_point(file, number, row) for number, row in rows]
     for (at, _), (after, _), (number, _) in zip(points, points[1:], rows[1:], strict=False):
         if after <= at:
-            raise UsageError(f"{file}:{number}", found=f"{after:g} s after {at:g} s", wanted="times that ascend")
+            raise UsageError(f"{file}:{number}", found=f"{after:g} s after {at:g} s", wanted="ascending times")
     if not points or not any(rate for _, rate in points):
         raise UsageError(where, found="no rate above 0", wanted=_WANTED)
     times, rates = zip(*points, strict=True)

@@ -1,8 +1,7 @@
 """Replicas behind a balancer as a discrete-event simulation, each with Triton's batcher; replicas may go down.
 
-Balanced by chance or in turn, replicas know nothing of each other: each is simulated by itself, with its part of the
-requests. Where the balancer looks at who has least to do, or a replica goes down, all go through one
-loop over the requests.
+With random or round-robin balancing, replicas are independent: each is simulated by itself, with its part of the
+requests. If the balancer compares loads, or a replica goes down, all requests go through one loop.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["BALANCING", "Balancing", "Outage", "simulate_fleet"]
 
 Balancing: TypeAlias = Literal["random", "round_robin", "least_request"]
 BALANCING: tuple[str, ...] = get_args(Balancing)
-"""`least_request` as Envoy has it: of two replicas by chance, the one with fewer requests under way."""
+"""`least_request` as Envoy has it: of two random replicas, the one with fewer requests in flight."""
 
 
 @dataclass(frozen=True)

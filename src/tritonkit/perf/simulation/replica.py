@@ -1,8 +1,8 @@
 """One server of a model as a simulation: requests in, latencies out, some hundred thousand requests in a second.
 
-One queue, instances that each run one batch at a time, and the batcher's rules. What happens between two
-departures needs no event: a batch is formed from where the queue stands when an instance is free, so a run
-costs a few operations for each batch, where a general simulator has several for each request.
+One queue, instances that each run one batch at a time, and the batcher's rules. Nothing between two departures needs an
+event: a batch is formed from the queue's place when an instance is free. So a run costs a few operations for each
+batch, where a general simulator has several for each request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Simulated:
 
 
 class Requests:
-    """The requests of a simulation: what each is, and when it was answered."""
+    """The requests of a simulation: their properties, and when each was answered."""
 
     def __init__(self, costs: Costs, weights: Sequence[float], shapes: Sequence[int], factors: Sequence[float]) -> None:
         self.costs, self.weights, self.shapes, self.factors = costs, weights, shapes, factors
@@ -53,17 +53,17 @@ class Requests:
         return cls(costs, weights.tolist(), shapes, factors.tolist())
 
     def simulated(self, arrivals: NDArray[np.float64], instances: int, around_s: float) -> Simulated:
-        """After all have been answered."""
+        """The result after all have been answered."""
         count, ends = len(arrivals), np.array(self.ends)
         span_s = max(float(ends.max() - arrivals[0]), 1e-9) if count else 1.0
         return Simulated(ends - arrivals + around_s, count / max(self.runs, 1), self.busy_s / span_s / instances)
 
 
 class SimulatedReplica:
-    """One server at a moment that only goes forward.
+    """One server at a moment that only moves forward.
 
     Args:
-        batcher: how the model is served.
+        batcher: its settings.
         requests: of the simulation.
     """
 
@@ -78,13 +78,13 @@ class SimulatedReplica:
         self._running: list[tuple[float, float, int, int]] = []
         """Each run: the work done at its end, its begin, and the places of its requests in `_sent`."""
         self._work = 0.0
-        """Seconds of a run alone that each run has got on, all in all."""
+        """Work done so far by every run, in seconds of a run alone."""
         self._now = 0.0
         self.under_way = 0
         self.down_until = 0.0
 
     def send(self, request: int, now: float) -> None:
-        """A request comes."""
+        """Take in a request."""
         self._at.append(max(now, self.down_until))
         if self._requests.shapes:
             self._shapes.append(self._requests.shapes[request])
@@ -92,7 +92,7 @@ class SimulatedReplica:
         self.under_way += 1
 
     def advance(self, until: float) -> None:
-        """Let everything happen that happens up to a moment; no request may come before it any more."""
+        """Process all events up to a moment; no later call may add a request before it."""
         running, at, speeds = self._running, self._at, self._speeds
         instances, count = self._batcher.instances, len(self._at)
         while True:
@@ -115,7 +115,7 @@ class SimulatedReplica:
                 self._end(now)
 
     def take_down(self, now: float, until: float) -> list[int]:
-        """Lose all that it has: the requests; it comes back empty."""
+        """Lose all requests; it comes back empty."""
         self.advance(now)
         lost = [r for _, _, first, last in self._running for r in self._sent[first:last]]
         self._requests.busy_s += sum(now - began for _, began, _, _ in self._running)
@@ -162,8 +162,8 @@ def simulate(
 
     Args:
         moments: seconds, ascending.
-        seed: of the runs' factors, and of which requests come.
-        choice: int64 [n]: which of `costs.weights` comes each time, instead of by chance.
+        seed: of the runs' factors, and of the choice of requests.
+        choice: int64 [n]: which of `costs.weights` comes each time, instead of a random one.
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
@@ -176,7 +176,7 @@ def simulate(
 
 
 def simulate_alone(batcher: SimulatedBatcher, costs: Costs, requests: int = 2000) -> Simulated:
-    """Requests so far apart that none waits for another: nothing that is served in this way is faster."""
+    """Requests so far apart that none waits for another: no load on this way of serving is faster."""
     apart_s = 10 * (costs.run_s(max(costs.weights, default=1.0)) + batcher.delay_s)
     return simulate(np.arange(1.0, requests + 1) * apart_s, batcher, costs)
 

@@ -1,8 +1,8 @@
-"""Finding how a model is to be served so that it holds a latency target at the highest rate.
+"""The search for a way to serve a model that holds a latency target at the highest rate.
 
-`space` is what can be chosen, `server` a server that is served in another way from trial to trial, `remote` one that
-runs already, `costs` what runs take on it, `search` the search, `state` what it knows on disk, `apply` the choice in
-model.yaml.
+`space` has the choices, `server` a server whose way of serving changes from trial to trial, `remote` one that runs
+already, `costs` the costs of runs on it, `search` the search, `ranking` its order, `state` its results on disk, `apply`
+the choice in model.yaml.
 """
 
 from tritonkit.perf.simulation import Costs, Simulated, SimulatedBatcher, fit, highest_rate, simulate

@@ -1,4 +1,4 @@
-"""A choice written into model.yaml: `serving` with what is new in it; comments stay."""
+"""A choice written into model.yaml: new values in `serving`; comments stay."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["changed_text", "difference"]
 
 
 def changed_text(spec: Spec, point: Point, now: Point) -> str:
-    """The text of the spec's model.yaml with this choice; what it shares with how the model is served now stays unsaid.
+    """The text of the spec's model.yaml with this choice; settings equal to the present way stay unwritten.
 
     Raises:
         UsageError: ruamel.yaml is not installed.
-        SpecError: `serving` stands there in a form that cannot be changed by itself.
+        SpecError: `serving` is written in a form that cannot be changed by itself.
     """
     need_package("ruamel.yaml", "tritonkit[tune]")
     from ruamel.yaml import YAML
@@ -34,7 +34,7 @@ def changed_text(spec: Spec, point: Point, now: Point) -> str:
         document["serving"] = {}
     serving = document["serving"]
     if not hasattr(serving, "update"):
-        raise SpecError(f"{spec.file} serving", found="no mapping", wanted="a mapping to change")
+        raise SpecError(f"{spec.file} serving", found="it is not a mapping", wanted="a mapping to change")
     if point == now:
         return text
     _set(serving, point, now)

@@ -58,14 +58,14 @@ class SearchAtRate(Search):
 
     def _held_now(self) -> float:
         """A rate that the present way surely holds."""
-        self.listener.stage("current", f"the rate that it holds as it is served now: {self.now}")
+        self.listener.stage("current", f"the rate that the present way holds: {self.now}")
         self._serve(self.now)
         rate, _ = self._search_rate(self.now, 0.0)
         if not rate:
             raise UsageError(
                 "--rate",
-                found=f"the way in which the model is served now holds {self.slo} at no rate",
-                wanted="the rate that is wanted",
+                found=f"the way in which the model is served now does not hold {self.slo} at any rate",
+                wanted="a rate, such as --rate 100",
             )
         return _CAREFUL * rate
 

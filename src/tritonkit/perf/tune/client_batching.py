@@ -1,4 +1,4 @@
-"""Whether callers who send several items in one request hold a target at a higher rate of items."""
+"""Whether callers that send several items in one request hold a target at a higher rate of items."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["ClientBatching", "best_client_batching"]
 _SIZES = (16, 4)
 _DELAYS_S = (0.001, 0.005)
 _WAIT = 5
-"""A client waits no longer than this part of the target: the rest is the server's."""
+"""A client waits no longer than this share of the target: the rest is the server's."""
 _COMPANY = 0.2
-"""Items that have to be expected within a delay: with fewer nearly all go alone, and a gain would be chance."""
+"""Items that must be expected within a delay: with fewer nearly all go alone, and a gain would be chance."""
 _TRIAL_S, _LONGEST_S = 4.0, 8.0
 _TAIL = 5
 """Items above the target's percentile that a trial should see."""
@@ -47,19 +47,19 @@ def best_client_batching(
     generator: Generator, slo: Slo, rate_per_s: float, budget_s: float, say: Callable[[str], None] = lambda _: None
 ) -> ClientBatching | None:
     """Let items arrive at one client, which sends up to 16 or 4 of them in a request when these are there or the
-    first has waited for 1 or 5 ms, and see whether that holds the target at a higher rate than single items do.
+    first has waited for 1 or 5 ms, and check whether that holds the target at a higher rate than single items do.
 
     Each way has to hold it at 1.05 times the best rate so far, gives up at the first miss and climbs otherwise; see
     `climb`. Then the generator has requests of single items again, unless there was an error or an interrupt.
 
     Args:
-        generator: of the one model, on servers that serve it as they will.
+        generator: of the one model, on servers that serve it in any way.
         rate_per_s: the highest that holds `slo` with single items.
         budget_s: no trial begins that would not end within that.
-        say: told each trial, and why there are none, in a line.
+        say: called with a line for each trial, and with the reason if there are none.
 
     Returns:
-        The best way, or None where none holds a higher rate, the model cannot batch, or there is no time.
+        The best way, or None if none holds a higher rate, the model cannot batch, or there is no time.
 
     Raises:
         ClientError: a server does not answer.

@@ -34,7 +34,7 @@ class Objective:
         if self.name == "throughput" and self.rate_per_s is not None:
             raise UsageError(
                 f"--rate {self.rate_per_s:g}",
-                found="--objective throughput, which looks for the rate",
+                found="it cannot be used with --objective throughput, which searches for the rate",
                 wanted="--objective latency or cost",
             )
 

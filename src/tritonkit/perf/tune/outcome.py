@@ -115,7 +115,7 @@ class Outcome:
             parts.append(f"closest: p{percent:g} of {tail:.1f} ms at {rate:.1f}/s, {point}")
         if alone:
             least, group = min(alone)
-            parts.append(f"a request that waits for no other takes {least:.1f} ms at p{percent:g} with {group}")
+            parts.append(f"alone, a request takes {least:.1f} ms at p{percent:g} with {group}")
             parts.append(
                 "so it is the runs themselves that take too long: other variants (--variants spec) may hold it"
                 if least > _MOST_ALONE * target_ms

@@ -118,7 +118,7 @@ class Remote:
         """See `Served`.
 
         Raises:
-            Gone: the server does not answer any more, and did not come back.
+            Gone: the server no longer answers, and did not come back.
         """
         self._point = point
         if not self._answers():
@@ -129,9 +129,9 @@ class Remote:
             if not client.is_ready(self._spec.name):
                 raise InferenceError(
                     f"model {self._spec.name} at {self._address}",
-                    found="it was loaded and is not ready",
+                    found="it was loaded but is not ready",
                     wanted="a model that answers",
-                    todo="see why: tritonkit models",
+                    todo="see the reason with: tritonkit models",
                 )
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
@@ -172,7 +172,7 @@ class Remote:
                 raise InferenceError(
                     f"model {name} at {self._address}",
                     found=f"it was loaded with a configuration, and is served with {found}",
-                    wanted="a Triton that takes the parameter `config` of a load",
+                    wanted="a Triton that accepts a configuration with a load",
                 )
 
     def _restore(self) -> None:
@@ -203,7 +203,7 @@ class Remote:
                 if client.is_ready(self._spec.name):
                     return
             time.sleep(_LOOK_S)
-        raise Gone(f"{self._spec.name} at {self._address} does not answer any more")
+        raise Gone(f"{self._spec.name} at {self._address} no longer answers")
 
     def _client(self) -> Client:
         return Client(
@@ -249,21 +249,21 @@ def _check_served(client: Client, wanted: Configs) -> None:
 
 
 def _check_control(client: Client, name: str) -> None:
-    """That it loads models when it is asked to; what it serves is loaded already, so nothing is done."""
+    """Check that it loads models on request; its model is loaded already, so nothing happens."""
     try:
         client.load(name, timeout_s=_LOAD_S)
     except InferenceError as error:
         raise InferenceError(
             f"server at {client.address}",
             found=f"it refuses to load {name}: {error.found}",
-            wanted="a server that loads models when it is asked to, and its key",
+            wanted="a server that loads models on request, and its key",
             todo="tritonkit serve, or tritonserver --model-control-mode=explicit",
         ) from error
 
 
 @contextlib.contextmanager
 def _signals(handler: Handler) -> Iterator[None]:
-    """Have the signals that would end this process handled so; those that are ignored stay so (nohup)."""
+    """Handle the signals that would end this process; ignored ones stay ignored (nohup)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

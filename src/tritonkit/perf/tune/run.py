@@ -1,4 +1,4 @@
-"""A search from a spec to its outcome: variants, a server, a load generator, and what was known before."""
+"""A search from a spec to its outcome: variants, a server, a load generator, and earlier results."""
 
 from __future__ import annotations
 
@@ -76,28 +76,32 @@ class TunePlan:
     def __post_init__(self) -> None:
         if self.address is None:
             if self.cores is not None:
-                raise UsageError("--cores", found="no --address", wanted="the cores of a server that runs already")
+                raise UsageError(
+                    "--cores",
+                    found="no --address",
+                    wanted="--address too: it says the cores of a running server's machine",
+                )
             return
         if self.variants:
             raise UsageError(
                 "--variants",
                 found=f"also --address {self.address}",
-                wanted="one of them: at an address only the variant that is served there can be tried",
-                todo="leave --variants out, or --address: then an embedded server tries them",
+                wanted="one of them: only the variant served at the address can be tried there",
+                todo="leave out --variants; or --address, so that an embedded server tries them",
             )
         if self.objective.name == "cost":
             raise UsageError(
                 "--objective cost",
                 found=f"also --address {self.address}",
-                wanted="an embedded server: the processor time of one that runs already is not seen",
-                todo="leave --address out, or look for throughput or latency",
+                wanted="an embedded server: the processor time of a running server cannot be seen",
+                todo="leave out --address, or optimize throughput or latency",
             )
         host = parse_address(self.address).host
         if self.cores is None and not is_loopback(host):
             raise UsageError(
                 f"--address {self.address}",
-                found="another machine, whose cores are not known here",
-                wanted="how many its server may use",
+                found="a server on another machine, whose cores are unknown here",
+                wanted="the number of cores that its server may use",
                 todo="--cores N",
             )
 
@@ -108,7 +112,7 @@ class TunePlan:
 
     @property
     def where(self) -> str:
-        """The server and its cores, for what is known of it; empty for an embedded one."""
+        """The server and its cores, for messages; empty for an embedded one."""
         return f"{self.address} with {self.machine_cores} cores" if self.address else ""
 
 
@@ -130,7 +134,7 @@ class Ready:
 
 
 class _Saving(Listener):
-    """Hands on, and keeps what is known on disk after each point."""
+    """Passes events on, and saves results to disk after each point."""
 
     def __init__(self, listener: Listener, save: Callable[[], None]) -> None:
         self._save = save
@@ -148,10 +152,10 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
     """Search; an interrupt gives the best so far. The spec is that of the model, as it is.
 
     Raises:
-        SpecError, UsageError: no such model, or one that has nothing to choose.
+        SpecError, UsageError: there is no such model, or it has nothing to choose.
         BuildError: the variant that is served cannot be made or is not good enough.
-        ServerError: there is no server, or it does not start as the model is served now; at an address, the model
-            could not be served as before at the end.
+        ServerError: there is no server, or it does not start in the present way; at an address, the model could not be
+            served as before at the end.
         ClientError: at an address, see `Remote`.
     """
     with prepared(plan) as ready:
@@ -247,20 +251,20 @@ def _server(plan: TunePlan, spec: Spec, artifacts: Mapping[str, Artifact], now: 
 
 
 def _refuse(spec: Spec) -> None:
-    """Models that have nothing to choose by rate and latency."""
+    """Refuse models that have nothing to choose by rate and latency."""
     serving = spec.model.serving
     for there, what in (
         (serving.sequence_batching is not None, "sequences keep their instance"),
         (serving.decoupled, "a request has any number of answers"),
         (len(serving.instance_group) > 1, "several groups of instances"),
-        (serving.response_cache, "the response cache is on, whose answers would be measured"),
+        (serving.response_cache, "the response cache is on, and its answers would be measured"),
     ):
         if there:
             raise UsageError(
                 f"{spec.file} serving",
                 found=what,
                 wanted="a model of single requests and answers",
-                todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds as it is served",
+                todo=f"tritonkit load {spec.name} --find-rate --slo p99=50ms: the rate that it holds now",
             )
 
 
@@ -294,7 +298,7 @@ def _network(spec: Spec, artifact: Artifact, plan: TunePlan) -> ModelPlan:
 
 
 def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:
-    """A number for the shape of what the network gets for each request; none where it takes all together."""
+    """A number for the shape of the network's input for each request; none if it takes all together."""
     with Client(address) as client:
         if any(each.allow_ragged_batch for each in client.config(spec.network_name).input):
             return ()

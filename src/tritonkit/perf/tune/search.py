@@ -1,14 +1,14 @@
 """The search for the way of serving that meets a target best: a model of the batcher ranks, measurement decides.
 
-1. What runs cost is measured for each variant and each number of instances and threads: some seconds each.
-2. The batcher is simulated with these costs for all points: which rate would hold the target.
-3. The way that is served now is measured; then, from the most promising on, every other has to hold the target
-   at a rate a little above the best so far. Most miss that within a second or two, and are out.
-4. The best and the one that is served now are measured again, at their rates, as a validation; where another one
-   then promises more than what the best holds, that one too. A part of the budget is kept for it.
+1. The cost of runs is measured for each variant and each number of instances and threads: some seconds each.
+2. The batcher is simulated with these costs for all points: which rate would hold the target?
+3. The present way is measured. Then every other, the most promising first, has to hold the target at a rate a little
+   above the best so far. Most miss it within a second or two, and are out.
+4. The best and the present way are measured again, at their rates, as a validation. If another one then promises more
+   than the best holds, so is that one. A part of the budget is kept for this.
 
-A proposer that learns from trials alone (optuna's, say) would spend most of its trials on finding out what the
-simulation knows; there are some hundreds of points, so all of them can be simulated.
+A proposer that learns from trials alone (optuna's, say) would spend most of its trials on learning what the simulation
+knows; there are some hundreds of points, so all of them can be simulated.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _SIMULATED = 1000
 HOPELESS = 0.7
 """Share of the best prediction below which a point is neither simulated closely nor tried."""
 _DOUBT = 1.3
-"""A point is still tried if the model, corrected by what was measured, promises 1 / 1.3 of the best."""
+"""A point is still tried if the corrected model promises 1 / 1.3 of the best."""
 WARM_S = 0.5
 """Warm-up of a run, before its measured part."""
 _DOWN, _DOWN_FAR = 0.97, 0.9
 """The factor to the next, lower rate of a validation, and the factor if time is left for few rates."""
 _FEW_RATES = 3
 _KEPT = 1.5
-"""Times the runs of a validation whose first rates hold: the part of the budget that is kept for it ..."""
+"""The part of the budget that is kept for the validation, relative to its runs if the first rates hold ..."""
 _MOST_KEPT = 0.5
 """... and its largest share."""
 _SERVED_S = 5.0
 """Further seconds for each way that is served again."""
 _IN_VAIN = 8
-"""Tries in a row without a better one, after which the race is over."""
+"""Tries without a better one after which the race is over."""
 FAILURES = (ClientError, ServerError, RenderError, PublishError)
 """Errors that put a point out of the search."""
 
 
 class _Over(Exception):
-    """The budget is used up, or somebody interrupted; its text says which."""
+    """The budget is used up, or there was an interrupt; its text says which."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Search:
         self.evaluations: list[Evaluation] = list(self.known)
 
     def run(self) -> Outcome:
-        """Search until nothing better is to be expected, the budget is used up, or an interrupt."""
+        """Search until nothing better can be expected, the budget is used up, or an interrupt comes."""
         self._began = time.monotonic()
         self._kept_s = 0.0
         self._measurements = 0
@@ -140,7 +140,7 @@ class Search:
     def _value(self, evaluation: Evaluation | None) -> float:
         return self.objective.value(evaluation)
 
-    # -- 1 and 2: costs, and what they promise
+    # -- 1 and 2: costs, and the predictions from them
 
     def _measure_costs(self) -> None:
         groups = sorted({self.now.group, *self.space.groups}, key=lambda g: (g != self.now.group, g))
@@ -148,9 +148,9 @@ class Search:
             if group in self.costs:
                 continue
             if group != self.now.group and self._spent_s() > self.budget_s / 2:
-                return  # the rest is for those that are known
+                return  # the rest is for points whose costs are known
             self._check_time()
-            self.listener.stage("costs", f"what runs cost, {number} of {len(groups)}: {group}")
+            self.listener.stage("costs", f"costs of runs, {number} of {len(groups)}: {group}")
             most = max((p.max_batch_size for p in self.space.points(group)), default=1)
             try:
                 self.served.serve(Point(group, most))
@@ -160,7 +160,7 @@ class Search:
                 self._keep(Evaluation(point, "costs", 0.0, 0.0, None, problem=str(error)))
 
     def _predict(self) -> None:
-        """The rate that each point would hold, by simulation; 0 of those far below the best."""
+        """The rate that each point would hold, by simulation; 0 for those far below the best."""
         percent, target_ms = self.slo.tightest
         points = {
             point
@@ -188,7 +188,7 @@ class Search:
     # -- 3: measurements
 
     def _current(self) -> Evaluation | None:
-        """The way that is served now, unless it is known."""
+        """The evaluation of the present way, unless it is known."""
         for known in self.evaluations:
             if known.point == self.now and known.stage != "costs":
                 return known
@@ -197,8 +197,8 @@ class Search:
         return found if found.rate_per_s else None
 
     def _searched(self) -> bool:
-        """Race, until the rest of the budget is what the validation needs; whether all that is promising was tried."""
-        both_s = 2 * (self._validation_s + _SERVED_S)  # the best, and the one that is served now
+        """Race until the rest of the budget is needed for the validation; whether all promising points were tried."""
+        both_s = 2 * (self._validation_s + _SERVED_S)  # the best, and the present way
         self._kept_s = min(_KEPT * both_s, _MOST_KEPT * self.budget_s)
         try:
             self._race()
@@ -210,7 +210,7 @@ class Search:
         return True
 
     def _race(self) -> None:
-        """The others, the most promising first."""
+        """Try the others, the most promising first."""
         in_vain = 0
         for point in candidates(self._predicted):
             if in_vain >= _IN_VAIN:
@@ -226,7 +226,7 @@ class Search:
             in_vain = 0 if found is self._best else in_vain + 1
 
     def _lengths(self) -> None:
-        """Other lengths of texts with the best point: what they do to runs is measured, not simulated."""
+        """Other lengths of texts with the best point: their effect on runs is measured, not simulated."""
         for buckets in self.space.buckets if self._best else ():
             point = replace(self._best.point, buckets=buckets)  # type: ignore[union-attr]
             if any(e.point.buckets == buckets for e in self.evaluations):
@@ -236,7 +236,7 @@ class Search:
             self._evaluate(point, "race")
 
     def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
-        """Serve a point and find the rate it holds; only whether it beats the best, in a race."""
+        """Serve a point and find the rate it holds; in a race, only whether it beats the best."""
         predicted = self._predicted.get(point, 0.0)
         try:
             self._serve(point)
@@ -263,7 +263,7 @@ class Search:
         return found
 
     def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[RateTrial]]:
-        """The highest rate of one point, from what the model says on."""
+        """The highest rate of one point, searched from the model's prediction on."""
         found = find_rate(
             self.generator,
             self.slo,
@@ -279,7 +279,7 @@ class Search:
         return found.low, list(found.trials)
 
     def _beat(self, point: Point, best: float) -> tuple[float, list[RateTrial]]:
-        """The rate of a point that holds more than the best; 0 of one that does not."""
+        """The rate of a point that holds more than the best; 0 if it does not."""
         trials: list[RateTrial] = []
         low, high, rate = 0.0, 0.0, best * _ABOVE
         while not high or (low and high / low > 1 + _PRECISION):
@@ -292,7 +292,7 @@ class Search:
             else:
                 high = rate
             rate = (low * high) ** 0.5 if high else low * self._climb(point, low)
-        # What held once may have been luck.
+        # Holding once may have been luck.
         while low > best:
             trials.append(self._try(point, low))
             if trials[-1].holds:
@@ -326,10 +326,10 @@ class Search:
     # -- 4: validation
 
     def _validated(self, current: Evaluation | None) -> tuple[Evaluation | None, Evaluation | None]:
-        """Best and current, each at its rate or the next below that it holds in every run; the better one wins.
+        """Best and present way, each at its rate or the next below that it holds in every run; the better one wins.
 
-        Then every other one that promises more than that, for a best that was luck must not hide a good one.
-        Where the time suffices for some of them, the others stay as they were measured before.
+        Then every other one that promises more than that, because a lucky best must not hide a good one.
+        If the time suffices only for some of them, the others keep their earlier figures.
         """
         chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
         others = {e.point: e for e in self.evaluations if e.rate_per_s and e.point not in chosen}
@@ -356,8 +356,8 @@ class Search:
         ]
 
     def _hold(self, evaluation: Evaluation) -> Evaluation:
-        """The rate, a little lower each time, at which the target holds in all of some longer runs; 0 where it does
-        not down to half of it, or the model cannot be served twice in a row."""
+        """The rate, a little lower each time, at which the target holds in all of some longer runs; 0 if it does not
+        down to half of it, or the model cannot be served twice in a row."""
         self.listener.stage("validation", f"{evaluation.point}, in longer runs")
         trials: list[RateTrial] = []
         problem = ""
@@ -400,7 +400,7 @@ class Search:
         return time.monotonic() - self._began
 
     def _check_time(self) -> None:
-        """Nothing is kept for the validation as long as there is nothing to validate."""
+        """Raise at the end of the budget; a part is kept for the validation once there is something to validate."""
         kept_s = self._kept_s if self._value(self._best) else 0.0
         if self._spent_s() > self.budget_s - kept_s:
             raise _Over("the budget is used up")

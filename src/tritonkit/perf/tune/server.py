@@ -1,4 +1,4 @@
-"""A server whose one model is served in another way from one measurement to the next."""
+"""A server whose one model is served in a different way from one measurement to the next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOAD_S = 120.0
 
 
 class Gone(Exception):
-    """The server is not there any more, and the search over; its text says which."""
+    """The server is gone and the search is over; its text says why."""
 
 
 class Served(Protocol):
@@ -41,10 +41,10 @@ class Served(Protocol):
         """Its gRPC address."""
 
     def serve(self, point: Point) -> None:
-        """From now on the model is served in this way, warm.
+        """Serve the model in this way from now on, warm.
 
         Raises:
-            ServerError, ClientError: it cannot be.
+            ServerError, ClientError: it cannot be served.
             Gone: nothing can be served any more.
         """
 
@@ -52,7 +52,7 @@ class Served(Protocol):
         """The costs of runs in the way that is served now."""
 
     def used_s(self) -> float | None:
-        """Processor seconds that the server has taken so far; None where that cannot be seen."""
+        """Processor seconds that the server has used so far; None if they cannot be seen."""
 
 
 class Embedded:
@@ -62,7 +62,7 @@ class Embedded:
         root: the project.
         spec: the model's.
         artifacts: of each variant that may be served.
-        first: how it is served at first.
+        first: the way of serving at the start.
     """
 
     def __init__(self, root: Path, spec: Spec, artifacts: Mapping[str, Artifact], first: Point) -> None:
@@ -120,7 +120,7 @@ class Embedded:
             with Client(endpoint.grpc, admin_key=endpoint.admin_key, timeout_s=_LOAD_S) as client:
                 reload_models(client, (self._spec.name,), timeout_s=_LOAD_S)
         except ClientError:
-            self._restart()  # a load that failed half way
+            self._restart()  # a load that failed halfway
 
     def costs(self, generator: Generator, shapes: Sequence[int]) -> Costs:
         """See `measure_costs`."""
@@ -141,7 +141,7 @@ class Embedded:
         server = Server(
             self._repository, models=(self._spec.name,), root=self._root, grpc_port=self._port, metrics_port=0
         )
-        # The same port after a restart, for those who know the address.
+        # The same port after a restart, because callers know the address.
         began = time.monotonic()
         self._port = int(server.start().grpc.rpartition(":")[2])
         self.start_s = time.monotonic() - began

@@ -115,9 +115,9 @@ def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Pa
     for entries, error, said in (
         ([expected(), expected()], RenderError, "once more"),
         ([expected(), expected("b")], RenderError, "measured with 4 cores"),
-        ([expected("text")], UsageError, "no measurement"),
+        ([expected("text")], UsageError, "not a measurement"),
         ([expected("absent")], UsageError, "cannot be read"),
-        ([expected(slo="p99=1ms")], UsageError, "measured.slo p99=1ms: requests that wait for no other"),
+        ([expected(slo="p99=1ms")], UsageError, "measured.slo p99=1ms: even alone, requests take"),
     ):
         with pytest.raises(error, match=said):
             found(*entries)

@@ -61,10 +61,10 @@ class Lengths:
 
 
 def parse_lengths(option: str, text: str) -> Lengths:
-    """Read a distribution as it stands after an option, `--prompt-tokens` or `--output-tokens`.
+    """Read a distribution as it is written after an option, `--prompt-tokens` or `--output-tokens`.
 
     Raises:
-        UsageError: it is none, or has impossible numbers.
+        UsageError: it is not a distribution, or has impossible numbers.
     """
     given = text.strip()
     if given == "sharegpt":
@@ -87,12 +87,12 @@ def parse_lengths(option: str, text: str) -> Lengths:
 
 @dataclass(frozen=True)
 class Trace:
-    """Requests as they were recorded.
+    """Recorded requests.
 
     Args:
-        file: where.
+        file: its path.
         prompt, output: int64 [n], tokens.
-        seconds: float64 [n], since the start of the run, ascending; None where the file does not say.
+        seconds: float64 [n], since the start of the run, ascending; None if the file does not say.
     """
 
     file: Path
@@ -102,8 +102,8 @@ class Trace:
 
 
 def read_token_trace(file: Path) -> Trace:
-    """A CSV file whose first line names its columns: `prompt_tokens`, `output_tokens` and, where it is known when each
-    request came, `seconds`; others are left alone.
+    """Read a CSV file whose first line names its columns: `prompt_tokens`, `output_tokens` and, if the times of
+    requests are known, `seconds`; others are ignored.
 
     Raises:
         UsageError: it cannot be read, lacks a column, or a line has no such number.

@@ -17,15 +17,15 @@ __all__ = ["GenerationRecord", "StreamedAnswer", "load_record", "record_of", "sa
 
 @dataclass
 class StreamedAnswer:
-    """One request while it is under way, and what came of it.
+    """One request in flight, and its result.
 
     Args:
         index: its number among the run's requests.
         due, sent: seconds since the start of the run.
         pieces: when each reply with tokens came.
-        counts: how many tokens each of these had.
+        counts: the number of tokens in each of these.
         tokens: all of them.
-        words: what is wrong with it; empty if nothing is. None: its end was not waited for.
+        words: the fault; empty for a right answer. None: its end was not awaited.
         again: whether it was sent after the run, to compare its tokens with those of an earlier one.
     """
 
@@ -47,16 +47,16 @@ class GenerationRecord:
 
     Args:
         index: int64 [n], the number of each among the requests.
-        due, sent, ended: float64 [n], seconds since the start; the end is NaN where none was waited for.
-        prompt_tokens: int64 [n], as the server counted; 0 where it did not say.
-        outcome: int32 [n]: 0 a right answer, k what `failures[k - 1]` says, -1 no end.
+        due, sent, ended: float64 [n], seconds since the start; the end is NaN if it was not awaited.
+        prompt_tokens: int64 [n], as the server counted; 0 if it did not say.
+        outcome: int32 [n]: 0 a right answer, k the failure `failures[k - 1]`, -1 no end.
         again: bool [n], of those that were sent after the run to compare their tokens.
         pieces: float64 [m], when each reply with tokens came, one request after the other. counts: their tokens.
         tokens: int64 [t], of all answers.
         piece_ends, token_ends: int64 [n], where those of each request end.
-        failures: what failures said.
+        failures: messages.
         cpu_s: processor time of the sender.
-        ended_early: why, if it did.
+        ended_early: the reason, if it did.
     """
 
     index: Counts
@@ -111,7 +111,7 @@ _FACTS = ("failures", "cpu_s", "ended_early")
 
 
 def save_record(record: GenerationRecord, file: Path) -> None:
-    """Write it to a file of numpy's."""
+    """Write it to a numpy file."""
     facts = {name: getattr(record, name) for name in _FACTS}
     arrays = {name: each for name, each in vars(record).items() if name not in facts}
     np.savez(file, facts=np.array(json.dumps(facts)), **arrays)

@@ -30,7 +30,7 @@ class Spread:
 
     @classmethod
     def of(cls, counts: Counts) -> Spread | None:
-        """None where there are none."""
+        """The spread of these numbers; None for no numbers."""
         if not len(counts):
             return None
         p50, p95 = np.percentile(counts, (50, 95), method="inverted_cdf").tolist()
@@ -42,7 +42,7 @@ class GenerationSecond:
     """One second of a run.
 
     Args:
-        due, right, failed: requests that were due in it.
+        due, right, failed: requests due in it.
         tokens: of answers, that came in it.
         ttft_p50_ms, ttft_p99_ms: of the right answers due in it.
         itl_p50_ms, itl_p99_ms: of the pieces that came in it.
@@ -119,7 +119,7 @@ class GenerationReport:
         return self.failures / self.requests if self.requests else 0.0
 
     def times(self) -> dict[str, Times | None]:
-        """The distributions by the names that people read."""
+        """The distributions, by their names in reports."""
         return {
             "first token": self.ttft,
             "between tokens": self.itl,
@@ -128,7 +128,7 @@ class GenerationReport:
         }
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """At the target's highest percentile, of what it bounds; None without a right answer."""
+        """The tail at the target's highest percentile; None without a right answer."""
         of = self.latency if slo.percentiles else self.ttft if slo.ttft else self.itl
         return of.at(slo.tightest[0]) if of else None
 
@@ -167,7 +167,7 @@ class GenerationReport:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Replies with tokens, all of a run's.
+    """Replies with tokens, of the whole run.
 
     Args:
         at: float64 [m], seconds. counts: int64 [m], tokens. owner: int64 [m], the place of its request.
@@ -288,7 +288,7 @@ def _percents(slo: Slo | None) -> tuple[float, ...]:
 
 
 def _of_requests(record: GenerationRecord, pieces: _Pieces) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Time to the first token, and of each of the others, in ms; NaN where there is none."""
+    """Time to the first token, and of each of the others, in ms; NaN if there is none."""
     ttft, tpot = np.full(len(record.due), np.nan), np.full(len(record.due), np.nan)
     owner = pieces.owner[pieces.first]
     began = pieces.at[pieces.first]

@@ -95,7 +95,7 @@ class TextGenerator:
         self._target = replace(
             targets[0], window=min(each.window for each in targets), repeatable=all(each.repeatable for each in targets)
         )
-        # What does not fit is said before the first run.
+        # Traffic that does not fit is refused before the first run.
         requests_of(self._traffic, 1, 0, self._corpus, self._worth, self._target.window)
         self._folder = tempfile.TemporaryDirectory(prefix="tritonkit-load-")
         return self
@@ -106,10 +106,10 @@ class TextGenerator:
         self._folder.cleanup()
 
     def run(self, load: OpenLoad) -> GenerationReport:
-        """An open loop: requests leave at their moments, whatever the server does. `processes`, `in_turn` and `give_up`
-        of the load have no meaning here.
+        """An open loop: requests leave at their moments, independent of the server. `processes`, `in_turn` and
+        `give_up` of the load have no meaning here.
 
-        An interrupt (Ctrl-C) ends it early: the report is of the answers that had ended.
+        An interrupt (Ctrl-C) ends it early: the report covers the answers that had ended.
 
         Raises:
             UsageError: too many requests for the memory, or none.
@@ -160,7 +160,7 @@ class TextGenerator:
         return replace(report, missed=judge_generation(report, slo, self._min_rate))
 
     def _send(self, plan: SendingPlan) -> GenerationRecord:
-        """Let a process of its own send, and read what it saw."""
+        """Let a separate process send, and read its record."""
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             save_plan(plan, folder)

@@ -1,7 +1,7 @@
 """The process that sends: `python -m tritonkit.perf.load.generation.sender FOLDER`, with a plan in that folder.
 
-One event loop with a task for each stream: its timers are a millisecond late at most, and a language model's first
-token takes several. In an open loop requests leave when they are due, whatever the server does.
+One event loop with a task for each stream: its timers are at most a millisecond late, and a language model's first
+token takes several. In an open loop requests leave when they are due, independent of the server.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from tritonkit.perf.load.openloop.sender import INTERRUPTED
 __all__ = ["main"]
 
 _AHEAD_S: Final = 0.25
-"""Before the first request: connections are made meanwhile."""
+"""Seconds before the first request, in which connections are made."""
 _ASKED_AGAIN: Final = 8
 _ASKED_TOKENS: Final = 64
 """Right answers of a run that are requested again at its end, and the most tokens of each."""
 _GONE_S: Final = 5.0
-"""A server that nothing reaches for so long ends the run."""
+"""Seconds after which a server that nothing reaches ends the run."""
 
 
 def main(folder: Path) -> int:
-    """Send as the plan in the folder says, and write `record.npz` there; 1 with `error.json` where nothing could be
-    sent."""
+    """Send as the folder's plan says, and write `record.npz` there; 1 with `error.json` if nothing could be sent."""
     end_with_parent(os.getppid())
     try:
         record = asyncio.run(_Sender(load_plan(folder)).run())
@@ -51,7 +50,7 @@ def main(folder: Path) -> int:
 
 
 class _Sender:
-    """One run, as tasks of an event loop: each stream is one."""
+    """One run, as tasks of an event loop, one for each stream."""
 
     def __init__(self, plan: SendingPlan) -> None:
         self._plan, self._corpus = plan, Corpus()
@@ -63,7 +62,7 @@ class _Sender:
         self._gone_since: float | None = None
 
     async def run(self) -> GenerationRecord:
-        """Send, wait for the answers, ask for some again; the record."""
+        """Send, wait for the answers, request some again; the record."""
         plan = self._plan
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._end, INTERRUPTED)
         sys.stdout.write(f"{READY}\n")
@@ -85,7 +84,7 @@ class _Sender:
         return record_of(self._answers, cpu_s, self._ended)
 
     def _end(self, why: str) -> None:
-        """Send no more, and leave what is under way."""
+        """Send no more, and leave requests in flight."""
         self._ended = self._ended or why
         self._stop.set()
         for task in self._tasks:
@@ -133,7 +132,7 @@ class _Sender:
         task.add_done_callback(self._tasks.discard)
 
     async def _all(self) -> None:
-        """Wait for all answers under way; the first unforeseen error ends it."""
+        """Wait for all answers in flight; the first unforeseen error ends it."""
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -141,11 +140,11 @@ class _Sender:
                     task.result()
 
     async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> StreamedAnswer:
-        """Send a request and read its answer, whose words say what is wrong with it.
+        """Send a request and read its answer, whose words name its fault.
 
         Args:
             due: when it was; None: now.
-            output: tokens to ask for instead of the request's own.
+            output: tokens to request instead of the request's own number.
         """
         output = output or int(self._plan.requests.output[index])
         inputs = self._inputs(self._plan.requests.text(self._corpus, index), output)
@@ -178,7 +177,7 @@ class _Sender:
         return f"{type(error).__name__}: {error.found}"
 
     def _look(self, answer: StreamedAnswer) -> None:
-        """End the run where no server has been there for long."""
+        """End the run if no server has been there for long."""
         if answer.words is None or not answer.words.startswith("ServerUnavailable"):
             self._gone_since = None
             return
@@ -200,7 +199,7 @@ class _Sender:
 
 
 def _read(reply: Reply, answer: StreamedAnswer, text: bytearray, at: float) -> str:
-    """Take in a reply that came at a moment; why the answer ended, in the last one."""
+    """Take in a reply that came at a moment; the reason why the answer ended, in the last one."""
     outputs = reply.outputs
     tokens = outputs["tokens"].ravel().tolist() if "tokens" in outputs else []
     if tokens:

@@ -25,9 +25,9 @@ _REFUSED = ("INVALID_ARGUMENT", "[INVALID_ARGUMENT]")
 _FULL = ("UNAVAILABLE", "[UNAVAILABLE]")
 _PATIENCE_S, _AGAIN_S = 30.0, 0.1
 _LARGEST = 1 << 20
-"""Tokens: a larger window is not looked for."""
+"""The largest window in tokens that is tried."""
 _SHORT, _LONG = 4, 120
-"""Words of the texts that the server counts the tokens of."""
+"""Words of the texts whose tokens the server counts."""
 _TEXTS = 24
 _TEXT_SEED = 1_000_003
 
@@ -91,14 +91,14 @@ def look_at(client: Client, name: str) -> Target:
 
 
 def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
-    """Ask the server how many tokens some texts have, of up to half its window.
+    """Ask the server for the number of tokens in some texts, of up to half its window.
 
     Raises:
         ClientError: the server does not answer, or refuses them.
     """
     model = client.model(target.name)
     rng = np.random.default_rng(_TEXT_SEED)
-    # The dearest tokenizer has a token for each byte.
+    # The costliest tokenizer has a token for each byte.
     first = _count(model, corpus.take(int(rng.integers(len(corpus.words))), _SHORT))
     longest = int(target.window / 2 / (first / _SHORT) / 1.5)
     sizes = np.geomspace(_SHORT, min(max(longest, _SHORT), _LONG), _TEXTS).astype(int)
@@ -108,7 +108,7 @@ def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again for some seconds where the server has no place: one that was left is free a moment later."""
+    """Ask again for some seconds if the server has no place: an abandoned one is free a moment later."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -127,7 +127,7 @@ def _count(model: Model, text: str) -> int:
 
 
 def _window(model: Model, context: int) -> int:
-    """Tokens of the longest sequence that is not refused: the configuration's, or less where the cache is smaller."""
+    """Tokens of the longest sequence that is not refused: the configuration's, or less if the cache is smaller."""
     prompt = _count(model, "a")
 
     def takes(tokens: int) -> bool:
@@ -142,7 +142,7 @@ def _window(model: Model, context: int) -> int:
 
 
 def _last(takes: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number that is taken, where `low` is and `high` is not."""
+    """The largest number that is taken, if `low` is and `high` is not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if takes(middle) else (low, middle)

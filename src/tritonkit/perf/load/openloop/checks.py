@@ -1,4 +1,4 @@
-"""Answers that wait for their check, which is made while no request is under way."""
+"""Answers that wait for their check, which runs while no request is in flight."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Checks:
     """Answers in the order in which they came.
 
     Args:
-        verdict: called with the place of a request and what is wrong with its answer, empty if nothing is. A stream
-            has one for its end, and before that one for each reply that is wrong.
+        verdict: called with the place of a request and the fault of its answer, empty for a right one. A stream has one
+            call for its end, and before that one for each wrong reply.
     """
 
     def __init__(self, verdict: Callable[[int, str], None]) -> None:
@@ -40,16 +40,16 @@ class Checks:
 
     @property
     def are_many(self) -> bool:
-        """Whether some must be checked now, for the memory."""
+        """Whether some must be checked now, because of memory."""
         return self._bytes > _UNCHECKED_BYTES
 
     def add(self, index: int, request: LoadRequest, message: memoryview | None) -> None:
-        """An answer, or a reply of a stream; None is the stream's end."""
+        """Add an answer, or a reply of a stream; None is the stream's end."""
         self._waiting.append((index, request, message))
         self._bytes += _size(message)
 
     def some(self) -> None:
-        """Check the oldest."""
+        """Check the oldest answer."""
         checked = 0
         while checked < _CHECKED_AT_ONCE and self._waiting:
             index, request, message = self._waiting.popleft()

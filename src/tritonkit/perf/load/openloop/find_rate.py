@@ -19,7 +19,7 @@ __all__ = ["RateSearch", "RateTrial", "TrialReport", "Trials", "find_rate"]
 _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
 _FEWEST = 10
-"""Requests in the longest trial at the lowest rate that is tried: fewer say nothing of a target."""
+"""Requests in the longest trial at the lowest rate that is tried: fewer say nothing about a target."""
 _TAIL = 5
 """Answers above the target's percentile that a trial should see, at its rate."""
 _MOST_TRIALS = 40
@@ -30,11 +30,11 @@ class TrialReport(Protocol):
 
     @property
     def duration_s(self) -> float:
-        """That was counted."""
+        """The counted part of the run."""
 
     @property
     def cpu_shares(self) -> tuple[float, ...]:
-        """Processor time of each of the generator's processes, of one core."""
+        """Processor time of each of the generator's processes, relative to one core."""
 
     @property
     def missed(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class TrialReport(Protocol):
         """The error rate of the worst model, 0 to 1."""
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """At the target's highest percentile, of the slowest model; None without a right answer."""
+        """The tail at the target's highest percentile, of the slowest model; None without a right answer."""
 
     def mean_ms(self) -> float | None:
         """The mean time of a request since it was sent, over all models; None without a right answer."""
@@ -84,7 +84,7 @@ class RateTrial:
     duration_s: float
     holds: bool
     tail_ms: float | None
-    """At the target's highest percentile, of the slowest model."""
+    """The tail at the target's highest percentile, of the slowest model."""
     error_rate: float
     valid: bool
     missed: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class RateSearch(Generic[R]):
         else:
             text += f"; all runs held at {self.low:.1f}/s and none at {self.high:.1f}/s"
         if self.limited_by == "generator":
-            text += ". Above that the load generator was late: it, or the cores that it shares, is what limits"
+            text += ". Above that the load generator was late: it, or the cores that it shares, is the limit"
         return text + "."
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class _Ended(Exception):
 
 
 class _Search(Generic[R]):
-    """Trials so far, and how the next is run."""
+    """Trials so far, and the next one's settings."""
 
     def __init__(
         self, generator: Trials[R], slo: Slo, load: OpenLoad, longest_s: float, say: Callable[[RateTrial], None]
@@ -177,7 +177,7 @@ class _Search(Generic[R]):
         self.reports: dict[float, R] = {}
 
     def holds(self, rate: float) -> bool:
-        """Run one trial, at one more process where the generator was what limited."""
+        """Run one trial, with one more process if the generator was the limit."""
         if len(self.trials) >= _MOST_TRIALS:
             raise _Ended(f"{_MOST_TRIALS} trials were not enough: the server's speed changes too much")
         report = self._run(rate)
@@ -223,13 +223,13 @@ def find_rate(
     """Double or halve until the target is met once and missed once, halve that range until it is as narrow as
     `precision`, then repeat at its lower end, and go down by `precision` while most repeats miss.
 
-    A trial ends as soon as it is certain that it misses. An interrupt gives what was found so far.
+    A trial ends as soon as it is certain that it misses. An interrupt returns the result so far.
 
     Args:
-        start_per_s: the first rate; by default half of what one caller gets.
-        trial_s: how long a trial lasts; up to `longest_s`, six times as long by default, where few requests come.
-        repeats: runs at the rate that is given.
-        unit: what arrives at the rate.
+        start_per_s: the first rate; by default half of the rate of one caller.
+        trial_s: duration of a trial; up to `longest_s`, by default six times that, if few requests come.
+        repeats: runs at the final rate.
+        unit: of the rate.
         precision: the relative width of the range.
         say: called with each trial.
 
@@ -271,7 +271,7 @@ def _start(search: _Search[R]) -> float:
 
 
 def _bracket(search: _Search[R], rate: float, precision: float) -> tuple[float, float | None]:
-    """A rate that held the target and one that missed it, close to each other; 0 where none held."""
+    """A rate that held the target and one that missed it, close to each other; 0 if none held."""
     low, high = 0.0, None
     while high is None or not low:
         if search.holds(rate):
@@ -304,13 +304,13 @@ def _confirmed(
 
 
 def _result(search: _Search[R], ended: str, unit: str) -> RateSearch[R]:
-    """The interval, of all trials that there were."""
+    """The interval from all trials."""
     by_rate: dict[float, list[bool]] = {}
     for trial in search.trials:
         by_rate.setdefault(trial.rate_per_s, []).append(trial.holds)
     most = [rate for rate, held in by_rate.items() if 2 * sum(held) > len(held)]
     missed = sorted(rate for rate, held in by_rate.items() if not any(held))
-    # What was met once above a rate that missed was luck.
+    # A rate that held once above one that missed was luck.
     if missed and (fair := [rate for rate in most if rate < missed[-1]]):
         most = fair
     rate = max(most, default=0.0)

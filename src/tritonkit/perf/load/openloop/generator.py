@@ -1,7 +1,7 @@
-"""The process that sends: `python -m tritonkit.perf.load.openloop.generator`, told what by lines of JSON.
+"""The process that sends: `python -m tritonkit.perf.load.openloop.generator`, controlled by lines of JSON.
 
-It makes the requests once, with their known answers, and forks for each run as many senders as are
-wanted: a child begins with all of it in memory, and what it counts comes back in a file.
+It makes the requests once, with their known answers, and forks the senders of each run: a child begins with all of it
+in memory, and its record comes back in a file.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from tritonkit.perf.load.workloads import prepare
 __all__ = ["end_with_parent", "main"]
 
 _AHEAD_S: Final = 0.25
-"""Between the fork and the first request: connections are made meanwhile."""
+"""Seconds between the fork and the first request, in which connections are made."""
 _FAILED: Final = 70
 _MISSED: Final = 3
-"""Exit codes of senders: something unforeseen; the target is missed, and what was counted is saved."""
+"""Exit codes of senders: an unforeseen error; the target is missed, and the record is saved."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Answer each line of standard input with one on standard output, until there is none."""
-    # What a project's own code prints must not stand between the lines.
+    """Answer each line of standard input with one on standard output, until the input ends."""
+    # Output of a project's own code must not come between the lines.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -67,8 +67,8 @@ def main() -> None:
 
 
 def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]]:
-    """The requests of all models in each of the sizes; of each one its model, items and layout, and of each model its
-    kind, as `Generator` has them."""
+    """The requests of all models in each of the sizes; the model, items and layout of each request; and the kind of
+    each model, as `Generator` has them."""
     root = Path(asked["root"])
     said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
     requests: list[LoadRequest] = []
@@ -93,7 +93,7 @@ def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]]:
 
 
 def _need_calls(model: str, kind: Kind, sizes: Sequence[int]) -> None:
-    """Refuse to join requests that are more than a call."""
+    """Refuse to join requests of models that are not called in single calls."""
     if kind != CALL and max(sizes) > 1:
         raise UsageError(
             f"model {model}: requests of several items",
@@ -115,7 +115,7 @@ def _encoded(
 
     Args:
         calls: of a sequence.
-        begin: how many requests of other models stand before these.
+        begin: the number of requests of other models before these.
     """
     encoder, count = Encoder(signature, "", None), len(requests)
     calls = calls if kind == SEQUENCE else 1
@@ -138,7 +138,7 @@ def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, An
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
 
-    # An interrupt that comes meanwhile is delivered once all children have their own handler.
+    # An interrupt that comes in between is delivered once all children have their own handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, pass_on)
     for k in range(asked["processes"]):
@@ -151,7 +151,7 @@ def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, An
             k = children.pop(pid)
             code = os.waitstatus_to_exitcode(status)
             if code:
-                pass_on()  # what the others would count is of no more use
+                pass_on()  # the others' records are of no more use
             if code not in (0, _MISSED):
                 failed = failed or _reason(folder / f"{k}.error", code)
     finally:
@@ -167,7 +167,7 @@ def _reason(file: Path, code: int) -> dict[str, Any]:
 
 
 def end_with_parent(parent: int) -> None:
-    """See to it that this process ends with the one that made it, however that ends (prctl(2))."""
+    """Make this process end with its parent, however that ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
         os._exit(_FAILED)
@@ -187,14 +187,14 @@ def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, 
     except TritonkitError as error:
         (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
     except BaseException:
-        if folder.is_dir():  # else the one who asked has left, as at a second interrupt
+        if folder.is_dir():  # otherwise the caller has left, as at a second interrupt
             traceback.print_exc()
     finally:
         os._exit(code)
 
 
 def _send(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> str:
-    """One process's share of a run, every `processes`-th request; why it ended early, if so."""
+    """Send one process's share of a run, every `processes`-th request; the reason why it ended early, if so."""
     interrupted = False
 
     def interrupt(*_: Any) -> None:

@@ -1,8 +1,8 @@
-"""Callers whose client sends several items in one request: which rate of items holds a target.
+"""Callers whose client sends several items in one request: the rate of items that holds a target.
 
 Items arrive one by one. The client puts them in a group, which is sent as one request when it is full or its first
-item has waited for long enough. That is the client's batching with `Adaptive(max_batch=most, min_wait_ms=delay,
-max_wait_ms=delay)` and places under way for every batch, seen from one client with many callers.
+item has waited long enough. That is the client's batching with `Adaptive(max_batch=most, min_wait_ms=delay,
+max_wait_ms=delay)` and free places for every batch, seen from one client with many callers.
 
 generator.prepare(range(1, 9))
 grouped_trial(generator, 500.0, 4.0, 8, 0.002, parse_slo(["p99=20ms"])).trial.holds
@@ -35,18 +35,18 @@ _FIRST, _PRECISION = 1.05, 0.05
 _CLIMB, _STEEPEST = 1.25, 2.0
 """The first step up, the growth of further steps, and the largest step."""
 _SURE = 2
-"""Further runs that have to hold at the rate that is given."""
+"""Further runs that have to hold at the final rate."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Items put together.
+    """Items joined into groups.
 
     Args:
         closes: float64 [groups], when each is sent, ascending.
-        sizes: int64 [groups], items of each.
-        kinds: int64 [groups], of their items.
-        of_item: int64 [items], the group that each is in.
+        sizes: int64 [groups], the number of items.
+        kinds: int64 [groups], the kind of their items.
+        of_item: int64 [items], the group of each item.
     """
 
     closes: Moments
@@ -61,8 +61,8 @@ class GroupedTrial:
 
     Args:
         trial: at its rate of items.
-        latency: of items answered right, each from its own arrival; None where none was.
-        company: items in the request of an item on average, itself included.
+        latency: of items answered right, each from its own arrival; None if there was none.
+        company: the mean number of items in the request of an item, itself included.
     """
 
     trial: RateTrial
@@ -105,16 +105,16 @@ def group(arrivals: Moments, most: int, delay_s: float, kinds: NDArray[np.int64]
 def grouped_trial(
     generator: Generator, rate_per_s: float, seconds: float, most: int, delay_s: float, slo: Slo, seed: int = 0
 ) -> GroupedTrial:
-    """Let items arrive at a rate for so long (Poisson), send them in groups, and judge each by its own latency,
-    waiting for its group included. All items of a request that fails or is answered wrong have failed.
+    """Let items arrive at a rate for a time (Poisson), send them in groups, and judge each by its own latency, which
+    includes the wait for its group. All items of a request that fails or is answered wrong have failed.
 
     Args:
-        generator: of one model, prepared with requests of 1 to `most` items: a group that is not full is sent as
-            large as it is, as what a request takes depends on it.
+        generator: of one model, prepared with requests of 1 to `most` items: a group that is not full is sent at its
+            own size, because the time of a request depends on it.
         rate_per_s: of items. most, delay_s: see `group`.
 
     Raises:
-        UsageError: it is not prepared so, no item falls into the time, or too many do.
+        UsageError: it is not prepared in this way, no item falls into the time, or too many do.
         ClientError: a server does not answer.
     """
     _check(generator, most)
@@ -216,7 +216,7 @@ def _of_items(record: Record, arrivals: Moments, groups: Groups) -> Record:
 
 
 def _invalid(sent: Record, latency: Times | None) -> tuple[str, ...]:
-    """Whether requests left so late after their groups had closed that the generator is what limits."""
+    """Whether requests left so late after their groups had closed that the generator was the limit."""
     there = ~np.isnan(sent.sent)
     lag = times_of(1e3 * (sent.sent - sent.intended)[there])
     if lag is None:
@@ -239,7 +239,7 @@ def _check(generator: Generator, most: int) -> None:
 
 
 def _choice(generator: Generator, groups: Groups, rng: np.random.Generator) -> NDArray[np.int64]:
-    """A request of the size and layout of each group, by chance."""
+    """A random request with the size and layout of each group."""
     choice = np.empty(len(groups.sizes), np.int64)
     for size, kind in set(zip(groups.sizes.tolist(), groups.kinds.tolist(), strict=True)):
         fits = np.flatnonzero((generator.items == size) & (generator.layouts == kind))

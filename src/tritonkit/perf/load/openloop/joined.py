@@ -1,4 +1,4 @@
-"""Requests of several items: those of a workload joined along their first axis, and the answer taken apart again."""
+"""Requests of several items: those of a workload joined along their first axis, and their answers split again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Encodable", "joined", "layouts"]
 
 @dataclass(frozen=True)
 class Encodable:
-    """One request before it is written: its arrays, batch axis first where the model batches, how many items
-    they hold, and the check of its answer."""
+    """One request before encoding: its arrays, with the batch axis first if the model batches, its number of items, and
+    the check of its answer."""
 
     arrays: Mapping[str, NDArray[Any]]
     items: int
@@ -29,22 +29,22 @@ class Encodable:
 
 
 def layouts(requests: Sequence[Encodable]) -> list[int]:
-    """A number for the names, types and shapes of each request's arrays: equal where all of them are, whatever
-    the number of items."""
+    """A number for the names, types and shapes of each request's arrays: equal if all of them are, for any number of
+    items."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(_item_layout(each), len(numbers)) for each in requests]
 
 
 def joined(signature: ModelSignature, requests: Sequence[Encodable], size: int) -> tuple[Encodable, ...]:
-    """Requests of `size` items each, so many that each item is in one: round and round through those of equal
-    shapes. Each item's own check sees its part of the answer; a request is wrong where one of its items is.
+    """Requests of `size` items each, enough that each item is in one: round and round through those of equal shapes.
+    Each item's own check sees its part of the answer; a request is wrong if one of its items is.
 
     Args:
         requests: of one item each.
         size: items of a request; 1 gives `requests` as they are.
 
     Raises:
-        UsageError: the model does not batch or takes fewer items, a request has several, or no two are of one shape.
+        UsageError: the model does not batch or takes fewer items, a request has several, or no two have one shape.
         InvalidInput: they are too large for one message.
     """
     if size == 1:

@@ -39,7 +39,7 @@ _SENT = 0.99
 
 @dataclass(frozen=True)
 class Interval:
-    """A percentile, and between which two it lies in 95 of 100 runs like this; None where too few were counted."""
+    """A percentile, and its interval in 95 of 100 runs like this; None if too few were counted."""
 
     value: float
     low: float | None
@@ -70,7 +70,7 @@ class Second:
     """Latency of the requests due in it."""
     failed: int
     answers: int
-    """That came in it, whenever they were due."""
+    """Right answers that came in it, whenever they were due."""
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
@@ -78,13 +78,13 @@ class Second:
 
 @dataclass(frozen=True)
 class Answers:
-    """The several answers to what arrives: calls of a sequence, or replies of a stream.
+    """The several answers to an arrival: calls of a sequence, or replies of a stream.
 
     Args:
-        calls: of a sequence; 1 of a stream.
-        count: right ones; of streams, the replies of right streams. per_s: in a second.
+        calls: of a sequence; 1 for a stream.
+        count: right calls; of streams, the replies of right streams. per_s: in a second.
         first: to the first of them, from the moment the request or sequence was due.
-        whole: of right sequences: to their last answer. None of streams, whose latency is that.
+        whole: of right sequences, to their last answer. None for streams, whose latency is the same.
     """
 
     calls: int
@@ -99,16 +99,16 @@ class OpenSeries:
     """One model.
 
     Args:
-        requests: that were due, and sent or not; of a model that keeps state, sequences.
-        right: right answers. failures: those that failed, were answered wrong, or never sent.
-        offered_per_s: requests due in a second. rate_per_s: right answers in one.
+        requests: due requests, sent or not; of a model that keeps state, sequences.
+        right: right answers. failures: requests that failed, were answered wrong, or were never sent.
+        offered_per_s: requests due in a second. rate_per_s: right answers in a second.
         latency: of right answers, from the moment the request was due: of a stream the last reply; of a sequence each
             call, the later ones from the moment the one before was answered.
-        service: the same from the moment it was sent.
-        words: what failures said, and how often.
+        service: the same from the moment of sending.
+        words: messages of failures, and their numbers.
         seconds: of a sequence, of its calls.
-        unit: what `requests` counts.
-        answers: None where a request has one.
+        unit: of `requests`.
+        answers: None if a request has one.
     """
 
     model: str
@@ -127,9 +127,9 @@ class OpenSeries:
 
     @property
     def judged(self) -> tuple[tuple[str, Times | None], ...]:
-        """The times that a target is for, with what stands before them in a message.
+        """The times that a target is for, each with its prefix in a message.
 
-        First calls are judged for themselves too: they alone wait for a place in the model, and are few among all.
+        First calls are also judged separately: only they wait for a place in the model, and they are few among all.
         """
         if self.answers is None or self.answers.whole is None:
             return (("", self.latency),)
@@ -153,10 +153,10 @@ class OpenReport:
     """A whole run.
 
     Args:
-        duration_s: that was counted.
-        lag: of the generator: how much later than due requests were sent.
-        cpu_shares: processor time of each of its processes, of one core.
-        invalid: why its figures say more of the generator than of the server; none if they do not.
+        duration_s: the counted part.
+        lag: the generator's delay: how much later than due requests were sent.
+        cpu_shares: processor time of each of its processes, relative to one core.
+        invalid: reasons why the figures say more of the generator than of the server.
         missed: one line for each target that was missed.
         ended: why it ended early, if so.
     """
@@ -169,7 +169,7 @@ class OpenReport:
     missed: tuple[str, ...] = ()
     ended: str = ""
     counters: tuple[Mapping[str, Any], ...] = ()
-    """The server's, second by second: see `counters.py`."""
+    """The server's counters, second by second: see `counters.py`."""
 
     @property
     def error_rate(self) -> float:
@@ -177,7 +177,7 @@ class OpenReport:
         return max(each.error_rate for each in self.series)
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """At the target's highest percentile, of the slowest model; None without a right answer."""
+        """The tail at the target's highest percentile, of the slowest model; None without a right answer."""
         percent = slo.tightest[0]
         judged = [times for each in self.series for _, times in each.judged]
         return max((times.at(percent) for times in judged if times), default=None)
@@ -244,11 +244,10 @@ def times_dict(times: Times | None) -> dict[str, Any] | None:
 
 
 def times_of(ms: NDArray[np.float64], also: Sequence[float] = ()) -> Times | None:
-    """A distribution of milliseconds; None where there is nothing.
+    """A distribution of milliseconds; None for no values.
 
-    Percentiles are nearest ranks. Their intervals are between order statistics, by the normal
-    approximation of the binomial: they hold for requests that do not depend on each other, so where
-    queues last long they are too narrow.
+    Percentiles are nearest ranks. Their intervals lie between order statistics, by the normal approximation of the
+    binomial. That assumes independent requests: if queues last long the intervals are too narrow.
     """
     if not len(ms):
         return None
@@ -275,7 +274,7 @@ def _interval(ordered: NDArray[np.float64], share: float) -> Interval:
 
 
 def series_of(model: str, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None) -> OpenSeries:
-    """One model's requests of a run: those that are chosen."""
+    """One model's chosen requests of a run."""
     intended, sent = record.intended[chosen], record.sent[chosen]
     answered, outcome = record.answered[chosen], record.outcome[chosen]
     right = outcome == 0
@@ -301,7 +300,7 @@ def _seconds(
     intended: NDArray[np.float64], answered: NDArray[np.float64], right: NDArray[np.bool_], duration_s: float
 ) -> tuple[Second, ...]:
     edges = np.append(np.arange(0.0, duration_s, 1.0), duration_s)
-    if len(edges) > 2 and edges[-1] - edges[-2] < 0.5:  # the rest goes with the last whole second
+    if len(edges) > 2 and edges[-1] - edges[-2] < 0.5:  # the remainder joins the last whole second
         edges = np.delete(edges, -2)
     came = np.histogram(answered[right], edges)[0]
     order = np.argsort(intended, kind="stable")
@@ -339,13 +338,16 @@ def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
 
 
 def why_invalid(
-    lag: Times | None, latency_p99_ms: float | None, cpu_shares: Sequence[float], todo: str = "give it more --processes"
+    lag: Times | None,
+    latency_p99_ms: float | None,
+    cpu_shares: Sequence[float],
+    todo: str = "give it more processes: --processes",
 ) -> tuple[str, ...]:
-    """Whether the generator itself was what limited, and why that is said.
+    """Reasons to say that the generator itself was the limit.
 
     Args:
         lag: None in a closed loop, where nothing is due.
-        todo: what helps a process that is busy.
+        todo: advice for a busy process.
     """
     reasons = []
     late = lag.at(99.0) if lag else 0.0

@@ -1,4 +1,4 @@
-"""Open-loop runs against servers that are there: a generator process, the servers' counters, a report."""
+"""Open-loop runs against running servers: a generator process, the servers' counters, a report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tritonkit.perf.load.openloop.units import UNITS, unit_series
 __all__ = ["Generator", "OpenLoad", "moments_of", "remote_error"]
 
 PER_PROCESS = 4000
-"""Requests a second that one process of the generator is given: about half of what it can send."""
+"""Requests a second for one process of the generator: about half of its highest rate."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MARGIN_S = 120.0
 
@@ -43,14 +43,14 @@ class OpenLoad:
     """One run.
 
     Args:
-        rate_per_s: requests in a second, or the most where `arrivals.shape` changes it; with `trace` not used.
-        duration_s: that counts.
-        warm_s: before that, at the first rate of the run, which does not count; of a trace its beginning.
-        arrivals: how they arrive.
-        trace: moments to send at instead.
-        processes: of the generator; None: as the rate wants.
-        in_turn: whether requests are sent in their order, not drawn.
-        slo: what is asked of each model.
+        rate_per_s: requests a second, or their highest rate if `arrivals.shape` changes it; not used with `trace`.
+        duration_s: the counted part.
+        warm_s: the uncounted part before, at the first rate of the run; of a trace its beginning.
+        arrivals: their process.
+        trace: moments of sending instead.
+        processes: of the generator; None: as the rate requires.
+        in_turn: whether requests are sent in their order instead of being drawn.
+        slo: the target of each model.
         give_up: whether the run ends as soon as it is certain that `slo` is missed.
     """
 
@@ -73,7 +73,7 @@ class Generator:
         models: names of models of it that the servers serve; requests are drawn evenly among them.
         addresses: gRPC addresses of servers, which get requests in turns.
         timeout_s: after which a request has failed.
-        given: inputs of the only model as on the command line, NAME=VALUE; else those of its workload.
+        given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         calls: of a sequence, for models that keep state: these arrive in whole sequences.
 
     Raises:
@@ -207,7 +207,7 @@ class Generator:
 
     @property
     def items(self) -> NDArray[np.int64]:
-        """int64 [requests]: how many items each request has."""
+        """int64 [requests]: the number of items of each request."""
         return self._items
 
     @property
@@ -223,7 +223,7 @@ class Generator:
     def _send(
         self, moments: Moments, choice: NDArray[np.int64], processes: int, stop: Stop, most: int | None = None
     ) -> tuple[float, list[Record]]:
-        """When a run began on the monotonic clock, and what each process recorded."""
+        """The start of a run on the monotonic clock, and the record of each process."""
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             np.savez(folder / "plan.npz", moments=moments, choice=choice)
@@ -289,7 +289,7 @@ class Generator:
         return chosen
 
     def _look(self) -> list[str]:
-        """See that all servers serve the models; all Triton models that have a part in them."""
+        """Check that all servers serve the models; the names of all Triton models that have a part in them."""
         found: list[str] = []
         for address in self.addresses:
             with Client(address, timeout_s=self._timeout_s, retry=None, breaker=None) as client:
@@ -326,7 +326,7 @@ class Generator:
 
 
 def moments_of(load: OpenLoad) -> tuple[Moments, float]:
-    """All moments of a run, and where those begin that count.
+    """All moments of a run, and the place of the first that counts.
 
     Raises:
         UsageError: too many requests for the memory, or none.
@@ -361,7 +361,7 @@ def _processes(moments: Moments, calls: int) -> int:
 
 
 def _stop(load: OpenLoad, warm: float, count: int) -> Stop:
-    """From how many late answers on it is certain that the target is missed."""
+    """The number of late answers from which on it is certain that the target is missed."""
     if load.slo is None or not load.give_up:
         return Stop()
     percent, ms = load.slo.tightest
@@ -369,7 +369,7 @@ def _stop(load: OpenLoad, warm: float, count: int) -> Stop:
 
 
 def _since(record: Record, warm: float) -> Record:
-    """Its times from the end of the warm-up on."""
+    """The record's times from the end of the warm-up on."""
     pieces = record.pieces
     return replace(
         record,
@@ -381,7 +381,7 @@ def _since(record: Record, warm: float) -> Record:
 
 
 def remote_error(facts: dict[str, str]) -> TritonkitError:
-    """An error of the generator's process, as one of this."""
+    """An error of the generator's process, raised in this one."""
     kind = getattr(errors, facts["error"], TritonkitError)
     made: TritonkitError = kind(
         facts.get("where", ""),

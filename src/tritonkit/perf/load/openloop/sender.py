@@ -33,7 +33,7 @@ from tritonkit.perf.load.openloop.servers import Servers
 __all__ = ["INTERRUPTED", "MISSED", "LoadRequest", "Record", "Sender", "Stop"]
 
 _MOST_UNDER_WAY: Final = 16_000
-"""On a connection: beyond that requests wait here, late, for a server's guard ends a connection with more."""
+"""Calls on a connection: beyond that, requests wait here, late, because a server's guard ends connections with more."""
 _LATEST_S: Final = 0.1
 """The longest sleep of the loop, because of deadlines."""
 _PARTING_S: Final = 1.0
@@ -42,9 +42,9 @@ _METHOD: Final = "ModelInfer"
 _ERROR_TAG: Final = 0x0A
 """The first byte of a stream's message that is an error: the tag of its text."""
 _ONE_REQUEST: Final = (("x-tritonkit-requests", "1"),)
-"""Tells a gateway that it may wait for all of what is sent, to know for which model it is."""
+"""Tells a gateway that it may buffer the whole request to find out its model."""
 _NO_STATE: Final = ("ServerUnavailable: ", "ServerStopping: ")
-"""Failures after which no sequence is left at the server."""
+"""Failures after which the server keeps no sequence."""
 
 
 class Sender:
@@ -103,7 +103,7 @@ class Sender:
             used_s = time.process_time() - cpu
             gc.enable()
             gc.unfreeze()
-        # Before the checks: what a server sends meanwhile would stay unread, and the end of the connection be a reset.
+        # Before the checks: otherwise the server's data would stay unread, and closing the connection would reset it.
         self._servers.close()
         while self._checks:
             self._checks.some()
@@ -150,7 +150,7 @@ class Sender:
             self._expire()
 
     def _begin(self, index: int, now: float) -> None:
-        """Send a request whose moment has come, after those that wait for the same server."""
+        """Send a request whose moment has come, after others that wait for the same server."""
         self._sent[index] = now
         at = self._place(index)
         connection = self._servers.connection(at, now)
@@ -162,7 +162,7 @@ class Sender:
             self._open(index, connection)
 
     def _place(self, index: int) -> int:
-        """The server of a request: all calls of a sequence have the same."""
+        """The server of a request: all calls of a sequence go to the same one."""
         return self._progress.of[index] % len(self._servers)
 
     def _request(self, index: int) -> LoadRequest:
@@ -193,7 +193,7 @@ class Sender:
             self._under_way[call] = index, connection
 
     def _deadline(self, index: int) -> float:
-        """When a request has failed. In a closed loop its time begins when it is sent."""
+        """The moment at which a request has failed. In a closed loop its time begins when it is sent."""
         began = self._due[index] if self._most is None else self._sent[index]
         return began + (_PARTING_S if self._is_parting(index) else self._timeout_s)
 
@@ -202,13 +202,13 @@ class Sender:
             connection.flush()
 
     def _read(self, seconds: float) -> None:
-        """Wait for answers at most so long, and note when they came."""
+        """Wait for answers for at most this time, and note when they came."""
         there = self._servers.there()
         blocked = [each for each in there if each.blocked]
         if not there:
             time.sleep(seconds)
             return
-        # Microseconds: `poll` and `epoll` of Python's standard library know milliseconds alone.
+        # Microseconds: `poll` and `epoll` of Python's standard library only have milliseconds.
         readable, _, _ = select.select(there, blocked, (), seconds)
         for connection in readable:
             ended = connection.read()
@@ -219,7 +219,7 @@ class Sender:
                 self._servers.leave(connection, now)
 
     def _send_backlogs(self) -> None:
-        """Send what waited for room, to each server for itself."""
+        """Send requests that waited for room, to each server separately."""
         for at, backlog in enumerate(self._backlogs):
             while backlog:
                 now = time.monotonic()
@@ -282,7 +282,7 @@ class Sender:
         return self._due[self._progress.of[index]] >= self._count_from
 
     def _count_late(self, sent: int) -> None:
-        """End the run where too many of the first `sent` requests have waited for too long."""
+        """End the run if too many of the first `sent` requests have waited too long."""
         most = self._stop.most_late
         if most is None:
             return
@@ -316,13 +316,13 @@ class Sender:
         return self._progress.numbers[index] == PARTING
 
     def _may_end(self, index: int) -> bool:
-        """Whether a request that waited for room is still sent after an interrupt: only to end a sequence."""
+        """Whether a waiting request is still sent after an interrupt: only to end a sequence."""
         if self._progress.numbers[index]:
             self._progress.numbers[index] = PARTING
         return self._is_parting(index)
 
     def _follow(self, index: int, now: float, failed: bool = False) -> None:
-        """Send a sequence's next call; where one failed, or the run has ended, only its end."""
+        """Send a sequence's next call; only its end if a call failed or the run has ended."""
         request, number = self._request(index), self._progress.numbers[index]
         if request.kind != SEQUENCE or (number == request.calls - 1 and not failed):
             return
@@ -361,12 +361,12 @@ class Sender:
             self._checks.add(index, self._request(index), None)
 
     def _leave_streams(self) -> None:
-        """Give up the streams under way: they may last for long, and are not counted."""
+        """Give up the streams in flight: they may last long, and are not counted."""
         for call, (_, connection) in list(self._under_way.items()):
             if call.streaming:
                 del self._under_way[call]
                 connection.cancel(call)
 
     def _is_left(self) -> bool:
-        """Whether calls that were given up have not ended at the server."""
+        """Whether calls that were given up have not yet ended at the server."""
         return any(connection.under_way for connection in self._servers.there())

@@ -1,4 +1,4 @@
-"""The servers of a run: a connection to each, made again where it was lost."""
+"""The servers of a run: a connection to each, made again if it was lost."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["Servers"]
 
 _CONNECT_S: Final = 2.0
 _AGAIN_S: Final = 0.25
-"""Before a server that is not there is tried again."""
+"""Seconds before a server that is not there is tried again."""
 _GONE_S: Final = 5.0
-"""Servers that are not there for so long end the run."""
+"""Seconds after which servers that are not there end the run."""
 
 
 class Servers:
     """Connections to servers, by their places.
 
     Args:
-        addresses: of them.
+        addresses: of the servers.
 
     Raises:
         ServerUnavailable: one is not there.

@@ -21,7 +21,7 @@ UNITS: dict[Kind, str] = {CALL: "requests", STREAM: "requests", SEQUENCE: "seque
 def unit_series(
     model: str, kind: Kind, calls: int, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None
 ) -> OpenSeries:
-    """One model's requests of a run, those that are chosen: of a sequence all calls or none.
+    """One model's chosen requests of a run: of a sequence all calls or none.
 
     Args:
         calls: of a sequence.
@@ -53,7 +53,7 @@ def unit_series(
 
 def whole_sequences(record: Record, chosen: NDArray[np.bool_], calls: int) -> Record:
     """A record with one line for each sequence: from its first call to the answer of its last. It is right if all its
-    calls are. One that the end of the run cut short is left out.
+    calls are. Sequences that the end of the run cut short are left out.
     """
     firsts = np.flatnonzero(chosen & (record.of == np.arange(len(record.of))))
     place = np.zeros(len(record.of), np.int64)
@@ -77,7 +77,7 @@ def whole_sequences(record: Record, chosen: NDArray[np.bool_], calls: int) -> Re
 
 
 def named_times(series: OpenSeries) -> list[tuple[str, str, Times | None]]:
-    """All times of a series, each with a short name and one that says from when to when it goes."""
+    """All times of a series, each with a short name and a description of its begin and end."""
     answers = series.answers
     if answers is None:
         return [("due", "from when it was due", series.latency), ("sent", "from when it was sent", series.service)]
