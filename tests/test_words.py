@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 PLAIN = [
+    "bench",
     "deploy",
     "examples",
+    "loadtest",
     "models/digits",
     "models/resnet50",
     "models/sentences/texts.py",
@@ -44,6 +46,11 @@ PLAIN = [
     "src/tritonkit/operate/release",
     "src/tritonkit/operate/stack",
     "src/tritonkit/operate/store",
+    "src/tritonkit/perf/diagnose",
+    "src/tritonkit/perf/load",
+    "src/tritonkit/perf/plan",
+    "src/tritonkit/perf/simulation",
+    "src/tritonkit/perf/tune",
     "src/tritonkit/releases.py",
     "src/tritonkit/repository/export",
     "src/tritonkit/repository/inspection.py",
@@ -85,9 +92,12 @@ PLAIN = [
     "src/tritonkit/testing.py",
     "src/tritonkit/text.py",
     "src/tritonkit/watched.py",
+    "tests/bench",
     "tests/docker",
+    "tests/loadtest",
     "tests/models",
     "tests/operate",
+    "tests/perf",
     "tests/python_backends",
     "tests/repository/export",
     "tests/repository/modelspec",
@@ -97,6 +107,9 @@ PLAIN = [
     "tests/repository/report",
     "tests/repository/test_scaffold.py",
     "tests/serve",
+    "tools/autoscaled_day.py",
+    "tools/autoscaler.py",
+    "tools/autoscaling_page.py",
 ]
 """Folders and files, below the project's, that were rewritten. All others are still to be."""
 

@@ -1,7 +1,7 @@
-"""A day of a fleet under an autoscaler of Kubernetes: which metrics, targets and windows are worth what.
+"""A day of a fleet under an autoscaler of Kubernetes, to compare metrics, targets and windows.
 
-Like `scaling`, in steps of some seconds, each from one replica's `Curve`; but the controller is `autoscaler`, metrics
-are those that Triton has, and they are as old as a scrape and the window of a rate make them.
+Like `tritonkit.perf.plan.scaling`, in steps of some seconds, each from one replica's `Curve`. But the controller is
+`autoscaler`, and the metrics are Triton's own, as old as a scrape and the window of a rate make them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["AutoscaledDay", "Lag", "MeasuredReplica", "Targets", "autoscaled_day
 _QUANTILES = 200
 _FLAP_S = 900.0
 _BINS = np.logspace(-1, 7, 1601)
-"""Milliseconds: neighbours are 1.2 % apart."""
+"""Milliseconds: neighbors are 1.2 % apart."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """What the autoscaler holds; at least one.
+    """The autoscaler's targets; at least one.
 
     Args:
-        cpu: of the pod's limit, 0 to 1. queue: time in the queue over time of computing. pending: requests of a
-            replica that wait.
+        cpu: of the pod's limit, 0 to 1. queue: time in the queue over computing time. pending: requests that wait at a
+            replica.
     """
 
     cpu: float | None = None
@@ -40,7 +40,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Lag:
-    """Seconds: between two scrapes, the window of a rate, and from a decision until a new pod answers."""
+    """Seconds between two scrapes, of the window of a rate, and from a decision until a new pod answers."""
 
     scrape_s: float = 15.0
     window_s: float = 60.0
@@ -48,7 +48,7 @@ class Lag:
 
 
 class MeasuredReplica:
-    """One replica at any rate: latencies, how busy it is, and how its requests wait."""
+    """One replica at any rate: its latencies, its busy share, and the waits of its requests."""
 
     def __init__(self, fleet: Fleet, curve: Curve) -> None:
         places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
@@ -71,7 +71,7 @@ class MeasuredReplica:
         return np.asarray(found, dtype=np.float64)
 
     def state(self, rate_per_s: float) -> tuple[float, float, float]:
-        """Busy, 0 to 1; seconds that a request waits and that it computes, in the mean."""
+        """The busy share, 0 to 1; mean seconds that a request waits and that it computes."""
         busy, queue, compute = (
             float(np.interp(rate_per_s, self._rates, column)) for column in (self._busy, self._queue_s, self._compute_s)
         )
@@ -80,14 +80,14 @@ class MeasuredReplica:
 
 @dataclass(frozen=True)
 class AutoscaledDay:
-    """What became of a day.
+    """A day under one rule.
 
     Args:
         p99_ms: of all its requests. late: the share of them over the target, 0 to 1.
-        replica_hours: that are paid, starting ones included.
-        changes, flaps: how often the number changed, and how often back within a quarter of an hour.
-        lag_s: how long after fewer replicas answered than are needed until enough did, in the mean.
-        replicas: of each step, that answer.
+        replica_hours: paid hours, starting replicas included.
+        changes, flaps: changes of the number, and changes back within a quarter of an hour.
+        lag_s: mean time from the moment when too few replicas answer until enough do.
+        replicas: that answer, in each step.
     """
 
     p99_ms: float
@@ -114,7 +114,7 @@ def autoscaled_day(
     """Run a day.
 
     Args:
-        target_ms: of a request's latency. held_per_s: what one replica holds within it.
+        target_ms: of a request's latency. held_per_s: the rate that one replica holds within it.
         least, most: replicas.
     """
     run = _Run(replica, targets, lag, target_ms, held_per_s, Autoscaler(least, most, behavior))
@@ -191,7 +191,7 @@ class _Run:
         busy, queue_s, compute_s = self.replica.state(each)
         done = served / STEP_S
         waits = rate * queue_s + self.backlog
-        # Counters as they grow in a second, and gauges: busy replicas, queue and compute seconds, waiting requests.
+        # Growth of the counters in a second, and gauges: busy replicas, queue and compute seconds, waiting requests.
         self.seen.append((now, busy * self.ready, done * (queue_s + waited_s), done * compute_s, waits))
 
     def _look_behind(self, rate: float) -> None:
@@ -218,7 +218,7 @@ class _Run:
                 self.ready -= 1
 
     def _readings(self, now: float) -> list[Reading]:
-        """As the last scrape saw them, over the window of the rate."""
+        """Metrics as the last scrape saw them, over the window of the rate."""
         scraped = now - self.lag.scrape_s
         while len(self.seen) > 1 and self.seen[0][0] < scraped - self.lag.window_s:
             self.seen.popleft()

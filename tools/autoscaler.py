@@ -1,7 +1,7 @@
 """Kubernetes' horizontal pod autoscaler as pure arithmetic: autoscaling/v2, as KEDA also drives it.
 
 Written from its documented algorithm ("Horizontal Pod Autoscaling": algorithm details, configurable scaling
-behavior): what each metric wants, the most of them, stabilization windows, then the policies' limits.
+behavior): the number from each metric, the largest of them, stabilization windows, then the policies' limits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 __all__ = ["SYNC_S", "Autoscaler", "Behavior", "Direction", "Policy", "Reading"]
 
 SYNC_S = 15.0
-"""Between two looks of the controller."""
+"""Seconds between two looks of the controller."""
 TOLERANCE = 0.1
 _EXACT = 1e-9
 
@@ -25,9 +25,9 @@ class Reading:
     """A metric at a moment.
 
     Args:
-        value: as it is read. target: what it is to be.
-        kind: `Value`: of the whole, and does not add up (a ratio); `AverageValue`: added up over the replicas, the
-            target being one replica's; `Utilization`: the mean of the replicas that answer, others counting as 0.
+        value: the measured value. target: the intended one.
+        kind: `Value`: of the whole, not added up (a ratio); `AverageValue`: added up over the replicas, with the target
+            of one replica; `Utilization`: the mean of the replicas that answer, others counting as 0.
     """
 
     value: float
@@ -35,10 +35,10 @@ class Reading:
     kind: Literal["Value", "AverageValue", "Utilization"]
 
     def wanted(self, count: int, ready: int, tolerance: float = TOLERANCE) -> int:
-        """How many replicas it asks for.
+        """The number of replicas that it requires.
 
         Args:
-            count: that are set. ready: that answer.
+            count: the configured number. ready: the number that answers.
         """
         if self.kind == "AverageValue":
             ratio = self.value / (self.target * max(count, 1))
@@ -48,14 +48,14 @@ class Reading:
             return count
         if self.kind == "Value" or ratio < 1 or ready == count:
             return _up(ratio * ready)
-        # Those that start count as idle, and do not turn the direction round.
+        # Starting replicas count as idle, and do not reverse the direction.
         ratio = ratio * ready / count
         return count if ratio <= 1 + tolerance else _up(ratio * count)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """At most so many replicas (`Pods`), or per cent of them, in a period of seconds."""
+    """A limit on the change within a period of seconds: a number of replicas (`Pods`), or a percentage of them."""
 
     kind: Literal["Pods", "Percent"]
     value: int
@@ -64,12 +64,12 @@ class Policy:
 
 @dataclass(frozen=True)
 class Direction:
-    """How the number may change in one direction.
+    """The rules for changes in one direction.
 
     Args:
-        stabilization_s: the least drastic wish of so many seconds counts.
+        stabilization_s: the least drastic number of this many seconds counts.
         policies: limits; without any the number may be anything.
-        select: which policy counts: the one that allows the most, the least, or none of them.
+        select: the policy that counts: the one that allows the most, the least, or none of them.
     """
 
     stabilization_s: float
@@ -87,7 +87,7 @@ class Behavior:
 
 @dataclass
 class Autoscaler:
-    """One autoscaler, which remembers what it wished and did.
+    """One autoscaler, which remembers its decisions and changes.
 
     Args:
         least, most: replicas.
@@ -104,7 +104,7 @@ class Autoscaler:
 
         Args:
             now: in seconds; at each call later than before.
-            count: that are set. ready: that answer.
+            count: the configured number. ready: the number that answers.
         """
         wanted = max((each.wanted(count, ready) for each in readings), default=count)
         stable = self._stabilized(now, count, wanted)
@@ -149,7 +149,7 @@ class Autoscaler:
         return min(count, min(limits) if rules.select == "Max" else max(limits))
 
     def _before(self, now: float, count: int, period_s: float) -> int:
-        """How many there were when a policy's period began."""
+        """The number of replicas when a policy's period began."""
         return count - sum(change for at, change in self._changes if at > now - period_s)
 
 

@@ -40,7 +40,7 @@ RULES = {
     "both and CPU 80 %, 300 s": (Targets(cpu=0.8, queue=0.5, pending=8), 300),
     "both and CPU 80 %, 600 s": (Targets(cpu=0.8, queue=0.5, pending=8), 600),
 }
-"""What is held, and the stabilization window of scaling in, in seconds. The last is what the component `keda` has."""
+"""Targets, and the stabilization window of scaling in, in seconds. The last is that of the component `keda`."""
 SHOWN = "both and CPU 80 %, 600 s"
 _POINTS = 36
 """Steps for each point of the plot."""
@@ -69,7 +69,7 @@ def days() -> dict[str, AutoscaledDay]:
 
 
 def texts() -> dict[Path, str]:
-    """What the files have to say."""
+    """The current texts of the files."""
     found = days()
     page = PAGE.read_text()
     before, rest = page.split(START)
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _behavior(down_s: float) -> Behavior:
-    """Of the component `keda`, with a window of scaling in."""
+    """The behavior of the component `keda`, with a window of scaling in."""
     down = Direction(down_s, (Policy("Percent", 10, 60), Policy("Pods", 1, 60)))
     return Behavior(down=down)
 

@@ -59,7 +59,7 @@ def test_it_grows_with_a_step_and_shrinks_after_it() -> None:
 
 
 def test_slower_pods_make_more_requests_late() -> None:
-    """What starts late is late."""
+    """Replicas that start late answer late."""
     rates = [20.0] * HOUR + [1500.0] * HOUR
     quick, slow = run(rates, Lag(start_s=5)), run(rates, Lag(start_s=300))
     assert slow.late > quick.late

@@ -24,7 +24,7 @@ def test_what_adds_up_is_divided_by_one_replicas_target() -> None:
 
 
 def test_replicas_that_start_count_as_idle_for_utilization() -> None:
-    """What they will do is not asked for twice."""
+    """The work of starting replicas is not counted twice."""
     assert Reading(1.0, 0.5, "Utilization").wanted(4, 2) == 4
     assert Reading(1.0, 0.5, "Utilization").wanted(4, 4) == 8
     assert Reading(1.5, 0.5, "Utilization").wanted(4, 2) == 6
