@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_clear_error(write_model: WriteModel, root: Path, varia
 
 
 def test_an_older_file_stays_where_the_new_one_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no unfinished one lies beside it."""
+    """The older file stays, without an unfinished one next to it."""
     file = tmp_path / "weights.pt"
     write_whole(file, b"old")
     monkeypatch.setattr(Path, "write_bytes", fill)

@@ -37,7 +37,7 @@ def package(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 def test_a_missing_package_names_its_extra() -> None:
-    """Also where a module inside of it was asked for."""
+    """The extra is named also for a module inside the package."""
     error = refused("no_such_engine.inside")
     assert error.found == "the package no_such_engine is not installed"
     assert "pip install 'tritonkit[optimize]'" in error.todo
@@ -71,7 +71,7 @@ def test_a_package_without_the_module_asked_for_is_broken(tmp_path: Path, monkey
 
 
 def test_the_version_to_reinstall_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name pip knows the package under, which need not be the module's."""
+    """The message has the package's name for pip, which may differ from the module's."""
     assert "'PyYAML==" in refused("yaml.no_such_part").todo
 
 

@@ -1,4 +1,4 @@
-"""What processes take of the machine, read from a real tree of processes."""
+"""Processor time and limits of processes, read from a real tree of processes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_child_that_ends_keeps_its_processor_time() -> None:
     ids=["v2", "v2, none", "v2, above", "v1", "v1, none", "v1, above", "host's names"],
 )
 def test_cores_are_those_of_the_quota(tmp_path: Path, files: dict[str, str], groups: str, wanted: int | None) -> None:
-    """Of the process's own group or any above it, rounded down, at least one; without a quota the affinity counts."""
+    """The quota of the process's group or any group above it, rounded down, at least one; else the affinity counts."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -26,7 +26,7 @@ from tritonkit.releases import EMBEDDED, release_of_server, release_text, to_rel
     ],
 )
 def test_a_server_s_version_names_its_container(version: str, release: tuple[int, int] | None) -> None:
-    """As TRITON_VERSION says in the branch of each release."""
+    """The table agrees with TRITON_VERSION in the branch of each release."""
     assert release_of_server(version) == release
 
 

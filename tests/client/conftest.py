@@ -109,7 +109,7 @@ def serve() -> Serve:
 
 @pytest.fixture(params=["memory", "grpc"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """Make a client of some models, once in memory and once over gRPC: both must act alike."""
+    """Make a client of some models, once in memory and once over gRPC: both must act in the same way."""
 
     @contextmanager
     def connecting(models: Mapping[str, FakeModel], **options: Any) -> Iterator[Client]:

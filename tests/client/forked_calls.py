@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "all": {"cache": Cache(), "batching": Adaptive(), "limit": Limit(), "hedge": Hedge()},
 }
 X = [0.1, 2.0, 3.0]
-"""What every thread asks, so that the fork finds a call with the same inputs under way."""
+"""The inputs of every thread, so that the fork finds a call with the same inputs under way."""
 
 
 def connections() -> set[str]:
@@ -46,7 +46,7 @@ def say(what: Any) -> None:
 
 
 def told(name: str, call: Callable[[], Any]) -> dict[str, Any]:
-    """How one call in the fork ended, and how long that took."""
+    """The end of one call in the fork, and its duration."""
     started = time.monotonic()
     try:
         call()
@@ -93,7 +93,7 @@ def in_the_fork(client: Client, model: Any, open_: dict[str, Any]) -> list[dict[
 
 
 def forked(child: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What a child found."""
+    """The report of a child."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,6 @@
-"""Servers of the Open Inference Protocol that are no Triton, started for real in environments beside ours.
+"""Servers of the Open Inference Protocol other than Triton, started for real in environments of their own.
 
-Each serves `declared`, which says what it takes where the server can say it, and `bare`, which does not; both
+Each serves `declared`, whose inputs the server reports if it can, and `bare`, whose inputs it does not; both
 answer with their inputs, KServe's `declared` in typed fields instead of raw bytes.
 """
 

@@ -141,7 +141,7 @@ def test_h2load_takes_no_error_for_an_answer(serve: Any) -> None:
 
 
 def test_a_missing_h2load_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who lacks it is told what to install."""
+    """Without the package, the message says what to install."""
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="apt-get install nghttp2-client"):
         find_h2load()
@@ -163,7 +163,7 @@ def onnx_file(tmp_path: Path) -> Path:
 
 
 def test_the_engine_alone_is_measured_for_each_batch_size(onnx_file: Path) -> None:
-    """Items per second for every batch size asked for, with the version that ran."""
+    """Items per second for every requested batch size, with the version that ran."""
     done = run("bench.inprocess", str(onnx_file), "--threads=1", "--batches=1,4", "--seconds=0.1")
     engine = json.loads(done.stdout)
     assert set(engine["items_per_s"]) == {"1", "4"}

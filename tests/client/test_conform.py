@@ -1,4 +1,4 @@
-"""Which values fit which tensors, and what the refusals say."""
+"""The fit of values to tensors, and the text of refusals."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_texts_and_files(value: Any, wanted: list[list[bytes]]) -> None:
     ],
 )
 def test_texts_that_are_not(value: Any, says: str) -> None:
-    """What is no text is named, with the way out where there is one."""
+    """A value that is not text is named, with the way out if there is one."""
     with pytest.raises(InvalidInput) as caught:
         conform(value, spec("BYTES", (1,)), HERE)
     assert says in str(caught.value)
@@ -204,7 +204,7 @@ def test_texts_that_are_not(value: Any, says: str) -> None:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_single_values_need_no_axis_of_their_own(batch: int) -> None:
-    """Where an item is declared as [1], N values in a row are N items, and one is one."""
+    """If an item is declared as [1], N values in a row are N items, and one is one."""
     flat = np.arange(batch, dtype=np.float32)
     full = flat.reshape(batch, 1)
     assert conform(flat, spec(dims=(1,)), HERE).tolist() == full.tolist()
@@ -213,7 +213,7 @@ def test_single_values_need_no_axis_of_their_own(batch: int) -> None:
 
 
 def test_a_bare_value_is_a_row_of_one() -> None:
-    """Where any length is allowed, a text without a list stands for a list of one."""
+    """If any length is allowed, a text without a list stands for a list of one."""
     assert conform("a", spec("BYTES", (-1,)), HERE).tolist() == [[b"a"]]
     assert conform("a", spec("BYTES", (-1,), batched=False), HERE).tolist() == [b"a"]
 
@@ -250,7 +250,7 @@ def test_the_offending_axis_is_named() -> None:
 def test_the_short_way_agrees_with_the_long_one(
     data: st.DataObject, dims: tuple[int, ...], shape: tuple[int, ...]
 ) -> None:
-    """What `fits` lets through unchanged, `conform` would not have changed."""
+    """Values that `fits` lets through unchanged stay unchanged in `conform`."""
     array = data.draw(npst.arrays(np.float32, shape, elements=st.just(0.0)))
     if fits(array, spec(dims=dims)):
         assert conform(array, spec(dims=dims), HERE) is array

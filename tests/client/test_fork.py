@@ -1,4 +1,4 @@
-"""A client in a fork of its process: a clear error at once, and nothing disturbed in the parent."""
+"""A client in a fork of its process: a clear error immediately, and nothing disturbed in the parent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def address() -> Iterator[str]:
 
 
 def _played(address: str, kind: str, setting: str) -> tuple[list[list[Any]], dict[str, Any]]:
-    """What each fork said, and what the parent did in the end."""
+    """The reports of the forks, and the parent's at the end."""
     command = [sys.executable, "-W", "ignore", str(PROGRAM), address, kind, setting]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""How often a server gets a request that it may have worked on: once, unless it may run twice."""
+"""The number of times that a server gets a request it may have worked on: once, unless it may run twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(idempotent: bool = False, function: Any = None) -> FakeModel:
 
 
 class Wilful:
-    """A server that reads each inference whole, counts it as work done, and does as it is told then."""
+    """A server that reads each inference whole, counts it as work done, and then follows a script."""
 
     def __init__(self, act: Callable[[Peer, int], bytes | None], idempotent: bool = False) -> None:
         self.work = 0
@@ -97,7 +97,7 @@ def calmed(_: Peer, stream: int) -> bytes:
 
 
 def reset(_: Peer, stream: int) -> bytes:
-    """By a server, or a proxy of it, that ends."""
+    """A reset by a server, or its proxy, that ends."""
     return frames.rst_stream(stream, frames.CANCEL)
 
 
@@ -166,7 +166,7 @@ SURELY_NOT = {
 @KINDS
 @pytest.mark.parametrize("how", MAYBE)
 def test_work_that_may_have_been_done_is_not_done_again(play: Any, predict: Any, how: str) -> None:
-    """By default a server that has read a request and fails without proof gets it once."""
+    """A server that has read a request and fails without proof gets it once by default."""
     act, error = MAYBE[how]
     server = Wilful(act)
     with pytest.raises(error) as caught:
@@ -205,7 +205,7 @@ SERVERS = {
 
 @pytest.mark.parametrize("words", SERVERS)
 def test_a_server_s_words_keep_their_advice(play: Any, words: tuple[int, str]) -> None:
-    """Those of Triton, of other servers of its protocol, and of proxies."""
+    """Messages of Triton, of other servers of its protocol, and of proxies."""
     kind, advice = SERVERS[words]
     with pytest.raises(kind) as caught:
         in_threads(play(Wilful(said(*words))), {"retry": None}, {})

@@ -1,4 +1,4 @@
-"""What callers give, checked before anything is sent."""
+"""Callers' inputs, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonkit.errors import InvalidInput
 
 
 def signature(**config: Any) -> ModelSignature:
-    """What Triton would say of a model with an image, a mask one may leave out, and a score."""
+    """Triton's metadata of a model with an image, an optional mask, and a score."""
     image = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, -1]}
     mask = {"name": "mask", "data_type": "TYPE_BOOL", "dims": [1], "optional": True}
     score = {"name": "score", "data_type": "TYPE_FP32", "dims": [1]}

@@ -85,7 +85,7 @@ def test_a_model_that_declares_nothing_takes_arrays(server: str, array: Any, wir
 @pytest.mark.needs("kserve")
 @pytest.mark.parametrize("array", [*ARRAYS[:5], ARRAYS[-1], np.array([b"", b"text"], object)])
 def test_answers_in_typed_fields_are_read(typing: str, array: Any) -> None:
-    """What a server puts into numbers of protobuf's instead of raw bytes is the same array."""
+    """Numbers that a server sends in protobuf's fields instead of raw bytes make the same array."""
     with Client(typing) as client:
         answer = client.model("declared").predict(x=array)["x"]
     np.testing.assert_array_equal(answer, array)
@@ -112,7 +112,7 @@ def test_many_inputs_and_items(server: str) -> None:
     ],
 )
 def test_what_has_no_datatype_is_refused(server: str, inputs: dict[str, Any], found: str) -> None:
-    """Where the server declares none, Python's numbers do not say theirs."""
+    """Python's numbers have no datatype of their own, and the server declares none."""
     with Client(server) as client, pytest.raises(InvalidInput, match=found):
         client.model("bare").predict(inputs=inputs)
 
@@ -129,7 +129,7 @@ def test_tasks_call_too(server: str) -> None:
 
 
 def test_an_unknown_model_is_said_to_be_that(server: str) -> None:
-    """As with Triton, whatever the server lacks beside."""
+    """The error is the same as with Triton, whatever else the server lacks."""
     with Client(server) as client:
         assert client.is_ready("bare")
         with pytest.raises(ModelNotFound):

@@ -1,4 +1,4 @@
-"""What of a model's signature decides the way its calls go."""
+"""The parts of a model's signature that decide the way of its calls."""
 
 from __future__ import annotations
 

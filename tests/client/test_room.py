@@ -75,6 +75,6 @@ def test_the_types_read_as_a_user_writes_them() -> None:
 
 @pytest.mark.slow
 def test_editors_read_the_types_alike() -> None:
-    """What many editors check with, pyright, agrees, strictly where the file says so."""
+    """Pyright, the checker of many editors, agrees, strictly where the file says so."""
     done = run("-m", "pyright", "--pythonpath", sys.executable, *USER_CODE)
     assert done.returncode == 0, done.stdout + done.stderr

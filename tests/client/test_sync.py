@@ -81,14 +81,14 @@ def test_bad_input_is_not_sent(client: Client) -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("digit", None), ("digits", 9), ("digits", "9")])
 def test_unknown_models(client: Client, name: str, version: Any) -> None:
-    """A model or version that is not served is told when it is asked for."""
+    """A model or version that is not served is reported when it is requested."""
     with pytest.raises(ModelNotFound, match=name):
         client.model(name, version)
 
 
 @pytest.mark.parametrize(("name", "version"), [("", None), ("digits", "latest"), ("digits", -1)])
 def test_names_and_versions_that_cannot_be(client: Client, name: str, version: Any) -> None:
-    """An empty name or a version that is no number is the caller's mistake."""
+    """An empty name or a version that is not a number is the caller's mistake."""
     with pytest.raises(UsageError):
         client.model(name, version)
 
@@ -100,7 +100,7 @@ def test_a_version_can_be_asked_for(client: Client) -> None:
 
 
 def test_a_failing_model_is_an_inference_error(connect: Connect, models: Any) -> None:
-    """What the model's code raised reaches the caller as one kind of error, with its text."""
+    """An exception in the model's code reaches the caller as one kind of error, with its text."""
 
     def fail(given: Any) -> Any:
         raise ArithmeticError("as asked")

@@ -1,4 +1,4 @@
-"""What the client takes from tritonclient, in whichever version is installed."""
+"""The parts of tritonclient that the client uses, in the installed version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tritonkit.client.wire.transport import Method
 
 
 def test_the_version_is_the_one_asked_for() -> None:
-    """Where TRITONCLIENT names a version, as `make oldest` does, that one is imported."""
+    """If TRITONCLIENT names a version, as in `make oldest`, that version is imported."""
     wanted = os.environ.get("TRITONCLIENT")
     if wanted is None:
         pytest.skip("any version will do")

@@ -218,7 +218,7 @@ def test_hidden_values_are_not_sent(datatype: str, value: Any) -> None:
 
 
 def test_a_masked_array_that_hides_nothing_is_an_array() -> None:
-    """As files of measurements are often read."""
+    """Readers of measurement files often return such arrays."""
     assert sent(np.ma.array([1.5, 2.0], dtype=np.float32), "FP32").tolist() == [1.5, 2.0]
     assert sent(np.ma.array([1, 2], mask=[0, 0], dtype="i4"), "INT64").tolist() == [1, 2]
     assert sent(np.ma.array(["a", "b"]), "BYTES").tolist() == [b"a", b"b"]
@@ -297,7 +297,7 @@ def test_a_refusal_says_what_it_is(datatype: str, value: Any, says: str) -> None
     ],
 )
 def test_values_at_the_edge(datatype: str, value: Any, wanted: list[Any]) -> None:
-    """Values that the type holds exactly are taken, whoever wrote the list."""
+    """Values that the type holds exactly are accepted from any kind of list."""
     assert sent(value, datatype).tolist() == wanted
 
 

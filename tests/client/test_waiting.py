@@ -1,4 +1,4 @@
-"""What threads and tasks sleep on."""
+"""The objects on which threads and tasks sleep."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_time_passes_without_a_call(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [LONG_S, math.inf])
 def test_a_task_is_woken_by_another(seconds: float) -> None:
-    """So is a task, also when the call came first; an endless time is allowed."""
+    """A task is woken too, also if the call came first; an endless time is allowed."""
 
     async def main() -> list[bool]:
         wakeup = Wakeup(seconds)
@@ -103,7 +103,7 @@ def test_a_call_after_a_cancelled_sleep_is_kept_for_the_next() -> None:
 
 
 def test_a_loop_that_was_closed_is_no_trouble() -> None:
-    """Who wakes a task whose loop is gone gets no error."""
+    """Waking a task whose loop is gone is not an error."""
     wakeup = Wakeup(LONG_S)
     loop = asyncio.new_event_loop()
     task = loop.create_task(wakeup.wait())

@@ -126,7 +126,7 @@ observer: Observer = Slow(0.5)
 
 
 def look(client: Client) -> tuple[str, ...]:
-    """What a server says of itself."""
+    """A server's report about itself."""
     statuses: tuple[ModelStatus, ...] = client.models()
     info: ServerInfo = client.server_metadata()
     counters: tuple[ModelStatistics, ...] = client.statistics("digits")
@@ -180,7 +180,7 @@ def one_after_the_other(model: Model, client: Client) -> int:
 
 
 def mistakes(model: Model) -> None:
-    """What a checker must see: each of these comments would be unused otherwise."""
+    """Errors that a checker must report: each of these comments would be unused otherwise."""
     Client("127.0.0.1:8001", retries=3)  # type: ignore[call-arg]
     Client("127.0.0.1:8001", retry=3)  # type: ignore[arg-type]
     AsyncClient(transport=MemoryTransport({}))  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ class Target:
 
     @property
     def run_folder(self) -> Path:
-        """Where its sockets, its key and its log are."""
+        """The folder of its sockets, its key and its log."""
         return self.endpoint.log.parent
 
     def of(self, kind: str) -> list[ServeEvent]:

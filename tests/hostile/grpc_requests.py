@@ -200,7 +200,7 @@ def _raw(request: Any, random: Random) -> None:
 
 
 def _contents(request: Any, random: Random) -> None:
-    """Typed contents, beside raw ones or instead."""
+    """Typed contents, in addition to raw ones or instead."""
     for tensor in request.inputs:
         field, values = random.choice(
             (

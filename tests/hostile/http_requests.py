@@ -22,7 +22,7 @@ from typing import Any
 __all__ = ["TYPED", "Sender", "mutated_request"]
 
 TYPED = {"200", "400", "403", "404", "405", "413", "415", "426", "431", "503"}
-"""What the REST proxy and Triton behind it answer; 503 is too much at a time."""
+"""Statuses of the REST proxy and of Triton behind it; 503 means too many requests."""
 
 VALUES: tuple[Any, ...] = (
     None,

@@ -13,7 +13,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 DATATYPES = {"FP32": 4, "INT32": 4, "INT64": 8, "UINT8": 1, "BOOL": 1, "FP16": 2, "BYTES": 0}
-"""By name, bytes of an element; 0 of those that carry their length."""
+"""Bytes of an element by name of its type; 0 for types that carry their length."""
 ODD_SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 1000, -1, -(2**63), 2**31, 2**32, 2**61, 2**62, 2**63 - 1)
 REGION_BYTES = 4096
 

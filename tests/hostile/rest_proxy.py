@@ -24,7 +24,7 @@ JSON = "Content-Type: application/json"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request was answered; status 0 where the connection was closed without a word."""
+    """The answer to a request; status 0 if the connection was closed without one."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Proxy:
     log: Path
 
     def memory_mib(self) -> float:
-        """What it has in memory."""
+        """The memory that it uses."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) / 1024
@@ -155,7 +155,7 @@ class Upstream(socketserver.ThreadingUnixStreamServer):
         """A proxy that was closed meanwhile is no failure of the test."""
 
     def reset(self) -> None:
-        """Forget, and answer at once."""
+        """Forget the past, and answer immediately."""
         self.seen: list[Recorded] = []
         self.answer = b'{"outputs":[]}'
         self.status = 200
@@ -185,7 +185,7 @@ class _Handler(socketserver.StreamRequestHandler):
         return None
 
     def _stream(self) -> None:
-        """A first piece at once, the second when it may be sent."""
+        """Send a first piece immediately, the second once it is allowed."""
         self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
         self.server.may_answer.wait(30)
         self.wfile.write(b"6\r\nsecond\r\n0\r\n\r\n")

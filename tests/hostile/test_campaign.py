@@ -34,7 +34,7 @@ MAY_GROW = (8 << 20) + REQUESTS * 2048
 """Triton 2.51 keeps about 0.5 KiB of each request that it refuses (64,000 of them: 40 MiB), by jumps of
 its allocator; of those that it answers it keeps nothing."""
 MAY_GROW_SHARE = 0.05
-"""Of what all processes have after a warm-up as long as the campaign: most of the allocator's jumps are over then."""
+"""Share of all processes' memory after a warm-up as long as the campaign, when most allocator jumps are over."""
 
 GRPC_STATUSES = {
     "OK",
@@ -45,7 +45,7 @@ GRPC_STATUSES = {
     "RESOURCE_EXHAUSTED",
     "INTERNAL",
 }
-"""What Triton answers a client's mistakes with: INTERNAL too, for some."""
+"""Triton's statuses for a client's mistakes: INTERNAL too, for some."""
 
 
 class Caller(Protocol):
@@ -56,7 +56,7 @@ class Caller(Protocol):
 
 
 def storm(callers: Sequence[Caller], requests: int, seed: int) -> Counter[str]:
-    """Send so many in all, callers side by side; how often each status came."""
+    """Send this many requests from concurrent callers; the count of each status."""
 
     def run(number: int) -> Counter[str]:
         random = Random(seed * 1000 + number)
@@ -67,11 +67,11 @@ def storm(callers: Sequence[Caller], requests: int, seed: int) -> Counter[str]:
 
 
 class Memory:
-    """What processes and their children have, looked at before and after.
+    """Memory and files of processes and their children, compared before and after.
 
     Args:
         pids: by name.
-        slack: bytes that each process may gain in a short campaign, beside MAY_GROW.
+        slack: bytes that each process may gain in a short campaign, in addition to MAY_GROW.
     """
 
     def __init__(self, slack: int = 0, **pids: int) -> None:

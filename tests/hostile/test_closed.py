@@ -1,4 +1,4 @@
-"""What a default server refuses to those without its key, and what others can see of it."""
+"""Requests that a default server refuses without its key, and its state that others can see."""
 
 from __future__ import annotations
 

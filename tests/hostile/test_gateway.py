@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow, pytest.mark.timeout(
 SPEC = "limits: {header_s: 3, request_mib: 16}\n"
 IDLE = 2000
 GATEWAY_MAY_GROW = 96 << 20
-"""Buffers of many connections at once, which its allocator keeps."""
+"""Buffers of many concurrent connections, which its allocator keeps."""
 
 
 QUIET = ModelText(

@@ -104,7 +104,7 @@ def write_networks(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the models lie; damaged ones are added."""
+    """The folder of the models; damaged ones are added."""
     root = tmp_path_factory.mktemp("repository")
     write_networks(root)
     return root
@@ -112,7 +112,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def triton(native: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with the sound networks; others are loaded when asked for."""
+    """A Triton with the sound networks; others are loaded on demand."""
     names = [network.name for network in NETWORKS]
     flags = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in names)]
     with start_triton(repository, tmp_path_factory.mktemp("server"), native, flags) as running:

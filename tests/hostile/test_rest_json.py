@@ -1,4 +1,4 @@
-"""What the REST proxy reads in a request's JSON before Triton does."""
+"""The REST proxy's reading of a request's JSON before Triton reads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPTH = RestLimits.max_json_depth
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Envoy and the stand-in meet."""
+    """The socket between Envoy and the stand-in."""
     return tmp_path_factory.mktemp("rest")
 
 
@@ -265,7 +265,7 @@ def test_raw_data_is_not_read(proxy: Proxy, upstream: Upstream) -> None:
 
 
 def test_shared_memory_can_be_allowed(project: Path, tmp_path: Path) -> None:
-    """Where the server has it on, requests may name regions, rightly."""
+    """If the server has it on, requests may name regions, correctly."""
     region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     with upstream_in(tmp_path), open_proxy(project, tmp_path, shared_memory=True) as proxy:
         assert proxy.infer(with_tensor(data=None, parameters=region)).status == 200
@@ -282,7 +282,7 @@ VALUES = st.recursive(
 
 
 def is_json(text: str) -> bool:
-    """What Python's reader says, made as strict as the proxy: whole surrogate pairs, no name twice."""
+    """Python's reader, made as strict as the proxy: whole surrogate pairs, no repeated name."""
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return dict(pairs)

@@ -33,7 +33,7 @@ SMALL = RestLimits(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Envoy and the stand-in meet."""
+    """The socket between Envoy and the stand-in."""
     return tmp_path_factory.mktemp("rest")
 
 
@@ -98,7 +98,7 @@ def refused(answer: Answer, status: int, words: str, upstream: Upstream) -> None
     ],
 )
 def test_inference_and_questions_pass(proxy: Proxy, upstream: Upstream, method: str, path: str) -> None:
-    """What clients of a model need reaches Triton as it was sent."""
+    """Requests that clients of a model need reach Triton unchanged."""
     body = GOOD if method == "POST" else None
     answer = proxy.ask(method, path, JSON, body=body)
     assert answer.status == 200
@@ -145,7 +145,7 @@ def test_inference_and_questions_pass(proxy: Proxy, upstream: Upstream, method: 
     ],
 )
 def test_all_else_is_closed(proxy: Proxy, upstream: Upstream, method: str, path: str, status: int) -> None:
-    """What changes the server, and every path that is not known, ends here however it is spelled."""
+    """Requests that change the server, and every unknown path, end here however they are spelled."""
     answer = proxy.ask(method, path, "admin-key: secret", JSON, body=None)
     assert answer.status == status
     if method != "HEAD":
@@ -275,7 +275,7 @@ def test_an_upgrade_to_http_2_is_overlooked(proxy: Proxy, upstream: Upstream) ->
 
 
 def test_a_folded_header_reaches_triton_in_one_line(proxy: Proxy, upstream: Upstream) -> None:
-    """What an old client broke over two lines is one for Triton, and hides no other header."""
+    """A header that an old client broke over two lines is one for Triton, and hides no other header."""
     data = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n admin-key: c\r\n\r\n"
     assert proxy.send(data).status == 200
     assert upstream.seen[0].header("x-a") == "b admin-key: c"
@@ -307,7 +307,7 @@ def test_http_2_without_an_upgrade(proxy: Proxy, upstream: Upstream) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "127.9.9.9", "[::1]:8000"])
 def test_the_loopbacks_names_are_known(proxy: Proxy, upstream: Upstream, host: str) -> None:
-    """What a person on this machine would write is served."""
+    """The address that a person on this machine would write is served."""
     assert proxy.ask("GET", "/v2", host=host).status == 200
 
 
@@ -335,7 +335,7 @@ def test_a_name_that_is_not_this_servers_is_refused(proxy: Proxy, upstream: Upst
 
 
 def test_further_names_can_be_given(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
-    """A server that others call by name is told that name; a dot in it is no pattern."""
+    """A server with other names is configured with them; a dot in a name is not a pattern."""
     proxy, _ = own_proxy(hosts=["triton.example", "10.0.0.1"])
     assert proxy.ask("GET", "/v2", host="Triton.Example:8000").status == 200
     assert proxy.ask("GET", "/v2", host="10.0.0.1").status == 200
@@ -398,7 +398,7 @@ def test_what_a_form_can_send_is_refused(proxy: Proxy, upstream: Upstream, kind:
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "application/octet-stream"])
 def test_the_protocols_content_types_pass(proxy: Proxy, upstream: Upstream, kind: str) -> None:
-    """So does none at all, as tritonclient sends it."""
+    """A request without a content type passes too, as tritonclient sends it."""
     assert proxy.ask("POST", INFER, f"Content-Type: {kind}", body=GOOD).status == 200
     assert proxy.ask("POST", INFER, body=GOOD).status == 200
 
@@ -411,7 +411,7 @@ def test_packed_bodies_are_refused(proxy: Proxy, upstream: Upstream, coding: str
 
 
 def test_a_long_body_is_refused(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
-    """By the length it tells before it is sent; and one without a length where it passes the bound."""
+    """The declared length counts before the body is sent; a body without a length ends where it passes the bound."""
     proxy, upstream = own_proxy(SMALL)
     told = proxy.send(HEAD + b"Content-Length: 1048577\r\n\r\n")
     refused(told, 413, "wanted 1048576 bytes at most", upstream)
@@ -452,7 +452,7 @@ def test_a_slow_model_is_answered_for(own_proxy: Callable[..., tuple[Proxy, Upst
 
 
 def test_too_many_at_a_time_are_told_so(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
-    """Some at Triton, some waiting; the next is answered 503 at once, and the others get their answers."""
+    """With some requests at Triton and some waiting, the next gets 503 immediately; the others get their answers."""
     proxy, upstream = own_proxy(RestLimits(max_requests=2, max_waiting_requests=1))
     upstream.may_answer.clear()
     request = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(GOOD), GOOD)
@@ -480,7 +480,7 @@ def _readable(connection: socket.socket, within_s: float) -> bool:
 
 
 def test_connections_are_counted(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
-    """One more than may be is closed at once; when they go, others are served."""
+    """One connection too many is closed immediately; once the others end, new ones are served."""
     question = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     proxy, _ = own_proxy(RestLimits(max_connections=4))
     with contextlib.ExitStack() as stack:
@@ -531,7 +531,7 @@ def test_without_triton_the_answer_is_503(project: Path, tmp_path: Path) -> None
 
 
 def test_tritons_internal_error_for_wrong_json_is_the_callers(proxy: Proxy, upstream: Upstream) -> None:
-    """What only the model's configuration can tell is 400, not 500; other errors stay what they are."""
+    """Errors that depend on the model's configuration are 400, not 500; other errors stay as they are."""
     upstream.status = 500
     upstream.answer = b'{"error":"Unable to parse \'x\': attempt to access JSON non-string as string"}'
     answer = proxy.infer({"x": 1}, verb="generate")

@@ -1,4 +1,4 @@
-"""The guard's rule in plain Python, on all bytes at once: what it is compared with."""
+"""The guard's rule in plain Python, over all bytes together, as a reference for comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.native.guarded import DATA, HEADERS, PADDED, PREFACE, REFUSED, RST_ST
 
 @dataclass
 class Outcome:
-    """What the server reads: `data`, up to the reading `reset_at`, which fails; None: no failure."""
+    """The bytes that the server reads: `data`, up to the read `reset_at`, which fails; None: no failure."""
 
     data: bytearray
     reset_at: int | None = None
@@ -29,7 +29,7 @@ class _Stream:
 
 
 def follow(data: bytes, readings: Sequence[int], limit: int) -> Outcome:
-    """What becomes of `data`, which is read in pieces of these lengths, under a limit in bytes."""
+    """The result for `data`, read in pieces of these lengths, under a limit in bytes."""
     ends = list(accumulate(readings))
 
     def reading(offset: int) -> int:

@@ -1,4 +1,4 @@
-"""What a client hears of a refused message: an answer between the server's own frames."""
+"""A client's view of a refused message: an answer between the server's own frames."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_answers_never_break_the_servers_frames(
 
 
 def starts(data: bytes) -> list[int]:
-    """Where the frames of `data` begin whose heads are complete."""
+    """Offsets in `data` of the frames whose heads are complete."""
     found, at = [], 0
     while at + 9 <= len(data):
         found.append(at)

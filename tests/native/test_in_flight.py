@@ -1,4 +1,4 @@
-"""Threads that send requests for a model with a bound, against a library that counts what is there at once."""
+"""Threads that send requests for a model with a bound, against a library that counts concurrent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of a program that wait for each other's locks, as Triton's do when a caller leaves amid an answer."""
+"""Threads of a program that wait for each other's locks, as Triton's do when a caller leaves during an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S
 
 @pytest.fixture(scope="module")
 def deadlock(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, compiled, beside its libtritonserver.so."""
+    """The compiled program, next to its libtritonserver.so."""
     native = build_module(project)
     folder, sources = tmp_path_factory.mktemp("deadlock"), Path(__file__).parent
     command, _ = next(iter(native._compilers(native.C, "", True)))

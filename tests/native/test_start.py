@@ -1,4 +1,4 @@
-"""What the guard does when a process begins: its settings, and the key for its arguments."""
+"""The guard's work at the start of a process: its settings, and the key for its arguments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_descriptor_is_closed(guard: Path) -> None:
 
 
 def test_a_program_without_settings_is_left_alone(guard: Path) -> None:
-    """As in a stub: names and paths that hold the placeholder are no options."""
+    """A program without settings, such as a stub, runs unchanged: a placeholder in names and paths is not an option."""
     done = run(guard, "/models/{admin-key}", key=None)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -102,7 +102,7 @@ def test_without_a_proper_key_nothing_starts(guard: Path, key: bytes | None, fou
 
 @pytest.mark.parametrize("number", ["", "x", "7x", "-1", "0", "99999999999999999999", "63"])
 def test_a_bad_descriptor_starts_nothing(guard: Path, number: str) -> None:
-    """What is no number of an open descriptor is refused."""
+    """A text that is not the number of an open descriptor is refused."""
     done = run(guard, OPTION, key=None, TRITONKIT_GUARD_KEY_FD=number)
     assert done.returncode == 4
     assert "TRITONKIT_GUARD_KEY_FD" in done.stderr
@@ -147,7 +147,7 @@ def test_a_bad_bound_on_unread_answers_starts_nothing(guard: Path, name: str, mo
 
 
 def test_port_0_guards_no_port(guard: Path) -> None:
-    """The server's HTTP alone, say: then no limit is asked for."""
+    """With port 0, as for a server with HTTP alone, no limit is set."""
     done = run(guard, key=None, TRITONKIT_GUARD_GRPC_PORT="0", TRITONKIT_GUARD_MAX_MESSAGE_BYTES="0")
     assert done.returncode == 0
 
@@ -167,7 +167,7 @@ print(oct(made), oct(os.fstat(region).st_mode & 0o7777))
 
 
 def test_regions_are_the_owners_alone(guard: Path) -> None:
-    """Group and others get nothing, whatever shm_open and fchmod are asked for."""
+    """Group and others get no access, whatever mode shm_open and fchmod receive."""
     done = subprocess.run(
         [sys.executable, "-ISc", MODES],
         env={**os.environ, "LD_PRELOAD": str(guard)},

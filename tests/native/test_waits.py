@@ -35,7 +35,7 @@ def run(batcher: Path, how: str, timeout_s: float, guard: Path | None) -> str:
 
 
 def test_a_wait_that_nobody_ends_looks_by_itself(guard: Path, batcher: Path) -> None:
-    """As of the batcher that slept through the moment in which an instance became free."""
+    """A wait that nobody ends checks by itself, as in the batcher that slept while an instance became free."""
     assert run(batcher, "own", PATIENCE_S, guard) == "looked"
 
 

@@ -83,7 +83,7 @@ def chat(**more: Any) -> ChatBody:
 
 
 def test_seeds_of_choices_differ() -> None:
-    """The first is the caller's, none leaves INT64, and without one they are drawn anew each time."""
+    """The first seed is the caller's, none leaves INT64, and without one they are drawn again each time."""
     takes = signature({"messages": "BYTES", "seed": "INT64"})
     given = [each["seed"][0] for each in choices(chat(n=3, seed=2**63 - 2), takes)]
     assert given == [2**63 - 2, 2**63 - 1, 0]
@@ -94,7 +94,7 @@ def test_seeds_of_choices_differ() -> None:
 
 
 def test_a_developer_is_the_system_for_templates() -> None:
-    """Which know no other name for it."""
+    """Templates know no other name for a developer."""
     made = choices(chat(), signature({"messages": "BYTES"}))
     assert json.loads(made[0]["messages"][0]) == [{"role": "system", "content": "x"}]
 
@@ -118,7 +118,7 @@ def test_prompts_come_one_after_the_other() -> None:
 
 
 def test_tasks_are_read_from_a_model_s_tensors() -> None:
-    """By names and types; a model of pictures has none."""
+    """Names and types of tensors decide; a model of pictures has no task."""
     made = {"text": "BYTES", "tokens": "INT64", "finish_reason": "BYTES", "prompt_tokens": "INT32"}
     assert tasks_of(signature({"text": "BYTES", "messages": "BYTES"}, **made)) == {"chat", "completion"}
     assert tasks_of(signature({"text": "BYTES"}, **made)) == {"completion"}
@@ -147,7 +147,7 @@ def test_an_event_is_one_line() -> None:
 
 
 def test_a_response_begins_with_its_first_event() -> None:
-    """So that an error before it can have a status."""
+    """An error before the first event can thus have a status."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -27,7 +27,7 @@ BODY = json.dumps(CHAT).encode()
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One that asks for no key and takes bodies up to 2 KiB."""
+    """The URL of a server that requires no key and takes bodies up to 2 KiB."""
     folder = tmp_path_factory.mktemp("open")
     with running(folder, "--address", NOWHERE, "--max-body-kib", "2") as url:
         yield url
@@ -44,7 +44,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_wrong_key_is_refused(locked: str) -> None:
-    """By the client's own error; the right one comes as far as to the server that is not there."""
+    """A wrong key is the package's own error; the right one gets as far as the absent Triton."""
     with (
         openai.OpenAI(base_url=locked, api_key="wrong", max_retries=0) as client,
         pytest.raises(openai.AuthenticationError) as caught,
@@ -61,7 +61,7 @@ def test_a_wrong_key_is_refused(locked: str) -> None:
 
 
 def test_two_keys_are_refused(locked: str) -> None:
-    """Which of them counts would be a guess, also for a proxy before this."""
+    """A choice between two keys would be a guess, also for a proxy before this server."""
     url = urlsplit(locked)
     with contextlib.closing(http.client.HTTPConnection(url.netloc, timeout=60)) as connection:
         connection.putrequest("GET", f"{url.path}/models")
@@ -194,7 +194,7 @@ def test_a_connection_without_a_request_is_closed(url: str) -> None:
 
 
 def test_more_connections_than_may_be_are_closed(tmp_path: Path) -> None:
-    """At once, while those before stay: here the files of the process leave room for 60."""
+    """They are closed immediately and older ones stay; here the process's files leave room for 60."""
     with running(tmp_path, "--address", NOWHERE, files=700) as url, contextlib.ExitStack() as stack:
         where = urlsplit(url)
 

@@ -30,7 +30,7 @@ def refused(body: dict[str, Any] | bytes, kind: Any = ChatBody) -> Problem:
 
 
 def test_every_setting_reaches_the_model_under_its_name() -> None:
-    """As lists, which is how inputs of shape [1] are given."""
+    """Settings are lists, because inputs have shape [1]."""
     given = {
         "max_tokens": 3,
         "min_tokens": 1,
@@ -50,7 +50,7 @@ def test_every_setting_reaches_the_model_under_its_name() -> None:
 
 
 def test_null_is_as_good_as_nothing() -> None:
-    """As OpenAI takes it, for every parameter."""
+    """OpenAI accepts null for every parameter, and so does this."""
     names = (*ChatBody.model_fields.keys() - {"model", "messages"}, "tools", "logit_bias", "audio")
     assert chat(**dict.fromkeys(names)) == chat()
 
@@ -210,7 +210,7 @@ RANGES: dict[str, tuple[Any, Any]] = {
     "n": (1, 128),
     "seed": (-(2**63), 2**63 - 1),
 }
-"""As OpenAI publishes them; both ends are allowed."""
+"""The bounds are those that OpenAI publishes; both ends are allowed."""
 PUBLISHED = {
     ChatBody: "messages model audio frequency_penalty function_call functions logit_bias logprobs "
     "max_completion_tokens max_tokens metadata modalities n parallel_tool_calls prediction presence_penalty "

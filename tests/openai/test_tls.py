@@ -32,7 +32,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(folder: Path) -> tuple[str, ...]:
-    """How a server with the pair of a folder is started."""
+    """The arguments of a server with the pair of a folder."""
     files = ("--tls-certificate", str(folder / "server.crt"), "--tls-key", str(folder / "server.key"))
     return ("--address", NOWHERE, *files)
 
@@ -73,7 +73,7 @@ def presented(url: str) -> str:
 
 
 def test_the_package_calls_over_tls(url: str, pairs: Path) -> None:
-    """With the authority that it knows, several times on one connection; keys are asked for as without TLS."""
+    """It trusts the authority and makes several calls on one connection; keys are required as without TLS."""
     assert url.startswith("https://")
     with caller(url, pairs / "first" / "ca.crt") as client:
         for _ in range(3):
@@ -122,7 +122,7 @@ def test_a_handshake_that_does_not_end_is_closed(url: str) -> None:
 
 
 def test_handshakes_at_once_are_few(url: str, pairs: Path) -> None:
-    """More are closed at once; who has agreed on TLS before goes on, and the next one finds room when they are over."""
+    """Further ones are closed immediately; connections with TLS go on, and the next finds room afterwards."""
     where = urlsplit(url)
     assert where.port is not None
     place = ("127.0.0.1", where.port)
@@ -137,7 +137,7 @@ def test_handshakes_at_once_are_few(url: str, pairs: Path) -> None:
 
 
 def test_a_certificate_that_changes_is_taken(pairs: Path, tmp_path: Path) -> None:
-    """By the next connection; a pair that does not belong together changes nothing, and is said in the log."""
+    """The next connection gets it; a pair that does not match changes nothing and is reported in the log."""
     own = tmp_path / "own"
     shutil.copytree(pairs / "first", own)
     with running(tmp_path, *options(own)) as url:
@@ -152,7 +152,7 @@ def test_a_certificate_that_changes_is_taken(pairs: Path, tmp_path: Path) -> Non
 
 
 def replace(source: Path, target: Path) -> None:
-    """As a person who renews it does: in one step."""
+    """Replace a pair in one step, like a person who renews it."""
     new = target.with_suffix(".new")
     shutil.copy(source, new)
     new.chmod(0o600)

@@ -12,14 +12,14 @@ from tritonkit.client.batching import Adaptive, Batcher, Item
 
 
 class Answer(NamedTuple):
-    """What is sent back for one item: its own values, and how many were in the request."""
+    """The answer for one item: its own values, and the size of the request."""
 
     outputs: Any
     batch_size: int
 
 
 class Joined(NamedTuple):
-    """What a caller got, and how long it waited until its batch left."""
+    """A caller's result, and its wait until the batch left."""
 
     outputs: Any
     batch_size: int
@@ -132,12 +132,12 @@ class Room:
         return self.callers[-1]
 
     def settle(self) -> None:
-        """Those who were woken look, until there are none."""
+        """Let woken callers look, until there are none."""
         while any(caller.woken() for caller in self.callers):
             pass
 
     def until_sent(self) -> None:
-        """Those who are woken look; while none of them sends, time passes and all look."""
+        """Let woken callers look; while none of them sends, time passes and all look."""
         self.settle()
         while not self.senders():
             self.now += 0.02
@@ -147,12 +147,12 @@ class Room:
             self.settle()
 
     def left(self) -> list[Any]:
-        """Who is still in the batcher, what is under way and what waits in it."""
+        """The callers that are still in the batcher, its batches under way and its waiting items."""
         its = self.batcher
         return [*its._queue, *its._flying, *([its._aboard] if its._aboard else []), *its._answered]
 
     def senders(self) -> list[Caller]:
-        """Those who are sending a request."""
+        """Callers that are sending a request."""
         return [caller for caller in self.callers if isinstance(caller.step, Wire)]
 
 

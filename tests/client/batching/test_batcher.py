@@ -1,4 +1,4 @@
-"""Who goes in which request, who sends it, and who gets which error."""
+"""The batcher's choices: the items of a request, its sender, and the receivers of an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_lone_caller_sends_at_once(room: Make) -> None:
 
 
 def test_who_calls_alone_after_a_crowd_soon_waits_no_more(room: Make) -> None:
-    """One call may wait for the crowd that left, for a moment; then every call is sent at once."""
+    """One call may wait a moment for the crowd that left; then every call is sent immediately."""
     here = room(in_flight=1)
     callers = _batch_of(here, 30)
     callers[0].answer()
@@ -208,7 +208,7 @@ def test_a_wait_leaves_time_for_the_request(room: Make) -> None:
 
 
 def test_when_the_leaders_time_is_up_those_with_more_are_sent_again(room: Make) -> None:
-    """Who has next to nothing left is told at once; who has time is not made to suffer."""
+    """A caller with almost no time left gets its error immediately; one with time is not affected."""
     here = room(in_flight=1)
     callers = _batch_of(here, 3, timeout_s=10.0)
     callers[2].item.deadline += 5.0

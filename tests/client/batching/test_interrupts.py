@@ -27,7 +27,7 @@ LOOKS = {"CALL", "RESUME", "JUMP_BACKWARD", "CALL_FUNCTION_EX"}
 
 @pytest.fixture(autouse=True)
 def _no_garbage() -> Iterator[None]:
-    """Callers that other tests left half-way are not collected amid an interrupt."""
+    """Callers that other tests left halfway are not collected during an interrupt."""
     gc.collect()
     gc.disable()
     yield

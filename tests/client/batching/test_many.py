@@ -1,4 +1,4 @@
-"""Many callers at once, by threads, by tasks, and in any order that chance makes."""
+"""Many concurrent callers, as threads, as tasks, and in random order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def an_item(value: float, timeout_s: float = 30.0) -> Item:
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run `work(0)` to `work(count - 1)` at once; the first error is raised here."""
+    """Run `work(0)` to `work(count - 1)` concurrently; the first error is raised here."""
     errors: list[BaseException] = []
 
     def guarded(at: int) -> None:

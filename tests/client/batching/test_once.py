@@ -61,7 +61,7 @@ def test_a_batch_that_surely_did_not_run_is_halved(room: Make) -> None:
 
 
 def test_at_the_leaders_deadline_what_may_not_run_twice_ends_for_all(room: Make) -> None:
-    """Those with a little more time are not sent again either."""
+    """Items with a little more time are not sent again either."""
     here = room(in_flight=1, idempotent=False)
     callers = _batch_of(here, 3, timeout_s=10.0)
     callers[2].item.deadline += 5.0

@@ -25,7 +25,7 @@ class Maker:
         self.pause_s = pause_s
 
     def __call__(self, key: Any) -> Callable[[], Batcher]:
-        """What makes the batcher of one key."""
+        """The factory of one key's batcher."""
 
         def make() -> Batcher:
             self.made.append(key)

@@ -1,4 +1,4 @@
-"""What a user may set."""
+"""Settings that a user may give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers get over thousands of calls, on a simulated clock: no machine's noise in it."""
+"""Callers' results over thousands of calls on a simulated clock, free of the machine's noise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Simulation:
         heapq.heappush(self._events, (moment, next(self._order), act))
 
     def run(self, calls: int) -> None:
-        """Until so many calls were answered."""
+        """Run until this many calls were answered."""
         while len(self.waited_ms) < calls:
             moment, _, act = heapq.heappop(self._events)
             self.room.now = max(self.room.now, moment)
@@ -85,7 +85,7 @@ class Simulation:
 
 
 def closed(room: Make, callers: int, calls: int = 1500, **settings: Any) -> Simulation:
-    """So many callers, each of which calls again soon after its answer."""
+    """This many callers, each of which calls again soon after its answer."""
     simulation = Simulation(room(**settings))
 
     def again() -> None:

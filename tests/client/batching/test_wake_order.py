@@ -1,4 +1,4 @@
-"""Who is woken when, in one line of threads; and that nothing is left behind by a crowd of them."""
+"""The order in which one line of threads is woken, and that a crowd of them leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUTS_S = (0.0005, 0.002, 0.005, 20.0, 20.0, 20.0)
 
 
 def woken(callers: Sequence[Any]) -> list[int]:
-    """Which of those who still wait were woken since this was last asked, by their places."""
+    """The waiting callers that were woken since the last check, by their places."""
     found = []
     for at, caller in enumerate(callers):
         if not caller.done:
@@ -55,7 +55,7 @@ def test_each_thread_is_woken_when_the_one_before_leaves(room: Callable[..., Any
 
 
 def test_a_second_batch_stands_behind_the_first(room: Callable[..., Any]) -> None:
-    """Its first is woken by the last of the batch before, not beside it."""
+    """The last caller of the first batch wakes the first of the second, so only one line runs."""
     _, (leader, *others), (second, *behind) = two_batches(room)
     leader.answer()
     line = [*others, *behind]
@@ -68,7 +68,7 @@ def test_a_second_batch_stands_behind_the_first(room: Callable[..., Any]) -> Non
 
 
 def test_who_leaves_without_having_been_woken_is_skipped(room: Callable[..., Any]) -> None:
-    """Those whose own time was up have their answer and start no second line beside the one who runs."""
+    """Callers whose own time was up have their answer and start no second line next to the running one."""
     _, (leader, *others), (second, *behind) = two_batches(room)
     leader.answer()
     line = [*others, *behind]
@@ -83,7 +83,7 @@ def test_who_leaves_without_having_been_woken_is_skipped(room: Callable[..., Any
 
 
 def test_an_empty_line_starts_again(room: Callable[..., Any]) -> None:
-    """After the last has left, the first of the next batch is woken at once."""
+    """After the last has left, the first of the next batch is woken immediately."""
     _, (leader, *others), (second, *behind) = two_batches(room)
     for sender, rest in ((leader, others), (second, behind)):
         sender.answer()

@@ -1,4 +1,4 @@
-"""How long a batch stays open."""
+"""The time for which a batch stays open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def crowd(count: int = 8, gap_s: float = 0.0001, **settings: Any) -> tuple[Batch
 
 
 def test_somebody_who_calls_alone_never_waits() -> None:
-    """One call after the other, as quick as you like: every one goes at once."""
+    """Sequential calls, as fast as possible, are all sent immediately."""
     window = BatchWindow(Adaptive(min_wait_ms=5), 64)
     for turn in range(50):
         now = turn * 0.001

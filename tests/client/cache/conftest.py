@@ -114,7 +114,7 @@ class RedisServer:
         raise AssertionError("redis-server did not answer within 10 s")
 
     def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
+        """End it immediately, as `kill -9` does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

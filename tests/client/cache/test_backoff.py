@@ -1,4 +1,4 @@
-"""How long something that failed is left alone."""
+"""The pause after something has failed."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_redis_stopped_and_restarted(start_redis: Callable[..., RedisServer]) ->
 
 
 def test_two_clients_share_answers(start_redis: Callable[..., RedisServer]) -> None:
-    """What one process has asked another finds in Redis, also if it awaits its calls."""
+    """A process finds another's answers in Redis, also if it awaits its calls."""
     redis = start_redis()
     with Client(transport=MemoryTransport({"digits": DIGITS}), cache=shared(redis.url)) as client:
         assert client.precompute("digits", [b"1", b"22"]) == 2

@@ -78,7 +78,7 @@ def test_every_type_and_shape_comes_back(array: NDArray[Any], name: str) -> None
 
 
 def test_big_endian_arrays_come_back_little_endian() -> None:
-    """What travels is little-endian, whatever the array was."""
+    """Data on the way is little-endian, whatever the array was."""
     back = decode(encode(Entry("m", "1", {"y": np.arange(3, dtype=">i4")}), KEY), KEY)
     assert back is not None
     assert back.outputs["y"].tolist() == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Which calls are the same."""
+"""The identity of calls."""
 
 from __future__ import annotations
 

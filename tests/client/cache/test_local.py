@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def kept(floats: int = 1) -> Entry:
-    """An answer with so many numbers."""
+    """An answer with this many numbers."""
     return Entry("m", "1", {"y": np.zeros(floats, np.float32)})
 
 
@@ -27,7 +27,7 @@ def memory(clock: Clock, **settings: Any) -> LocalStore:
 
 
 def test_the_least_recently_used_goes_first(clock: Clock) -> None:
-    """Over `l1` answers, the one not asked for longest is forgotten."""
+    """Beyond `l1` answers, the least recently used one is forgotten."""
     level = memory(clock, l1=2)
     level.put(b"a", kept())
     level.put(b"b", kept())
@@ -39,7 +39,7 @@ def test_the_least_recently_used_goes_first(clock: Clock) -> None:
 
 
 def test_an_answer_is_forgotten_after_ttl(clock: Clock) -> None:
-    """An answer is there until `ttl_s` and not after; being asked for does not lengthen it."""
+    """An answer is there until `ttl_s` and not after; a look-up does not lengthen it."""
     level = memory(clock, ttl_s=5.0)
     level.put(b"a", kept())
     clock.turn(4.9)

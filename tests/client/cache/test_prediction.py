@@ -1,4 +1,4 @@
-"""What a client sees of its cache, in one process: hits, one call for many, versions, errors."""
+"""A client's view of its cache, in one process: hits, one call for many, versions, errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Hold(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A step that is done at once, after others had their turn."""
+    """A step that is done immediately, after others had their turn."""
 
     def block(self) -> None:
         """Nothing."""
@@ -151,7 +151,7 @@ def test_an_answer_gets_too_old(make_cache: MakeCache, maker: Maker, clock: Cloc
     ids=lambda error: type(error).__name__,
 )
 def test_errors_are_not_kept(make_cache: MakeCache, maker: Maker, error: BaseException) -> None:
-    """An error reaches the caller as it is; the next call is made anew."""
+    """An error reaches the caller unchanged; the next one calls again."""
     cache = make_cache()
     maker.error = error
     with pytest.raises(type(error)) as caught:
@@ -163,7 +163,7 @@ def test_errors_are_not_kept(make_cache: MakeCache, maker: Maker, error: BaseExc
 
 
 def test_threads_with_the_same_inputs_share_one_call(make_cache: MakeCache, maker: Maker) -> None:
-    """Sixteen threads that ask at once cost one call, and each gets the answer."""
+    """Sixteen concurrent threads cost one call, and each gets the answer."""
     cache, step = make_cache(), hold()
     maker.steps = [step]
     leader = Caller(cache, maker)
@@ -247,7 +247,7 @@ def on(steps: Any, outcome: Any) -> Iterator[Any]:
 
 
 def test_who_meets_two_given_up_calls_makes_its_own(make_cache: MakeCache, maker: Maker) -> None:
-    """After following twice in vain, a caller makes the call although a third is under way."""
+    """After following twice without success, a caller makes the call although a third is under way."""
     cache = make_cache()
     leaders = [cache.fetch(key(cache), gives_up) for _ in range(3)]
     follower = cache.fetch(key(cache), maker)
@@ -265,7 +265,7 @@ def test_who_meets_two_given_up_calls_makes_its_own(make_cache: MakeCache, maker
 
 
 def test_an_answer_made_alone_is_its_callers_own(make_cache: MakeCache, maker: Maker) -> None:
-    """Who makes the call alone, after following twice in vain, may empty its dictionary too."""
+    """A caller that makes the call alone, after following twice without success, may empty its dictionary too."""
     cache = make_cache()
     leaders = [cache.fetch(key(cache), gives_up) for _ in range(2)]
     follower = cache.fetch(key(cache), maker)
@@ -342,7 +342,7 @@ def test_an_interrupt_anywhere_lets_others_go_on(make_cache: MakeCache, maker: M
 
 
 def test_tasks_with_the_same_inputs_share_one_call(make_cache: MakeCache, maker: Maker) -> None:
-    """A hundred tasks that ask at once cost one call."""
+    """A hundred concurrent tasks cost one call."""
     cache = make_cache()
     maker.steps = [Pass()] * 5
 

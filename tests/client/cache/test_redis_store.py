@@ -85,7 +85,7 @@ def peer(answer: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def test_processes_share_answers(make_cache: MakeCache, maker: Maker, redis_server: RedisServer) -> None:
-    """What one cache was answered, another finds in Redis, and then in its own memory."""
+    """A cache finds another's answers in Redis, and then in its own memory."""
     one, other = make_cache(redis=redis_server.url), make_cache(redis=redis_server.url)
     origins = [fetch(one, maker), fetch(one, maker), fetch(other, maker), fetch(other, maker)]
     assert origins == ["server", "l1", "l2", "l1"]
@@ -255,7 +255,7 @@ def test_a_key_of_another_type_is_not_used(make_cache: MakeCache, maker: Maker, 
 def test_an_older_versions_answer_in_redis_is_not_used(
     make_cache: MakeCache, maker: Maker, redis_server: RedisServer
 ) -> None:
-    """Who has seen version 2 does not take version 1 from Redis; the answer there is replaced."""
+    """A client that has seen version 2 does not take version 1 from Redis; the answer there is replaced."""
     fetch(make_cache(redis=redis_server.url), maker)
     newer = make_cache(redis=redis_server.url)
     newer.saw("digits", "2")
@@ -267,7 +267,7 @@ def test_an_older_versions_answer_in_redis_is_not_used(
 def test_a_newer_versions_answer_in_redis_makes_one_ask(
     make_cache: MakeCache, maker: Maker, redis_server: RedisServer
 ) -> None:
-    """Who knows version 1 and finds version 2 asks the server, and so learns of it."""
+    """A client that knows version 1 and finds version 2 calls the server, and so learns of it."""
     older = make_cache(redis=redis_server.url)
     fetch(older, maker)
     fetch(older, maker, 1.0)
@@ -457,7 +457,7 @@ def test_something_that_is_no_redis_does_not_fail_calls(make_cache: MakeCache, m
 def test_a_wrong_password_and_a_full_redis_do_not_fail_calls(
     make_cache: MakeCache, maker: Maker, start_redis: StartRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What Redis refuses is not kept there, and no refusal is shown in full."""
+    """Values that Redis refuses are not kept there, and no refusal is shown in full."""
     server = start_redis("--requirepass", "right", "--maxmemory", "1")
     url = f"127.0.0.1:{server.port}"
     with caplog.at_level(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""What a cache may be told."""
+"""Settings of a cache."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tritonkit.errors import UsageError
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict[str, Any]) -> None:
-    """Values out of range and addresses that are no Redis URL are usage errors naming the setting."""
+    """Values out of range and addresses that are not Redis URLs are usage errors naming the setting."""
     with pytest.raises(UsageError, match=rf"Cache\b.*\b{list(wrong)[-1]}="):
         Cache(**wrong)
 

@@ -45,7 +45,7 @@ class Recorder:
 
 
 def test_each_observer_gets_its_own_token() -> None:
-    """Tokens come back to whoever gave them, and headers are joined in order."""
+    """Each observer gets its own token back, and headers are joined in order."""
     first, second = Recorder("a"), Recorder("b")
     observers = Observers([first, second])
     token = observers.started("digits")

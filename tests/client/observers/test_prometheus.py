@@ -35,7 +35,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 
 def test_calls_are_counted(registry: CollectorRegistry) -> None:
-    """By model, outcome and origin; requests beyond the first are retries."""
+    """Calls count by model, outcome and origin; requests beyond the first are retries."""
     see(PrometheusMetrics(registry), ANSWERED, ANSWERED, KEPT, FAILED)
     assert value(registry, "calls_total", outcome="ok", origin="server") == 2
     assert value(registry, "calls_total", outcome="ok", origin="l1") == 1
@@ -45,7 +45,7 @@ def test_calls_are_counted(registry: CollectorRegistry) -> None:
 
 
 def test_times_are_split(registry: CollectorRegistry) -> None:
-    """Of answers from a server: in all, on the wire, in the queue, joining; a kept answer has no parts."""
+    """Answers' times count in all, on the wire, in the queue and joining; a kept answer has no parts."""
     see(PrometheusMetrics(registry), ANSWERED, KEPT)
     assert value(registry, "call_seconds_sum", origin="server") == 0.5
     assert value(registry, "call_seconds_count", origin="l1") == 1
@@ -75,7 +75,7 @@ def test_two_clients_share_a_registry(registry: CollectorRegistry) -> None:
 
 
 def test_threads_lose_no_count(registry: CollectorRegistry) -> None:
-    """Many threads at once."""
+    """The counters are right with many concurrent threads."""
     metrics = PrometheusMetrics(registry)
     threads = [threading.Thread(target=lambda: see(metrics, *[ANSWERED] * 200)) for _ in range(8)]
     for thread in threads:

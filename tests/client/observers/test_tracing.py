@@ -73,7 +73,7 @@ def test_it_is_a_child_and_its_context_travels(provider: TracerProvider, exporte
 
 
 def test_baggage_stays_here(provider: TracerProvider) -> None:
-    """What an application carries for itself is not sent to the server."""
+    """An application's own baggage is not sent to the server."""
     from opentelemetry import baggage, context
 
     tracing = OpenTelemetryTracing(provider)

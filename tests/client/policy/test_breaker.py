@@ -94,7 +94,7 @@ def test_no_more_probes_than_allowed_at_once() -> None:
 
 
 def test_probes_that_are_answered_close_it() -> None:
-    """As many answers as probes wanted, and everything is as before."""
+    """After the required number of answered probes everything is as before."""
     circuit = opened()
     first, second = circuit.enter(2.0), circuit.enter(2.0)
     circuit.leave(first, 2.1, good=True)
@@ -202,7 +202,7 @@ def test_never_more_probes_and_never_a_call_while_open(calls: list[tuple[float, 
 
 @pytest.mark.parametrize("error", [ServerUnavailable, DeadlineExceeded])
 def test_a_dead_server_is_left_alone_and_tried_again(error: Any) -> None:
-    """After enough failures calls fail at once without being sent; a server that is back is found."""
+    """After enough failures calls fail immediately without being sent; a server that is back is found."""
     broken = [True]
 
     def script(_: Any) -> tuple[float, Exception | None]:

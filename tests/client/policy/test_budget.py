@@ -1,4 +1,4 @@
-"""The retry budget: what a client may send beside its calls."""
+"""The retry budget: a bound on the requests a client may send in addition to its calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_ten_answers_pay_for_one_retry() -> None:
 
 
 def test_savings_fade() -> None:
-    """An hour's answers cannot be spent at once later; the allowance stays."""
+    """An hour's answers cannot be spent in one burst later; the allowance stays."""
     budget = RetryBudget(0.1)
     for _ in range(100_000):
         budget.earn(0.0)
@@ -58,7 +58,7 @@ def test_a_budget_of_nothing_has_no_allowance() -> None:
 
 @pytest.mark.parametrize("error", [ServerUnavailable, Overloaded])
 def test_a_total_outage_is_not_made_worse(error: type[ClientError]) -> None:
-    """While nothing is answered, 2,000 calls send no more than the allowance beside themselves."""
+    """While nothing is answered, 2,000 calls send no more than the allowance in addition to themselves."""
 
     def fails(_: Any) -> tuple[float, ClientError]:
         return 0.001, error("a", found="no")
@@ -104,7 +104,7 @@ def test_at_most_a_tenth_more_at_any_failure_rate(rate: float, random: Any) -> N
 
 
 def test_three_times_overload_stays_within_the_budget() -> None:
-    """Three times as many calls as the server can take, all at once: retries add a tenth at most."""
+    """Three times as many concurrent calls as the server can take: retries add a tenth at most."""
     free = [10]
 
     def script(server: Any) -> tuple[float, ClientError | None]:

@@ -1,4 +1,4 @@
-"""Calls at once: the line in front of the servers."""
+"""Concurrent calls: the line in front of the servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def until(condition: Any) -> None:
 
 
 def test_never_more_than_allowed_and_first_come_first_served() -> None:
-    """A hundred calls over three places: three run at once, and they run in the order they came."""
+    """A hundred calls over three places: three run concurrently, in the order in which they came."""
     order: list[int] = []
     most = [0]
 
@@ -78,7 +78,7 @@ def test_a_full_line_sheds_at_once() -> None:
 
 
 def test_a_call_that_would_be_late_is_shed_before_it_waits() -> None:
-    """With calls of a second and ten before it, a call with two seconds is refused at once."""
+    """With calls of a second and ten before it, a call with two seconds is refused immediately."""
     here = World(["a:1"], lambda _: (1.0, None), limit=Limit(in_flight=1, waiting=100))
     for _ in range(20):
         here.call()

@@ -33,7 +33,7 @@ ERRORS = (ServerUnavailable, Overloaded, DeadlineExceeded, InferenceError, Model
 
 
 def failing(times: int, error: Callable[..., ClientError], seconds: float = 0.001) -> Any:
-    """A script that fails so often, then answers."""
+    """A script that fails this many times, then answers."""
     left = [times]
 
     def script(server: Any) -> tuple[float, ClientError | None]:
@@ -44,7 +44,7 @@ def failing(times: int, error: Callable[..., ClientError], seconds: float = 0.00
 
 
 def test_an_answer_says_how_it_came_about() -> None:
-    """Who answered, after how many messages, and how long it took."""
+    """The server that answered, the number of messages, and the duration."""
     here = World(["a:1"], failing(1, Overloaded, 0.25))
     sent = here.call()
     assert bytes(sent.body) == b"a:1"
@@ -90,7 +90,7 @@ def test_after_a_loss_that_may_have_run_nothing_follows_a_refusal() -> None:
 
 @pytest.mark.parametrize("error", [DeadlineExceeded, InferenceError, InvalidInput, UsageError])
 def test_what_is_never_tried_again(error: Any) -> None:
-    """Any other error is the caller's at once."""
+    """Any other error reaches the caller immediately."""
     here = World(THREE, failing(1, error))
     with pytest.raises(error):
         here.call()
@@ -155,7 +155,7 @@ def test_pauses_double_and_are_drawn_from_their_whole_range() -> None:
 
 
 def test_no_pause_reaches_past_the_deadline() -> None:
-    """If the pause would end after the deadline, the error comes at once and no token is spent."""
+    """If the pause would end after the deadline, the error comes immediately and no token is spent."""
     here = World(["a:1"], failing(9, Overloaded), retry=Retry(first_s=50.0, longest_s=50.0))
     begun = here.clock.now
     tokens = here.policy.budget.tokens
@@ -246,7 +246,7 @@ def test_a_stream_that_breaks_counts_against_its_server() -> None:
 
 @pytest.mark.parametrize("signal", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
 def test_an_interrupt_is_neither_retried_nor_counted(signal: Any) -> None:
-    """An interrupt goes through at once and says nothing about the server."""
+    """An interrupt passes through immediately and does not count against the server."""
     here = World(["a:1"], lambda _: (0.0, None), breaker=Breaker(least_calls=1))
     steps = here.steps()
     assert isinstance(next(steps), Send)

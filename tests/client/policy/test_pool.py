@@ -1,4 +1,4 @@
-"""Which server gets the next call."""
+"""The choice of a server for the next call."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def crowd(here: World, count: int, gap_s: float, timeout_s: float = 10.0) -> lis
 
 
 def shares(here: World) -> dict[str, float]:
-    """Which part of all messages each server got."""
+    """Each server's share of all messages."""
     return {name: len(server.calls) / here.messages for name, server in here.servers.items()}
 
 
-@pytest.mark.parametrize("gap_s", [0.0005, 0.1], ids=["many at once", "one at a time"])
+@pytest.mark.parametrize("gap_s", [0.0005, 0.1], ids=["many concurrent", "one at a time"])
 def test_equal_servers_get_equal_shares(gap_s: float) -> None:
     """Three servers of one speed get a third each, whether calls overlap or not."""
     noise = Random(2)
@@ -136,7 +136,7 @@ def test_a_lost_server_is_replaced_at_once() -> None:
 
 
 def test_one_server_of_three_killed_under_load() -> None:
-    """Sixty callers at once, one server dies: no call fails, and few are sent twice."""
+    """With sixty concurrent callers one server dies: no call fails, and few are sent twice."""
     dead = [False]
 
     def script(server: Any) -> tuple[float, Exception | None]:

@@ -18,7 +18,7 @@ from tritonkit.errors import DeadlineExceeded, ServerUnavailable, UsageError
 
 
 class Dns:
-    """What `getaddrinfo` answers, and how often it was asked."""
+    """`getaddrinfo` with given answers and a count of its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hosts: list[str] = []
@@ -56,7 +56,7 @@ def world(*addresses: str, script: Any = lambda _: (0.0, None), **settings: Any)
 
 
 def addresses(here: World) -> list[str]:
-    """Of the servers that get calls."""
+    """The addresses of the servers that get calls."""
     return sorted(replica.address for replica in here.policy.pool.replicas)
 
 
@@ -155,7 +155,7 @@ def test_a_slow_dns_keeps_nobody_waiting_later(dns: Dns) -> None:
 
 
 def test_a_lost_server_hurries_the_next_look_up(dns: Dns) -> None:
-    """After `ServerUnavailable` the name is looked up at once, but not twice within a second."""
+    """After `ServerUnavailable` the name is looked up immediately, but not twice within a second."""
     dns.hosts = ["10.0.0.1"]
     failing = ServerUnavailable("10.0.0.1:8001", found="refused")
     here = world(script=lambda _: (0.0, failing), breaker=None, retry=None)
@@ -193,7 +193,7 @@ def test_all_servers_replaced(dns: Dns) -> None:
 
 
 def test_a_server_is_left_before_its_transport_is_closed(dns: Dns) -> None:
-    """What it holds for the client, such as shared memory, is given up while it can still be told."""
+    """State that it holds for the client, such as shared memory, is given up while the server can still be reached."""
     left: list[tuple[str, int]] = []
 
     def leave(transport: Any) -> Steps[None]:
@@ -213,7 +213,7 @@ def test_a_server_is_left_before_its_transport_is_closed(dns: Dns) -> None:
 
 
 def test_an_unknown_name(dns: Dns) -> None:
-    """A name DNS does not know is `ServerUnavailable`, says why, and is asked for once a second."""
+    """A name that DNS does not know is `ServerUnavailable` with the reason, and is looked up once a second."""
     here = world()
     for _ in range(3):
         with pytest.raises(ServerUnavailable) as caught:
@@ -227,7 +227,7 @@ def test_an_unknown_name(dns: Dns) -> None:
 
 
 def test_a_dns_that_fails_later_changes_nothing(dns: Dns) -> None:
-    """What was known stays in use."""
+    """The known addresses stay in use."""
     dns.hosts = ["10.0.0.1"]
     here = world(refresh_s=5.0)
     here.call()
@@ -321,7 +321,7 @@ def test_the_real_localhost() -> None:
 
 
 def test_a_transport_that_cannot_be_made(dns: Dns) -> None:
-    """What making a transport raises reaches the caller, and not a thread's traceback."""
+    """An error in making a transport reaches the caller, and is not a thread's traceback."""
 
     def connect(address: str, name: str | None) -> Any:
         raise UsageError("TLS", found="no such file")

@@ -1,4 +1,4 @@
-"""What a server that falls silent under a call may be left for."""
+"""Calls for which a silent server may be left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Silent:
         self.said: list[bool] = []
 
     def __call__(self, server: Server) -> tuple[float, ServerUnavailable | None]:
-        """How a call ends."""
+        """The duration of a call, and its error."""
         if server.address not in self.names:
             return 0.001, None
         leaves = server.elsewhere is not None and server.elsewhere(self.begun)
@@ -79,7 +79,7 @@ def test_a_single_server_is_never_left() -> None:
 
 
 def test_a_call_for_one_of_several_stays_there() -> None:
-    """As what asks each server for its statistics."""
+    """A call for one replica stays there, like those that read each server's statistics."""
     here = world(Silent("a:1"))
     first = next(each for each in here.policy.pool.replicas if each.address == "a:1")
     assert here.call(replica=first).endpoint == "a:1"

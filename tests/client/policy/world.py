@@ -50,7 +50,7 @@ class Server:
         return seconds, error
 
     def send(self, method: str, body: Any, timeout_s: float, headers: Any = (), elsewhere: Any = None) -> memoryview:
-        """The outcome, at once on the clock."""
+        """The outcome, immediately on the clock."""
         self.elsewhere = elsewhere
         seconds, error = self.outcome(timeout_s)
         self.clock.now += seconds
@@ -142,7 +142,7 @@ class World:
             self._wake()
 
     def _wake(self) -> None:
-        """Those who sleep on a wakeup and were woken go on now."""
+        """Let those go on that sleep on a wakeup and were woken."""
         for wakeup, resume in list(self._asleep.items()):
             wakeup.seconds = 0.0
             if wakeup.block():

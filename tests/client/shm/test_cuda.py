@@ -73,7 +73,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 
 
 def test_arrays_go_and_come(runtime: FakeRuntime) -> None:
-    """What is written is what is read, whatever its layout, and the memory is given back once."""
+    """Arrays read back as written, whatever their layout, and the memory is freed once."""
     memory = cuda_maker(0)(65536)
     given = vector(100).astype(">f4")[:, ::2]
     memory.write(64, given, np.dtype("<f4"))

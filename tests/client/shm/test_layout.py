@@ -1,4 +1,4 @@
-"""Where tensors lie in a region."""
+"""The places of tensors in a region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose region is it, and is its maker still there?"""
+"""The maker of a region, and whether it is still there."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_no_room_is_told(
 
 
 def test_a_machine_without_it_is_told(monkeypatch: pytest.MonkeyPatch, predict: Predict, tmp_path: Path) -> None:
-    """Where there is no such folder the system's own words are in the message."""
+    """Without such a folder, the system's own message is in the error."""
     monkeypatch.setattr(system, "FOLDER", tmp_path / "none")
     with pytest.raises(UsageError, match=r"none: No such file or directory\n.*\n.*needs Linux"):
         predict(vector(SIZE))
@@ -353,7 +353,7 @@ def test_a_cancelled_task_leaves_nothing(pool: RegionPool, triton: FakeTriton, m
 
 
 def test_a_task_cancelled_before_its_region_is_made_leaves_no_file(pool: RegionPool, triton: FakeTriton) -> None:
-    """Cancelled while the server is asked for what killed processes left there."""
+    """The task is cancelled while the server lists the remains of killed processes."""
     before = left_behind()
 
     async def run() -> None:

@@ -37,7 +37,7 @@ async def stopped(counter: Counter) -> bool:
 
 
 def test_replies_come_in_order(run: Callable[..., Any]) -> None:
-    """As many as the model sends; other tasks run meanwhile."""
+    """There are as many replies as the model sends; other tasks run meanwhile."""
 
     async def program(client: AsyncClient) -> None:
         count = await client.model("count")
@@ -131,7 +131,7 @@ def test_times(run: Callable[..., Any], counter: Counter) -> None:
 
 
 def test_closing_ends_another_tasks_wait(run: Callable[..., Any]) -> None:
-    """The reader finds the end; a second reader beside it is refused."""
+    """The reader finds the end; a second concurrent reader is refused."""
 
     async def program(client: AsyncClient) -> None:
         stream = (await client.model("count")).stream(x=[2, 0.5, -1])

@@ -42,7 +42,7 @@ def core(server: Server) -> Core:
 
 
 def flags(server: Server) -> list[str]:
-    """Of each request: s for the start, e for the end, and its input."""
+    """A record of each request: s for the start, e for the end, and its input."""
     return [
         "s" * request.get("sequence_start", False) + "e" * request.get("sequence_end", False) + f"{request['x'][0]:.0f}"
         for request in server.requests

@@ -24,7 +24,7 @@ RETRY = Retry()
 
 
 def test_replies_come_in_order(client: Client) -> None:
-    """As many as the model sends, each with who made it and how long it took."""
+    """There are as many replies as the model sends, each with its model and its time."""
     replies = list(client.model("count").stream(x=[4, 0.01, -1]))
     assert [reply["y"].tolist() for reply in replies] == [[0], [1], [2], [3]]
     last = replies[-1]
@@ -47,7 +47,7 @@ def test_a_model_that_answers_once(client: Client) -> None:
 
 
 def test_a_failure_in_the_middle(client: Client) -> None:
-    """What came before it is there, the error names the model and says its words, then it is over."""
+    """Replies before it are there, the error has the model's name and message, then the stream is over."""
     stream = client.model("count").stream(x=[4, 0, 2])
     assert [next(stream)["y"].item(), next(stream)["y"].item()] == [0, 1]
     with pytest.raises(InferenceError, match=r"model count at (.|\n)*told to fail"):
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_not_sent(client: Client, counter: Counter) -> None
 
 
 def test_outputs_are_chosen(client: Client) -> None:
-    """`outputs` names those asked for."""
+    """`outputs` selects the outputs."""
     (reply,) = client.model("count").stream(x=[1, 0, -1], outputs=["y"])
     assert list(reply) == ["y"]
 
@@ -117,7 +117,7 @@ def test_a_stream_that_was_never_read_sends_nothing(client: Client, counter: Cou
 
 
 def test_entering_the_block_sends_the_request(counter: Counter, models: dict[str, FakeModel]) -> None:
-    """The model works before the first reply is asked for; a memory transport waits to be read."""
+    """The model works before the first reply is read; a memory transport waits for the reader."""
     from tests.client.conftest import serving
 
     with serving(models) as address, Client(address) as client, client.model("count").stream(x=[1, 0, -1]):
@@ -148,7 +148,7 @@ def test_time_for_each_reply(connect: Connect, models: dict[str, FakeModel]) -> 
 
 
 def test_a_bad_timeout_is_refused(client: Client) -> None:
-    """As everywhere."""
+    """A stream checks its timeout as other calls do."""
     with pytest.raises(UsageError, match="timeout_s=0"):
         next(client.model("count").stream(x=LONG, timeout_s=0))
 
@@ -229,7 +229,7 @@ def test_observers_are_told_once_a_stream(connect: Connect, models: dict[str, Fa
 
 
 def test_streams_take_no_place_in_the_limit(connect: Connect, models: dict[str, FakeModel]) -> None:
-    """A stream may be open for hours: calls go on beside it."""
+    """A stream may be open for hours: calls go on meanwhile."""
     with (
         connect(models, limit=Limit(in_flight=1, waiting=0)) as client,
         client.model("count").stream(x=LONG) as one,

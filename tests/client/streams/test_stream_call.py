@@ -125,7 +125,7 @@ def test_after_an_error_the_server_ends_first(call: StreamCall, core: Core) -> N
 
 @pytest.mark.parametrize("before", ["", "in ensemble 'e', ", "the request failed, message: "])
 def test_a_model_whose_process_has_died_is_unavailable(call: StreamCall, core: Core, before: str) -> None:
-    """As in a unary call: the server rests, and its end of the stream is waited for a moment."""
+    """The server rests, as in a unary call, and the call waits a moment for the end of the stream."""
     words = f"{before}Stub process 'count_0_0' is not healthy."
     results = [None, None, None, message(final=False, error=words), None]
     seen, error = kinds(call.next(), results)
@@ -157,7 +157,7 @@ def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> No
 
 @pytest.mark.parametrize("at", range(4))
 def test_cancelled_on_the_way(call: StreamCall, core: Core, at: int) -> None:
-    """Wherever the task is, what was opened is given up at once."""
+    """At any point of the task, everything that was opened is given up immediately."""
     cancelled = asyncio.CancelledError()
     seen, error = kinds(call.next(), [None] * at + [cancelled])
     assert seen == [*REQUEST, "read"][: at + 1] + ["cancel"] * (at > 0)

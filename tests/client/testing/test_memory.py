@@ -120,7 +120,7 @@ def test_a_wrong_datatype_is_refused_when_the_model_is_asked_for() -> None:
 
 
 def test_questions_are_answered() -> None:
-    """What a client asks before and beside inference, as a server would answer."""
+    """A client's questions before and after inference are answered as by a server."""
     transport = MemoryTransport({"m": model(double), "n": model(count)})
 
     def ask(method: Any, **fields: Any) -> Any:
@@ -212,7 +212,7 @@ def test_a_closed_transport_refuses() -> None:
 
 
 def test_a_stream_answers_with_everything_a_function_yields() -> None:
-    """Answers come one by one; a last one without outputs if the request asked for it."""
+    """Answers come one by one, with a last one without outputs if the request wants it."""
     stream = MemoryTransport({"m": model(count)}).stream()
     stream.write(request((1, 3), parameters={"triton_enable_empty_final_response": True}))
     stream.write(request((5, 6)))
@@ -228,7 +228,7 @@ def test_a_stream_answers_with_everything_a_function_yields() -> None:
 
 
 def test_a_plain_model_answers_a_stream_once() -> None:
-    """As in Triton, the one answer is marked as the last."""
+    """The one answer is marked as the last, as in Triton."""
     stream = MemoryTransport({"m": model(double)}).stream()
     stream.write(request())
     answer = stream_response(stream.read(20) or b"")[1]
@@ -316,7 +316,7 @@ def test_a_reader_waits_only_so_long() -> None:
 
 
 def test_a_generator_cannot_be_called_without_a_stream() -> None:
-    """As Triton refuses decoupled models in a plain call."""
+    """Decoupled models are refused in a unary call, as by Triton."""
     with pytest.raises(InferenceError, match="decoupled"):
         call(model(count))
 

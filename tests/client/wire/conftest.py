@@ -12,13 +12,13 @@ from .kinds import KINDS, Connect, connecting
 
 @pytest.fixture
 def answers() -> Answers:
-    """What the server does and has seen."""
+    """The server's behavior and its record of calls."""
     return Answers()
 
 
 @pytest.fixture
 def address(answers: Answers) -> Iterator[str]:
-    """Of a real server."""
+    """The address of a real server."""
     with grpc_server(answers) as (_, port):
         yield f"127.0.0.1:{port}"
 

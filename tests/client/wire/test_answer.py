@@ -83,7 +83,7 @@ def test_everything_a_server_says_is_read(
 def test_an_answer_is_read_the_same_after_others_of_its_length(
     tensors: dict[str, tuple[str, Any]], others: dict[str, tuple[str, Any]], same_names: bool
 ) -> None:
-    """What was kept of an answer before serves only one that differs in its values."""
+    """The kept form of an earlier answer serves only one that differs in its values."""
     if same_names:  # other values of the same outputs
         others = {name: (kind, array.copy()[::-1]) for name, (kind, array) in tensors.items() if array.ndim}
     for each in (tensors, others, tensors, others):
@@ -138,7 +138,7 @@ def test_parameters_are_read_by_their_type() -> None:
 
 
 def test_fields_come_in_any_order_and_unknown_ones_are_skipped() -> None:
-    """What another writer, or a later Triton, may send."""
+    """Another writer, or a later Triton, may send such fields."""
     raw = sized(6, Y.tobytes())
     tensor = sized(3, b"\x01") + sized(900, b"new") + sized(2, b"FP32") + sized(1, b"y")
     tensor += number(3, 10) + number(7, 1)
@@ -228,7 +228,7 @@ def test_raw_bytes_may_stand_for_some_outputs_only() -> None:
 
 
 def test_outputs_in_shared_memory_as_triton_answers() -> None:
-    """Triton sends an empty tensor for each: the caller knows which it asked for there."""
+    """Triton sends an empty tensor for each: the caller knows which it requested there."""
     response = message({"y": ("FP32", Y), "t": ("BYTES", np.array([b"x"], object))})
     response.raw_output_contents[0] = b""
     response.raw_output_contents[1] = b""
@@ -297,7 +297,7 @@ def test_every_output_has_its_bytes(more: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("how", ["contents", "region"])
 def test_an_output_has_its_values_once(how: str) -> None:
-    """Raw bytes beside typed contents or a region are one tensor too many."""
+    """Raw bytes in addition to typed contents or a region are one tensor too many."""
     response = service_pb2.ModelInferResponse()
     tensor = response.outputs.add(name="y", datatype="FP32", shape=[1])
     if how == "contents":

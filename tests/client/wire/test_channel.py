@@ -44,7 +44,7 @@ def test_addresses(address: str, target: str, tls: bool) -> None:
     ],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    """What lacks a host or a port is refused."""
+    """An address without a host or a port is refused."""
     with pytest.raises(UsageError, match="host:port"):
         parse_address(address)
 

@@ -1,4 +1,4 @@
-"""What gRPC's library is wanted for, and what a client of it keeps: TLS, proxies, limits, keys."""
+"""The uses of gRPC's library, and the behavior a client keeps with it: TLS, proxies, limits, keys."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_xds_says_what_it_lacks(connect: Connect, monkeypatch: pytest.MonkeyPatc
 
 
 def test_begun_calls_overlap_and_can_be_given_up(address: str, answers: Answers) -> None:
-    """`begin` returns at once; what is cancelled says so, there and at the server."""
+    """`begin` returns immediately; a cancelled call reports that, there and at the server."""
     with connecting(GRPCIO["grpcio-threads"]) as connect:
         transport = connect(address)
         slow = transport.begin("ModelInfer", body("slow", id="5"), 20.0)
@@ -184,7 +184,7 @@ def test_clients_call_over_it(address: str) -> None:
 
 
 def test_without_the_library_the_extra_is_named() -> None:
-    """A client asked for it says what to install."""
+    """A client that needs it says what to install."""
     program = """
 import sys
 sys.modules["grpc"] = None

@@ -1,4 +1,4 @@
-"""How much of a server's answer is taken in, and what bytes that came may become."""
+"""Bounds on a server's answer, and on the arrays made of its bytes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_answer_of_small_parts_without_end(body: bytes) -> None:
 
 
 def test_numbers_in_typed_fields_take_what_their_array_does() -> None:
-    """They are not all Python's numbers at once."""
+    """They are not all made Python's numbers together."""
     count = 150_000
     answer = service_pb2.ModelInferResponse(model_name="m")
     output = answer.outputs.add(name="y", datatype="INT32", shape=[count])

@@ -40,7 +40,7 @@ class HungDns:
 
 
 def threads() -> list[threading.Thread]:
-    """Those that look names up."""
+    """Threads that look names up."""
     return [thread for thread in threading.enumerate() if thread.name == "tritonkit-dns"]
 
 
@@ -69,7 +69,7 @@ def test_a_call_of_a_thread_ends_in_its_time(hung: HungDns, address: str) -> Non
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_a_call_of_a_task_ends_in_its_time(hung: HungDns, address: str) -> None:
-    """As for a thread; and the end of the loop does not wait for the resolver either."""
+    """A task gets the same; and the end of the loop does not wait for the resolver either."""
 
     async def story() -> None:
         async with AsyncClient(address, timeout_s=0.3) as client:
@@ -94,7 +94,7 @@ def test_calls_for_one_name_share_a_look_up(hung: HungDns) -> None:
 
 
 def test_many_names_share_a_few_threads(hung: HungDns) -> None:
-    """Those that find no thread wait in line, each for its own time."""
+    """Look-ups without a thread wait in line, each for its own time."""
     transports = [Http2Transport(f"slow{number}.example:8001") for number in range(40)]
     with ThreadPoolExecutor(40) as pool:
         calls = [pool.submit(each.send, "ServerLive", [b""], 0.2) for each in transports]
@@ -122,7 +122,7 @@ def test_an_address_in_figures_asks_nobody(hung: HungDns) -> None:
 
 
 def test_a_name_that_can_be_none() -> None:
-    """What the system's resolver refuses to ask for is not known, as any other."""
+    """A name that the system's resolver refuses to look up is unknown, like any other."""
     with pytest.raises(ServerUnavailable, match="is not known"):
         Http2Transport(f"{'a' * 70}.example:8001").send("ServerLive", [b""], 20.0)
 
@@ -163,7 +163,7 @@ def test_the_name_of_a_redis(hung: HungDns) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_does_not_wait_for_its_parent_s_threads() -> None:
-    """A look-up under way in the parent is made anew in the child."""
+    """A look-up under way in the parent is made again in the child."""
     program = textwrap.dedent("""
         import os, socket, threading
         from tritonkit.client.wire.names import look_up

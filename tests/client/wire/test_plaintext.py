@@ -1,4 +1,4 @@
-"""Keys and tokens are not sent where whoever is on the way could read them, unless that is asked for."""
+"""Keys and tokens are not sent in plain text to another machine, unless that is allowed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_may_be_sent(given: dict[str, Any]) -> None:
     ],
 )
 def test_which_hosts_are_this_one(host: str, wanted: bool) -> None:
-    """By their text alone: no name is looked up for it."""
+    """The text alone decides: no name is looked up for it."""
     assert is_loopback(host) is wanted
 
 
@@ -101,14 +101,14 @@ def test_headers_of_one_call(connect: Connect, address: str, answers: Answers, m
 
 
 def test_headers_of_an_observer() -> None:
-    """What an observer adds to each call is judged as the client's own."""
+    """An observer's headers are judged like the client's own."""
 
     class Telling:
         def started(self, model: str) -> None:
             """Nothing to remember."""
 
         def headers(self, token: None) -> tuple[tuple[str, str], ...]:
-            """Who calls."""
+            """The identity of the caller."""
             return (("authorization", "Bearer hush"),)
 
         def finished(self, token: None, event: object) -> None:

@@ -40,7 +40,7 @@ print(theirs.name, type(ours) is type(theirs))
 
 
 def run(program: str) -> str:
-    """What a program prints in an interpreter of its own, where warnings are errors."""
+    """A program's output in its own interpreter, with warnings as errors."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout

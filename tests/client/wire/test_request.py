@@ -103,7 +103,7 @@ def test_a_timeout_is_at_least_a_microsecond(timeout_s: float) -> None:
 
 
 def test_outputs_asked_for_are_named() -> None:
-    """Those that were chosen, and none where all are wanted."""
+    """The chosen outputs are named, and none if all are wanted."""
     request = read(prepared(outputs=("z",)).encode({}))
     assert [output.name for output in request.outputs] == ["z"]
     assert not read(prepared(outputs=None).encode({})).outputs
@@ -127,7 +127,7 @@ def test_inputs_in_shared_memory_send_no_bytes() -> None:
 
 @pytest.mark.parametrize("outputs", [None, ("y", "z")])
 def test_outputs_wanted_in_shared_memory_are_told_where(outputs: tuple[str, ...] | None) -> None:
-    """All outputs are then asked for by name: asking for one would leave out the others."""
+    """All outputs are then requested by name: naming one would leave out the others."""
     request = read(prepared(outputs=outputs).encode({}, output_regions={"z": Region("r", 40)}))
     assert [output.name for output in request.outputs] == ["y", "z"]
     assert not request.outputs[0].parameters
@@ -172,7 +172,7 @@ def test_a_request_of_small_tensors_is_one_piece() -> None:
 
 
 def test_text_of_one_shape_and_many_lengths() -> None:
-    """What is kept by shape holds nothing of the length of texts."""
+    """Parts kept by shape hold nothing of the length of texts."""
     maker = prepared("BYTES", "BF16")
     for words in (["a", "bc"], ["", "longer"]):
         array = np.array([word.encode() for word in words], dtype=object)

@@ -142,7 +142,7 @@ def test_bf16_keeps_its_shape(shape: tuple[int, ...], order: str) -> None:
 
 @pytest.mark.parametrize("datatype", ["BYTES", "BF16", "FP16"])
 def test_what_was_read_is_read_only(datatype: str) -> None:
-    """Whether it is a view of the answer or not: every output acts alike."""
+    """Every output acts in the same way, whether or not it is a view of the answer."""
     array = from_raw(bytes(8), datatype, [-1])
     with pytest.raises(ValueError, match="read-only"):
         array[0] = array[0]

@@ -122,7 +122,7 @@ def test_own_metadata_and_the_key_go_where_they_should(connect: Connect, address
 
 
 def test_nobody_at_the_address(connect: Connect) -> None:
-    """A closed port is told at once."""
+    """A closed port is reported immediately."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

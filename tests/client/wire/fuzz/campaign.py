@@ -23,23 +23,22 @@ HANG_S = 120.0
 LEAK_BLOCKS = 500
 """The blocks that may be added after the first tenth: a few for each new line of the figures."""
 LEAK_MIB = 8
-"""What the process may grow by after its first tenth; ten million frames of 50 bytes are 500. True of a process that
-does nothing else."""
+"""Allowed growth of the process after its first tenth, if it does nothing else; ten million frames are 500 MB."""
 
 
 def fuzz(
     mutated: int, seed: int = 0, first: int = 0, report: Callable[[str], None] = lambda line: None
 ) -> Counter[str]:
-    """Read frames until so many were mutated ones.
+    """Read frames until this many were mutated ones.
 
     Args:
-        mutated: how many.
-        seed: another one gives other frames.
-        first: the number of the episode to begin with.
-        report: is given a line now and then that says how far it is.
+        mutated: the number of mutated frames.
+        seed: another seed gives other frames.
+        first: the number of the first episode.
+        report: gets a line about the progress now and then.
 
     Returns:
-        How many frames were read, and how often connections and calls ended in which way.
+        The number of frames that were read, and counts of the ways in which connections and calls ended.
 
     Raises:
         AssertionError: a promise was broken; the note names the episode.

@@ -32,7 +32,7 @@ class Peer:
         self.decoder = hpack.Decoder()
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes; `ConnectionError` at the end."""
+        """Exactly this many bytes; `ConnectionError` at the end."""
         while len(self.kept) < size:
             data = self.sock.recv(65536)
             if not data:

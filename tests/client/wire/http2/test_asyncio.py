@@ -1,4 +1,4 @@
-"""What only the transport of tasks does."""
+"""Behavior of the tasks' transport alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_cancelling_a_task_cancels_its_call(address: str, answers: Answers) -> N
 
 
 def test_cancelling_the_task_that_connects_leaves_the_others(address: str) -> None:
-    """They wait for the same connection, whoever asked first."""
+    """Tasks wait for the same connection, whichever came first."""
 
     async def main() -> None:
         transport = AsyncHttp2Transport(address)
@@ -50,7 +50,7 @@ def test_cancelling_the_task_that_connects_leaves_the_others(address: str) -> No
 
 
 def test_two_thousand_tasks(play: Callable[[Script], str]) -> None:
-    """All at once on one connection, answered last first."""
+    """All run concurrently on one connection, answered last first."""
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()

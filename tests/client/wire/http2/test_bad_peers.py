@@ -79,7 +79,7 @@ def test_garbage_amid_a_call(connect: Connect, play: Play) -> None:
 
 
 def test_half_an_answer_and_the_end(connect: Connect, play: Play) -> None:
-    """A connection lost amid an answer is told, and the call not repeated."""
+    """A connection lost during an answer is reported, and the call is not repeated."""
     requests: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -272,7 +272,7 @@ def test_waiting_for_a_turn_ends_with_the_time(connect: Connect, play: Play) -> 
 
 
 def test_a_turn_that_comes_free_by_another_giving_up(connect: Connect, play: Play) -> None:
-    """It is taken at once, although the peer says nothing."""
+    """The free place is taken immediately, although the peer says nothing."""
 
     def script(peer: Peer, number: int) -> None:
         peer.greet({3: 1})
@@ -320,7 +320,7 @@ def test_two_calls_do_not_block_each_other_on_a_window(connect: Connect, play: P
 
 
 def test_a_shut_window_ends_with_the_time(connect: Connect, play: Play) -> None:
-    """What was not sent is not sent later either."""
+    """Bytes that were not sent are not sent later either."""
     transport = connect(play(lambda peer, _: (peer.greet(), serve(peer))[0]))
     with pytest.raises(DeadlineExceeded):
         transport.send("ModelInfer", [bytes(200_000)], 0.1)
@@ -349,7 +349,7 @@ def test_a_peer_that_does_not_read(connect: Connect, play: Play) -> None:
 
 
 def test_an_answer_before_the_request_is_whole(connect: Connect, play: Play) -> None:
-    """An early error is told at once, and the rest not sent."""
+    """An early error is reported immediately, and the rest is not sent."""
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
@@ -416,7 +416,7 @@ def test_answers_of_a_proxy(connect: Connect, play: Play, status: str, error: ty
 
 
 def test_many_connect_at_once_and_one_connection_is_made(connect: Connect, play: Play) -> None:
-    """Those who come while it is made wait for it; if it fails they all hear."""
+    """Calls that come while it is made wait for it; if it fails, all get the error."""
     made: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -461,7 +461,7 @@ def test_a_caller_with_little_time_does_not_fail_the_others(connect: Connect, pl
 
 
 def test_a_silent_peer_is_asked_and_given_up(connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that vanished amid a call is noticed before a long deadline."""
+    """A host that vanished during a call is noticed before a long deadline."""
     for name in ("PING_AFTER_S", "PING_TIMEOUT_S"):
         monkeypatch.setattr(f"tritonkit.client.wire.http2.keepalive.{name}", 0.1)
     monkeypatch.setattr("tritonkit.client.wire.http2.socket_io.SLICE_S", 0.05)
@@ -506,7 +506,7 @@ def test_what_ends_by_itself_is_not_reset(connect: Connect, play: Play) -> None:
 
 
 def test_pings_and_settings_are_acknowledged(connect: Connect, play: Play) -> None:
-    """Also many, also amid calls."""
+    """All are acknowledged, also many of them and during calls."""
     acks: list[int] = []
 
     def script(peer: Peer, number: int) -> None:

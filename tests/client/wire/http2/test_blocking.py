@@ -1,4 +1,4 @@
-"""What only the transport of threads does."""
+"""Behavior of the threads' transport alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_call_begun_can_be_waited_for_a_while(transport: Http2Transport) -> No
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_cancelling_wakes_the_thread_that_waits(transport: Http2Transport, answers: Answers, others: int) -> None:
-    """At once, whether it reads for all or another does; the server is told."""
+    """It ends immediately, whether it reads for all or another does; the server gets a reset."""
     threads = [
         threading.Thread(target=transport.send, args=("ModelInfer", body("slow", id="1"), 20.0)) for _ in range(others)
     ]

@@ -128,7 +128,7 @@ def test_header_fields_in_several_frames() -> None:
 
 
 def test_a_request_waits_for_its_windows() -> None:
-    """What is sent never passes the stream's window nor the connection's, and all is sent in the end."""
+    """Sent bytes never pass the stream's window or the connection's, and all are sent in the end."""
     connection = made()
     data = bytes(range(256)) * 1000
     call = begun(connection, data)
@@ -211,7 +211,7 @@ def test_places_in_the_line_are_given_in_order() -> None:
 
 
 def test_going_away_lets_the_line_go_elsewhere() -> None:
-    """Those who wait for a place hear at once."""
+    """Calls that wait for a place get the error immediately."""
     connection = made()
     connection.receive(frames.settings({3: 1}))
     call = begun(connection)
@@ -225,7 +225,7 @@ def test_going_away_lets_the_line_go_elsewhere() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_nobody_stands_in_the_line_of_a_connection_that_ends(lost: bool) -> None:
-    """A call that comes then is sent elsewhere at once, although there was no room for it."""
+    """A call that comes then is sent elsewhere immediately, although there was no room for it."""
     connection = made()
     connection.receive(frames.settings({3: 1}))
     begun(connection)
@@ -317,7 +317,7 @@ def test_a_call_s_own_window_made_too_large_ends_that_call() -> None:
 
 
 def test_unknown_frames_and_settings_are_ignored() -> None:
-    """As the protocol asks, for what later versions add."""
+    """Unknown frames are ignored, as the protocol requires for later versions."""
     connection = made()
     call = begun(connection)
     connection.receive(frames.frame(0x42, 0xFF, 77, b"x" * 50) + frames.settings({0x77: 1, 6: 9}))

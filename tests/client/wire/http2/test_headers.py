@@ -26,7 +26,7 @@ def decoded(decoder: hpack.Decoder, block: bytes) -> dict[str, str]:
     limit=st.sampled_from([None, 0, 100, 300, 10_000]),
 )
 def test_a_peer_reads_what_was_meant(methods: list[str], value: str, timeout_s: float, limit: int | None) -> None:
-    """Whatever the order of calls, and when the peer's table shrinks amid them."""
+    """The fields arrive whatever the order of calls, and when the peer's table shrinks between them."""
     fields = RequestHeaders("host:1", False, (("x-own", value),), (("x-key", "k"),), frozenset({"ServerLive"}))
     peer = hpack.Decoder()
     for turn, method in enumerate(methods):
@@ -91,7 +91,7 @@ def test_an_answer_known_by_its_bytes_is_forgotten_when_the_table_changes() -> N
 
 @pytest.mark.parametrize(("text", "status"), [("x", 2), ("-1", 2), ("", 2), ("99", 99), ("1" * 20, 2)])
 def test_a_status_that_is_no_number_is_unknown(text: str, status: int) -> None:
-    """As gRPC says."""
+    """The text means UNKNOWN, as gRPC specifies."""
     assert ResponseHeaders().read(hpack.Encoder().encode([("grpc-status", text)])).status == status
 
 

@@ -76,7 +76,7 @@ MEASURED = """
 
 
 def measured(address: str, kind: str, what: str = "unary") -> tuple[str, int]:
-    """What a client in a process of its own was answered, and by how many bytes it grew at most."""
+    """The answers to a client in its own process, and its largest growth in bytes."""
     program = textwrap.dedent(MEASURED)
     done = subprocess.run(
         [sys.executable, "-c", program, address, what, kind], capture_output=True, text=True, check=True, timeout=60
@@ -87,7 +87,7 @@ def measured(address: str, kind: str, what: str = "unary") -> tuple[str, int]:
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which of the two clients."""
+    """One of the two kinds of clients."""
     found: str = request.param
     return found
 
@@ -198,7 +198,7 @@ def test_a_refused_length_is_seen_before_the_message(connect: Connect, play: Pla
 
 
 def test_a_message_of_a_stream_that_is_too_large(connect: Connect, play: Play) -> None:
-    """Those before it are read, it ends the stream."""
+    """Messages before it are read, and it ends the stream."""
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
@@ -217,7 +217,7 @@ def test_a_message_of_a_stream_that_is_too_large(connect: Connect, play: Play) -
 
 
 def test_questions_are_answered_in_less(connect: Connect, play: Play) -> None:
-    """What a server says of itself is not as large as a tensor may be."""
+    """Reports of a server about itself are not as large as a tensor may be."""
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
@@ -262,7 +262,7 @@ def models(metadata: bytes, config: bytes, answers: Callable[[], bytes]) -> Scri
 
 
 def a_model(size: int) -> tuple[bytes, bytes]:
-    """Metadata and configuration of a model that makes so many bytes of one."""
+    """Metadata and configuration of a model that makes this many bytes of one."""
     config = model_config_pb2.ModelConfig(name="m")
     config.input.add(name="x", data_type=model_config_pb2.TYPE_UINT8, dims=[1])
     config.output.add(name="y", data_type=model_config_pb2.TYPE_UINT8, dims=[size])
@@ -273,7 +273,7 @@ def a_model(size: int) -> tuple[bytes, bytes]:
 
 
 def an_answer(size: int) -> bytes:
-    """The answer of `a_model` with so many bytes."""
+    """The answer of `a_model` with this many bytes."""
     answer = service_pb2.ModelInferResponse(model_name="m", model_version="1")
     answer.outputs.add(name="y", datatype="UINT8", shape=[size])
     answer.raw_output_contents.append(bytes(size))
@@ -291,7 +291,7 @@ def test_the_client_s_own_limit(play: Play) -> None:
 
 
 def test_a_model_with_large_outputs_needs_no_setting(play: Play) -> None:
-    """What its configuration declares is allowed several times over."""
+    """The size that its configuration declares is allowed several times over."""
     size = ANSWER_BYTES + MIB
     address = play(models(*a_model(size), lambda: an_answer(size)))
     with Client(address) as client:

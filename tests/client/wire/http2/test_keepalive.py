@@ -1,4 +1,4 @@
-"""When a silent peer is asked for a sign of life, and when not."""
+"""The moments at which a silent peer gets a PING."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonkit.client.wire.http2.keepalive import (
 
 STRIKES = 2
 FORGOTTEN_S = 300.0
-"""gRPC's servers: of PINGs that come sooner than this after one before so many are taken, until an answer is sent."""
+"""gRPC's servers: of PINGs closer than this to the one before, this many are accepted until an answer is sent."""
 
 
 def due(keepalive: Keepalive, now: float, quick: bool = False, heads: int = 0) -> bool:
@@ -93,7 +93,7 @@ def test_a_peer_whose_system_takes_bytes_is_not_given_up() -> None:
 @pytest.mark.parametrize("crossing", [False, True])
 @pytest.mark.parametrize("answers_each_s", [0.3, 1.7, 7.0, 1000.0])
 def test_no_server_of_grpc_takes_offence(answers_each_s: float, crossing: bool) -> None:
-    """An hour by its own count, which begins anew with each answer sent; a PING may meet an answer on the way."""
+    """An hour by the server's count, which starts again with each answer sent; a PING may meet an answer on the way."""
     keepalive = Keepalive(0.0)
     heads, strikes, last, answered = 0, 0, -FORGOTTEN_S, 0.0
     for tick in range(36_000):

@@ -24,7 +24,7 @@ def connected(address: str) -> PolledConnection:
 
 
 def ended(connection: PolledConnection, count: int = 1) -> list[Call]:
-    """Wait for so many calls to end."""
+    """Wait for this many calls to end."""
     found: list[Call] = []
     while len(found) < count:
         connection.flush()
@@ -103,7 +103,7 @@ def test_a_limit_of_calls_is_said_and_a_message_waits_for_its_window(play: Play)
 
 
 def test_a_call_that_is_given_up_is_reset_a_while_later(play: Play) -> None:
-    """Not at once: see `GRACE_S`."""
+    """The reset does not follow immediately: see `GRACE_S`."""
     seen: list[int] = []
 
     def script(peer: Peer, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Secrets that stay secret, and TLS's files told apart."""
+"""Secrets that stay secret, and errors about TLS's files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_server_nobody_vouches_for(connect: Connect, folder: Path, secured: An
 
 
 def test_a_server_of_another_name(connect: Connect, folder: Path, secured: Any) -> None:
-    """The name asked for is the certificate's, the address's or the one that is meant."""
+    """The requested name is the certificate's, the address's or the intended one."""
     port, mutual = secured
     address, tls = f"127.0.0.1:{port}", TLS(ca=folder / "ca.pem")
     with pytest.raises(ServerUnavailable, match="ip address mismatch"):
@@ -128,7 +128,7 @@ def test_a_secret_is_not_shown() -> None:
 
 
 def test_a_secret_is_a_value() -> None:
-    """It can be compared, copied, put into a set, and asked for."""
+    """It can be compared, copied, put into a set, and revealed."""
     assert Secret("a") == copy.deepcopy(Secret("a")) == copy.copy(Secret("a"))
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"

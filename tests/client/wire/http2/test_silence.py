@@ -18,12 +18,12 @@ from .conftest import Peer, Script
 
 Play = Callable[[Script], str]
 LONG_S = 9.0
-"""Of a call: what a test would take if silence were not noticed."""
+"""The timeout of a call: a test's duration if silence were not noticed."""
 MIB = 2**20
 
 
 class Elsewhere:
-    """What is said to a call that asks, and how often it asked."""
+    """The reply to a call that asks whether to move, and the count of its questions."""
 
     def __init__(self, *says: bool) -> None:
         self.asked: list[bool] = []
@@ -50,7 +50,7 @@ def silent(peer: Peer, _: int) -> None:
 
 
 class Patient:
-    """Answers the first PINGs, and a request after so many of them."""
+    """A peer that answers the first PINGs, and a request after this many of them."""
 
     def __init__(self, pings: int) -> None:
         self.pings = pings
