@@ -25,8 +25,9 @@ from tritonclient.utils import InferenceServerException
 from tests.hostile.native_models import Damaged, damaged, is_outside
 from tests.hostile.native_requests import Network, Sender
 from tests.server.conftest import native
+from tests.server.onnx_models import identity, tensors, through, write_model
+from tests.server.raw import Running, ask, start_triton
 from tests.server.shared.test_padding import parameter
-from tests.server.shared.test_python_backends import Running, ask, identity, start_triton, tensors, through, write_model
 
 __all__ = ["native"]  # a fixture
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from tritonclient.grpc import InferenceServerClient
 
 from tests.native.guarded import library
-from tests.server.models import ModelText, write_repository
+from tests.server.models import VECTOR, ModelText, write_repository
 from tests.server.sanitizers import SANITIZE
+from tests.server.sharing import SharedServer
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
@@ -53,11 +55,25 @@ def native(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+CACHED = ModelText(f'backend: "python"\n{VECTOR}response_cache {{ enable: true }}\n')
+"""An echo with a response cache, which a server has only if a model of its start asks for one."""
+
+
 @pytest.fixture(scope="session")
-def digits_server(project: Path, shipped_repository: Path) -> Iterator[Endpoint]:
-    """The shipped models, served on free ports for the whole session."""
-    with serve(shipped_repository, grpc_port=0, http_port=0, metrics_port=0, root=project, http=True) as endpoint:
-        yield endpoint
+def shared(project: Path, shipped_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
+    """A server for the whole session: the shipped models, `kept`, and those that modules add."""
+    repository = tmp_path_factory.mktemp("shared") / "model_repository"
+    shutil.copytree(shipped_repository, repository, copy_function=os.link)
+    write_repository(repository, {"kept": CACHED})
+    free = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+    with serve(repository, **free, root=project, http=True, finalize_timeout_s=0) as endpoint:
+        yield SharedServer(endpoint, repository)
+
+
+@pytest.fixture(scope="session")
+def digits_server(shared: SharedServer) -> Endpoint:
+    """The session's server, which has the shipped models."""
+    return shared.endpoint
 
 
 @pytest.fixture

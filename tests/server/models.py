@@ -36,6 +36,11 @@ class ModelText:
     code: str | None = ECHO
     files: Mapping[str, bytes] = field(default_factory=dict)
 
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether the model only connects others."""
+        return 'platform: "ensemble"' in self.config
+
 
 def noting(file: Path, instances: int = 1) -> ModelText:
     """An echo that adds a dot to a file when it begins with a request that takes its time."""

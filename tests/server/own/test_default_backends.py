@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto
 
 from tests.parts import SERVER
+from tests.server.onnx_models import identity, through
 from tests.server.own.test_serve import Events, ask
-from tests.server.shared.test_python_backends import identity, through
 from tests.waiting import eventually
 from tritonkit.errors import ServerNotFound
 from tritonkit.serve import Server

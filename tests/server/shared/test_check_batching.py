@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.cli.running import tritonkit
-from tests.server.models import ModelText, write_repository
+from tests.server.models import ModelText
+from tests.server.sharing import SharedServer
 from tritonkit.client import Adaptive, Client
-from tritonkit.serve import Endpoint, serve
+from tritonkit.serve import Endpoint
 
 CODE = """import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -67,24 +67,20 @@ def over_time() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """One independent model, and some of each kind that is not."""
+def server(shared: SharedServer) -> Endpoint:
+    """One independent model, and one of each kind that is not."""
     lstm = CONFIG.format(dims=f"1, {WIDTH}", backend="onnxruntime").splitlines()
-    repository = write_repository(
-        tmp_path_factory.mktemp("coupled") / "repository",
-        {
-            "apart": python_model("2 * x"),
-            "mean": python_model("x - x.mean(0)"),
-            "joined": python_model("x + len(requests)"),
-            "lstm": ModelText(
-                "\n".join(line for line in lstm if not line.startswith("dynamic_batching")),
-                None,
-                {"1/model.onnx": over_time()},
-            ),
-        },
-    )
-    with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
-        yield endpoint
+    models = {
+        "apart": python_model("2 * x"),
+        "mean": python_model("x - x.mean(0)"),
+        "joined": python_model("x + len(requests)"),
+        "lstm": ModelText(
+            "\n".join(line for line in lstm if not line.startswith("dynamic_batching")),
+            None,
+            {"1/model.onnx": over_time()},
+        ),
+    }
+    return shared.serving(models)
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,8 @@ import pytest
 import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 
-from tests.server.shared.test_python_backends import (
-    BATCH,
-    MERGING,
-    Running,
-    ask,
-    identity,
-    onnx_model,
-    start_triton,
-    tensors,
-    through,
-)
+from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
+from tests.server.raw import Running, ask, start_triton
 
 TYPES = {
     "UINT8": TensorProto.UINT8,

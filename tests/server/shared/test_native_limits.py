@@ -20,20 +20,9 @@ import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from tests.server.shared.test_openvino import PADS, network, parameters, picky, twice
-from tests.server.shared.test_python_backends import (
-    BATCH,
-    MERGING,
-    Running,
-    ask,
-    ask_together,
-    executions,
-    identity,
-    onnx_model,
-    start_triton,
-    tensors,
-    through,
-)
+from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
+from tests.server.openvino_models import PADS, network, parameters, picky, twice
+from tests.server.raw import Running, ask, ask_together, executions, start_triton
 from tests.waiting import eventually
 
 SIZE = f"max_batch_size: {BATCH}\n"

@@ -17,16 +17,8 @@ import tritonclient.grpc as grpc
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
-from tests.server.shared.test_python_backends import (
-    POOL_IO,
-    Running,
-    ask,
-    ask_together,
-    items,
-    start_triton,
-    step,
-    tensors,
-)
+from tests.server.onnx_models import POOL_IO, step, tensors
+from tests.server.raw import Running, ask, ask_together, items, start_triton
 from tests.waiting import eventually
 
 DAMAGED = int(os.environ.get("TRITONKIT_FUZZ", "200"))

@@ -21,6 +21,7 @@ import pytest
 from tests.openai.running import asked, running
 from tests.server.models import write_repository
 from tests.server.openai_models import EMBEDDER, PARROT, SIMPLE
+from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ServerError
 from tritonkit.operate.certificates import make_certificates
@@ -31,11 +32,9 @@ MODELS = {"parrot": PARROT, "simple": SIMPLE, "embedder": EMBEDDER}
 
 
 @pytest.fixture(scope="module")
-def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A Triton with two language models and one that embeds."""
-    repository = write_repository(tmp_path_factory.mktemp("openai") / "repository", MODELS)
-    with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
-        yield endpoint
+def triton(shared: SharedServer) -> Endpoint:
+    """The session's server with two language models and one that embeds."""
+    return shared.serving(MODELS)
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +181,8 @@ def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
 
 
 def test_models_are_listed(client: openai.OpenAI, triton: Endpoint, tmp_path: Path) -> None:
-    """All that the server has; without its key, or with `--model`, those that were named."""
-    assert [model.id for model in client.models.list()] == ["embedder", "parrot", "simple"]
+    """With the server's key, all models that the API can serve; with `--model`, those that were named."""
+    assert [model.id for model in client.models.list()] == ["embedder", "parrot", "sentences", "simple"]
     assert client.models.retrieve("parrot").owned_by == "tritonkit"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody")

@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino
 import pytest
 import tritonclient.grpc as grpc
 from openvino import opset13 as op
 from tritonclient.utils import InferenceServerException
 
-from tests.server.shared.test_python_backends import (
-    BATCH,
-    MERGING,
-    Running,
-    ask,
-    ask_together,
-    executions,
-    start_triton,
-    tensors,
-    through,
-    write_model,
-)
+from tests.server.onnx_models import BATCH, MERGING, tensors, through
+from tests.server.openvino_models import PADS, network, parameters, picky, twice
+from tests.server.raw import Running, ask, ask_together, executions, start_triton
 
 WEIGHTS = np.random.default_rng(0).standard_normal((4, 1, 3, 3)).astype(np.float32)
-PADS = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }\n'
-
-
-def parameters(**values: str) -> str:
-    """`parameters` fields."""
-    return "".join(
-        f'parameters {{ key: "{key}" value {{ string_value: "{text}" }} }}\n' for key, text in values.items()
-    )
-
-
-def network(folder: Path, build: Callable[[Any], Any], shape: list[int], config: str, dtype: Any = np.float32) -> Path:
-    """A published network y = build(x), whose file says nothing of precision; the version's folder."""
-    x = op.parameter(shape, dtype, "x")
-    x.output(0).set_names({"x"})
-    y = build(x)
-    y.output(0).set_names({"y"})
-    version = write_model(folder, f'backend: "openvino"\n{config}')
-    openvino.save_model(openvino.Model([y], [x]), version / "model.xml", compress_to_fp16=False)
-    return version
 
 
 def convolve(x: Any) -> Any:
@@ -59,20 +30,6 @@ def convolved(x: np.ndarray) -> np.ndarray:
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     return np.maximum(np.einsum("nchwij,ocij->nohw", windows, WEIGHTS), 0).mean(axis=(2, 3))
-
-
-def picky(x: Any) -> Any:
-    """y = x for values up to 4, which divide 12; 5 and 7 make a shape that fails the whole run."""
-    largest = op.convert(op.reduce_max(x, op.constant([0, 1]), True), "i64")
-    rows = op.concat([op.reshape(largest, op.constant([1]), False), op.constant([-1])], 0)
-    twelve = op.constant(np.zeros(12, np.float32))
-    nothing = op.reduce_sum(op.reshape(twelve, rows, False), op.constant([0, 1]), False)
-    return op.add(x, nothing)
-
-
-def twice(x: Any) -> Any:
-    """y = x + x."""
-    return op.add(x, x)
 
 
 SIZE = f"max_batch_size: {BATCH}\n"

@@ -13,17 +13,8 @@ import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from tests.server.shared.test_python_backends import (
-    BATCH,
-    MERGING,
-    Running,
-    ask,
-    ask_together,
-    executions,
-    onnx_model,
-    start_triton,
-    tensors,
-)
+from tests.server.onnx_models import BATCH, MERGING, onnx_model, tensors
+from tests.server.raw import Running, ask, ask_together, executions, start_triton
 from tests.waiting import eventually
 
 PAD = {"x": {"axis": 0, "value": 7}, "mask": {"axis": 0, "value": 0}, "both": {"axis": 1}}

@@ -19,20 +19,19 @@ from tests.hostile.http_requests import TYPED, Sender
 from tests.hostile.rest_proxy import JSON, Proxy, exchange, open_proxy
 from tests.hostile.test_closed import regions, resident
 from tests.server.models import ModelText, write_repository
+from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S
-from tritonkit.serve import Endpoint, Server, serve
+from tritonkit.client import Client
+from tritonkit.serve import Endpoint, Server
 
 HEAD = f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n".encode()
 VALUES = np.arange(6, dtype=np.float32).reshape(1, 6)
 
 
 @pytest.fixture(scope="module")
-def endpoint(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A server of two models that answer what they are sent; its HTTP is on a socket alone."""
-    models = {"wide": ModelText(WIDE, COPY), "text": ModelText(TEXT, COPY)}
-    folder = write_repository(tmp_path_factory.mktemp("rest") / "repository", models)
-    with serve(folder, grpc_port=0, metrics_port=0, root=project) as running:
-        yield running
+def endpoint(shared: SharedServer) -> Endpoint:
+    """The session's server with two models that answer what they are sent."""
+    return shared.serving({"wide": ModelText(WIDE, COPY), "text": ModelText(TEXT, COPY)})
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def test_tritonclient_sends_bytes(client: httpclient.InferenceServerClient, bina
     assert result[0, 0].decode() == text[0, 0]
 
 
-def test_tritonclient_asks(client: httpclient.InferenceServerClient) -> None:
+def test_tritonclient_asks(client: httpclient.InferenceServerClient, endpoint: Endpoint) -> None:
     """Health, metadata, configuration and statistics are open."""
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -93,7 +92,9 @@ def test_tritonclient_asks(client: httpclient.InferenceServerClient) -> None:
     assert client.get_model_metadata("wide", "1")["inputs"][0]["name"] == "x"
     assert client.get_model_config("text")["max_batch_size"] == 8
     assert client.get_inference_statistics("wide")["model_stats"][0]["name"] == "wide"
-    assert len(client.get_inference_statistics()["model_stats"]) == 2
+    with Client(endpoint.grpc, admin_key=endpoint.admin_key) as owner:
+        ready = sorted(model.name for model in owner.models() if model.ready)
+    assert sorted(each["name"] for each in client.get_inference_statistics()["model_stats"]) == ready
 
 
 def test_tritonclient_changes_nothing(client: httpclient.InferenceServerClient, endpoint: Endpoint) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.cli.running import failed, tritonkit_here
-from tests.server.models import ECHO, ModelText, write_repository
+from tests.server.models import ECHO, ModelText
+from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import AsyncClient, Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, UsageError
 from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad
-from tritonkit.serve import Endpoint, serve
+from tritonkit.serve import Endpoint
 
 COUNT = ModelText(
     """backend: "python"
@@ -139,20 +140,17 @@ class TritonPythonModel:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A Triton with the models of this file."""
+def server(shared: SharedServer) -> Endpoint:
+    """The session's server with the models of this file."""
     models = {
         "count": COUNT,
         "adding": adding(CORRID),
-        # Triton 2.51 fails where CORRID is a text. A model with an input of text gets no first request
-        # of `serve`, which would go by a number.
+        # Triton 2.51 fails where CORRID is a text.
         "adding_text": adding("", NOTE),
         "shows": SHOWS,
         "misnamed": ModelText(code=ECHO.replace('"y"', '"z"')),
     }
-    repository = write_repository(tmp_path_factory.mktemp("streams") / "repository", models)
-    with serve(repository, grpc_port=0, http_port=0, metrics_port=0) as endpoint:
-        yield endpoint
+    return shared.serving(models)
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2
 
-from tests.client.wire.interop.tap import Tap, tapped
-from tests.client.wire.kinds import HTTP2, Connect, connecting
+from tests.client.wire.kinds import Connect
 from tests.server.models import ModelText, write_repository
 from tests.waiting import PATIENCE_S
 from tritonkit.client.wire.http2.keepalive import QUICK_AFTER_S
 from tritonkit.errors import ClientError, DeadlineExceeded, InferenceError, ModelNotFound
 from tritonkit.serve import Endpoint, serve
+
+from .tap import Tap, tapped
 
 pytestmark = pytest.mark.needs("triton")
 
@@ -61,13 +62,6 @@ def endpoint(project: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     write_repository(folder, models)
     with serve(folder, grpc_port=0, metrics_port=0, root=project) as running:
         yield running
-
-
-@pytest.fixture(params=HTTP2)
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Make a transport, of threads or of tasks; it is closed at the end."""
-    with connecting(HTTP2[request.param]) as connect:
-        yield connect
 
 
 @pytest.fixture

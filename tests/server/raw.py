@@ -1,0 +1,194 @@
+"""A tritonserver started by its own command line, without `tritonkit serve`, and raw requests to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from tests.conftest import PROJECT
+from tests.parts import SERVER
+from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
+
+SOURCES = PROJECT / "python_backends"
+Client = grpc.InferenceServerClient
+
+
+@dataclass
+class Running:
+    """A Triton process and where it answers."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+    regions: str
+    repository: Path
+
+    def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            if not hangs_in_exit_handlers(self.log):
+                raise
+            return 0
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def leftovers(self) -> list[Path]:
+        """Shared-memory regions that it has, or left behind."""
+        return list(Path("/dev/shm").glob(f"{self.regions}*"))  # noqa: S108
+
+
+def backend_folder(folder: Path, native: Path | None) -> Path:
+    """A backend directory with Triton's `python`, and our native backends where their folder is given, else
+    our stand-ins; links are refused there."""
+    (triton,) = SERVER.glob("lib/python*/site-packages/pytriton/tritonserver")
+    version = triton.parents[2].name.removeprefix("python")
+    shutil.copytree(triton / "backends" / "python", folder / "python")
+    stub = triton / "python_backend_stubs" / version / "triton_python_backend_stub"
+    shutil.copy(stub, folder / "python")
+    for source in (SOURCES / "backends").glob("*/model.py"):
+        place = folder / source.parent.name
+        shutil.copytree(source.parent, place, ignore=shutil.ignore_patterns("__pycache__"))
+        for module in (SOURCES / "backends").glob("*.py"):
+            shutil.copy(module, place)
+    for library in native.glob("libtriton_*.so") if native else ():
+        place = folder / library.stem.removeprefix("libtriton_")
+        if place.name != "python":  # which keeps NVIDIA's stub
+            shutil.rmtree(place)
+            place.mkdir()
+        shutil.copy(library, place)
+    return folder
+
+
+def engine_flags(packages: Path) -> list[str]:
+    """Where our native backends find their engines."""
+    patterns = {
+        "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
+        "openvino": "openvino/libs/libopenvino_c.so.*",
+        "python": "pytriton/tritonserver/backends/python/libtriton_python.so",
+    }
+    return [f"--backend-config={name},library={next(packages.glob(pattern))}" for name, pattern in patterns.items()]
+
+
+def free_port() -> int:
+    """A port nobody uses at the moment."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        number: int = one.getsockname()[1]
+        return number
+
+
+@contextlib.contextmanager
+def start_triton(
+    repository: Path, scratch: Path, native: Path | None = None, more: Sequence[str] = ()
+) -> Iterator[Running]:
+    """A Triton that is stopped at the end; models that fail to load leave the others served.
+
+    Args:
+        repository: its models.
+        scratch: for its files.
+        native: the folder of our native backends; without it the stand-ins serve.
+        more: arguments.
+    """
+    (packages,) = SERVER.glob("lib/python*/site-packages")
+    port = free_port()
+    regions = f"tk_test_{uuid.uuid4().hex[:8]}_"
+    log = scratch / "triton.log"
+    command = [
+        str(packages / "pytriton/tritonserver/bin/tritonserver"),
+        f"--model-repository={repository}",
+        f"--backend-directory={backend_folder(scratch / 'backends', native)}",
+        *engine_flags(packages),
+        f"--backend-config=python,shm-region-prefix-name={regions}",
+        "--disable-auto-complete-config",
+        "--exit-on-error=false",
+        "--strict-readiness=false",
+        "--allow-http=false",
+        "--allow-metrics=false",
+        "--grpc-address=127.0.0.1",
+        f"--grpc-port={port}",
+        *more,
+    ]
+    environment = {
+        **os.environ,
+        "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
+        "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
+        **(sanitizer_variables() if native else {}),
+    }
+    environment.pop("PYTHONPATH", None)
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
+    running = Running(process, f"127.0.0.1:{port}", log, regions, repository)
+    try:
+        wait_until_ready(running)
+        yield running
+    finally:
+        running.stop()
+    assert not (found := sanitizer_reports(log)), "\n".join(found)
+
+
+def wait_until_ready(running: Running) -> None:
+    """Return when the server answers; fail with its log where it does not."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and running.process.poll() is None:
+        with contextlib.suppress(InferenceServerException), grpc.InferenceServerClient(running.address) as client:
+            if client.is_server_ready(client_timeout=5):
+                return
+        time.sleep(0.1)
+    pytest.fail(f"Triton did not become ready:\n{running.log.read_text()[-3000:]}")
+
+
+def ask(client: Client, model: str, wanted: list[str] | None = None, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+    """One request; its outputs by name."""
+    inputs = []
+    for name, array in arrays.items():
+        tensor = grpc.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+        tensor.set_data_from_numpy(array)
+        inputs.append(tensor)
+    outputs = [grpc.InferRequestedOutput(name) for name in wanted] if wanted else None
+    result = client.infer(model, inputs, outputs=outputs, client_timeout=30)
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
+
+
+def ask_together(
+    client: Client, model: str, requests: list[dict[str, np.ndarray]]
+) -> list[dict[str, np.ndarray] | str]:
+    """Requests sent at one moment; outputs or the error's text, in order."""
+
+    def one(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray] | str:
+        try:
+            return ask(client, model, **arrays)
+        except InferenceServerException as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(one, requests))
+
+
+def executions(client: Client, model: str) -> int:
+    """How often the model's backend ran."""
+    statistics = client.get_inference_statistics(model).model_stats[0]
+    return int(statistics.execution_count)
+
+
+def items(*values: bytes) -> np.ndarray:
+    """A BYTES batch [n, 1]."""
+    return np.array([[value] for value in values], dtype=object)
