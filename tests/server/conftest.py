@@ -13,8 +13,10 @@ from tritonclient.grpc import InferenceServerClient
 
 from tests.native.guarded import library
 from tests.server.models import VECTOR, ModelText, write_repository
+from tests.server.releases import Project
 from tests.server.sanitizers import SANITIZE
-from tests.server.sharing import SharedServer
+from tests.server.sharing import SharedBackends, SharedServer, start_backends
+from tests.waiting import eventually
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint, serve
 
@@ -71,6 +73,20 @@ def shared(project: Path, shipped_repository: Path, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
+def native_server(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBackends]:
+    """A tritonserver with the native backends for the whole session."""
+    with start_backends(tmp_path_factory.mktemp("native_server"), native) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def stand_in_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedBackends]:
+    """A tritonserver with the backends in Python for the whole session."""
+    with start_backends(tmp_path_factory.mktemp("stand_in_server"), None) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def digits_server(shared: SharedServer) -> Endpoint:
     """The session's server, which has the shipped models."""
     return shared.endpoint
@@ -81,3 +97,22 @@ def client(triton: Any) -> Iterator[InferenceServerClient]:
     """A raw client of the Triton that a module has of its own."""
     with InferenceServerClient(triton.address) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Two replicas of a model that adds 1."""
+    made = Project(tmp_path_factory.mktemp("release"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def place(released: Project) -> Iterator[Project]:
+    """The same, serving what adds 1 before and after each test."""
+    assert released.answer() == 1.0
+    yield released
+    released.write("y = x + 1")
+    eventually(lambda: released.candidates() == [], "no candidate any more")
+    assert released.answer() == 1.0
+    assert "y = x + 1\n" in released.published()

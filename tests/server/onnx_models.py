@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.server.raw import SOURCES
 
@@ -83,3 +83,32 @@ TOP_K_IO = tensors("input", logits="FP32 [-1]") + tensors("output", label="STRIN
 POOL_IO = tensors("input", last_hidden_state="FP32 [-1, 4]", attention_mask="INT64 [-1]") + tensors(
     "output", embedding="FP32 [4]"
 )
+
+
+def loop(folder: Path, backend: str = "onnxruntime", more: str = "") -> None:
+    """y = x, after so many rounds as x says."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["sum", "one"], ["sum_out"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", TensorProto.INT64, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("go_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum_out", TensorProto.INT64, [1]),
+        ],
+    )
+    onnx_model(
+        folder,
+        [
+            helper.make_node("Constant", [], ["one"], value_ints=[1]),
+            helper.make_node("Constant", [], ["zero"], value_ints=[0]),
+            helper.make_node("Loop", ["x", "", "zero"], ["y"], body=body),
+        ],
+        [("x", TensorProto.INT64, [1])],
+        [("y", TensorProto.INT64, [1])],
+        "max_batch_size: 0\n" + through("INT64 [1]") + more,
+        backend,
+    )

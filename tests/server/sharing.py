@@ -1,17 +1,23 @@
-"""One Triton for a whole session of tests: each module adds the models that it needs."""
+"""Tritons for a whole session of tests: each module adds the models that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tritonclient.grpc import InferenceServerClient
+from tritonclient.utils import InferenceServerException
+
 from tests.server.models import ModelText, write_repository
-from tests.waiting import PATIENCE_S
+from tests.server.raw import Running, start_triton
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.serve import Endpoint
 
-__all__ = ["SharedServer"]
+__all__ = ["SharedBackends", "SharedServer", "start_backends"]
 
 
 class SharedServer:
@@ -41,3 +47,50 @@ class SharedServer:
                 names = [name for name, model in new.items() if model.is_ensemble == ensembles]
                 list(pool.map(client.load, names))
         return self.endpoint
+
+
+class SharedBackends:
+    """A running tritonserver with our backends, which has the models of one module at a time."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    @contextlib.contextmanager
+    def serving(self, *writers: Callable[[Path], None]) -> Iterator[Running]:
+        """Write models and load them, those that can be loaded; at the end none is left."""
+        repository = self._running.repository
+        for write in writers:
+            write(repository)
+        names = [folder.name for folder in repository.iterdir()]
+        with InferenceServerClient(self._running.address) as client, ThreadPoolExecutor(4) as pool:
+
+            def change(name: str, to: Callable[[str], object]) -> None:
+                with contextlib.suppress(InferenceServerException):
+                    to(name)
+
+            # Ensembles bring their parts along, which are not loaded again.
+            ensembles = [name for name in names if "ensemble" in (repository / name / "config.pbtxt").read_text()]
+            for some in (set(names) - set(ensembles), ensembles):
+                list(pool.map(lambda name: change(name, client.load_model), some))
+            try:
+                yield self._running
+            finally:
+                list(pool.map(lambda name: change(name, client.unload_model), names))
+                eventually(lambda: not _present(client), "models that are unloaded")
+                for name in names:
+                    shutil.rmtree(repository / name)
+
+
+def _present(client: InferenceServerClient) -> list[str]:
+    """The models that are loaded, or on the way in or out."""
+    entries = client.get_model_repository_index().models
+    return [entry.name for entry in entries if entry.state not in ("", "UNAVAILABLE")]
+
+
+@contextlib.contextmanager
+def start_backends(folder: Path, native: Path | None) -> Iterator[SharedBackends]:
+    """A tritonserver without models, with our native backends where their folder is given, else the stand-ins."""
+    repository = folder / "repository"
+    repository.mkdir()
+    with start_triton(repository, folder, native, ["--model-control-mode=explicit"]) as running:
+        yield SharedBackends(running)

@@ -16,11 +16,11 @@ import tritonclient.grpc as grpc
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from openvino import opset13 as op
 
-from tests.server.onnx_models import BATCH, onnx_model, tensors
+from tests.server.onnx_models import BATCH, loop, onnx_model, tensors
 from tests.server.openvino_models import PADS, network, parameters
 from tests.server.raw import Running, ask, start_triton
 from tests.server.sanitizers import SANITIZE
-from tests.server.shared.test_native_limits import CORES, SIZE, loop
+from tests.server.shared.test_native_limits import CORES, SIZE
 from tests.waiting import PATIENCE_S, eventually
 
 SMALL, LARGE = 16, 1024

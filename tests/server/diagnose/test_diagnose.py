@@ -18,61 +18,21 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.server.diagnose.cases import CASES, Bench, Case, Situation, model, slept
+from tests.server.diagnose.cases import CASES, Bench, Case, model, slept
 from tests.server.diagnose.language import Speaker, language_model, speakers
+from tests.server.diagnose.verdict import hold_to_verdict
 from tests.server.models import ModelText
 from tests.waiting import eventually
-from tritonkit.perf.diagnose import HEALTHY, Watcher, diagnose, evidence_of
-from tritonkit.perf.diagnose.evidence import Evidence
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import Endpoint
 
 pytestmark = pytest.mark.slow
 
 
-_LOOKS = 12
-"""Where other programs take the cores for a moment, that may truly be the verdict: the machine is looked at again."""
-
-
-def others_take_cores(evidence: Evidence) -> bool:
-    """Whether programs besides the server wanted a core all the time."""
-    machines = [server.machine for server in evidence.servers if server.machine]
-    return any((machine.other_runnable or 0.0) >= 1.0 for machine in machines)
-
-
-def looked_at(case: Case, there: Situation) -> Evidence:
-    """The evidence of one window."""
-    with Watcher(
-        there.addresses,
-        there.model,
-        inputs=there.inputs,
-        metrics=there.metrics,
-        calls=there.calls,
-        window_s=case.window_s,
-    ) as observer:
-        observer.wait(case.window_s)
-        return evidence_of(observer.observation())
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.cause}: {case.how}")
 def test_the_verdict_is_what_was_provoked(case: Case, tmp_path: Path, project: Path) -> None:
     """And every finding says with what evidence, what to change and what that brings."""
-    with case.provoke(Bench(tmp_path, project)) as there:
-        if there.lacks:
-            pytest.skip(there.lacks)
-        for _ in range(_LOOKS):
-            evidence = looked_at(case, there)
-            found = diagnose(evidence, case.target_ms)
-            counted = [f for f in found.findings if f.where == there.model or not case.of_model]
-            verdict = counted[0].cause if counted else HEALTHY
-            if verdict == case.cause or not others_take_cores(evidence):
-                break
-    assert verdict == case.cause, (found, evidence)
-    for finding in found.findings:
-        assert finding.where
-        assert finding.evidence
-        assert finding.change
-        assert finding.gain
+    hold_to_verdict(case, Bench(tmp_path, project))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 
 from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
-from tests.server.raw import Running, ask, start_triton
+from tests.server.raw import Running, ask
+from tests.server.sharing import SharedBackends
 
 TYPES = {
     "UINT8": TensorProto.UINT8,
@@ -80,11 +81,9 @@ def write_networks(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with the networks of this file."""
-    root = tmp_path_factory.mktemp("repository")
-    write_networks(root)
-    with start_triton(root, tmp_path_factory.mktemp("server"), native) as running:
+def triton(native_server: SharedBackends) -> Iterator[Running]:
+    """The native backends with the networks of this file."""
+    with native_server.serving(write_networks) as running:
         yield running
 
 
@@ -120,7 +119,7 @@ def test_a_sequence_keeps_its_state(client: Client) -> None:
 
 def test_answers_are_the_engines_own(client: Client, triton: Running) -> None:
     """Bit for bit what ONNX Runtime gives in process, from either of two instances."""
-    file = next(Path(triton.log).parent.parent.glob("repository*/product/1/model.onnx"))
+    file = triton.repository / "product" / "1" / "model.onnx"
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

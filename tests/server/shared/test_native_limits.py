@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from tritonclient.utils import InferenceServerException
 from tests.server.onnx_models import BATCH, MERGING, identity, onnx_model, tensors, through
 from tests.server.openvino_models import PADS, network, parameters, picky, twice
 from tests.server.raw import Running, ask, ask_together, executions, start_triton
+from tests.server.sharing import SharedBackends
 from tests.waiting import eventually
 
 SIZE = f"max_batch_size: {BATCH}\n"
@@ -35,37 +35,6 @@ sequence_batching {
   }
 }
 """
-NEVER = 1 << 40
-"""Rounds of a loop that nobody waits for."""
-
-
-def loop(folder: Path, backend: str = "onnxruntime", more: str = "") -> None:
-    """y = x, after so many rounds as x says."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["sum", "one"], ["sum_out"])],
-        "body",
-        [
-            helper.make_tensor_value_info("i", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("sum", TensorProto.INT64, [1]),
-        ],
-        [
-            helper.make_tensor_value_info("go_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("sum_out", TensorProto.INT64, [1]),
-        ],
-    )
-    onnx_model(
-        folder,
-        [
-            helper.make_node("Constant", [], ["one"], value_ints=[1]),
-            helper.make_node("Constant", [], ["zero"], value_ints=[0]),
-            helper.make_node("Loop", ["x", "", "zero"], ["y"], body=body),
-        ],
-        [("x", TensorProto.INT64, [1])],
-        [("y", TensorProto.INT64, [1])],
-        "max_batch_size: 0\n" + through("INT64 [1]") + more,
-        backend,
-    )
 
 
 def write_networks(root: Path) -> None:
@@ -95,7 +64,6 @@ def write_networks(root: Path) -> None:
         [("y", TensorProto.FLOAT, ["n", 1]), ("total_out", TensorProto.FLOAT, ["n", 1])],
         SIZE + both + STATE,
     )
-    loop(root / "loop")
     pinned = {"intra_op_thread_count": "2", "session.intra_op_thread_affinities": str(min(os.sched_getaffinity(0)) + 1)}
     identity(root / "pinned", TensorProto.FLOAT, ["n", 2], SIZE + through("FP32 [2]") + parameters(**pinned))
     many = parameters(intra_op_thread_count=str(CORES)) + "instance_group { count: 2 kind: KIND_CPU }"
@@ -127,12 +95,9 @@ def write_refused(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with the networks of this file."""
-    root = tmp_path_factory.mktemp("repository")
-    write_networks(root)
-    write_refused(root)
-    with start_triton(root, tmp_path_factory.mktemp("server"), native) as running:
+def triton(native_server: SharedBackends) -> Iterator[Running]:
+    """The native backends with the networks of this file."""
+    with native_server.serving(write_networks, write_refused) as running:
         yield running
 
 
@@ -280,29 +245,6 @@ def test_statistics_count_requests_and_batches(client: Client) -> None:
 
     # A run is counted after its answers have left.
     eventually(counted, "all of them counted")
-
-
-def test_a_cancelled_request_is_not_run(client: Client) -> None:
-    """Those that were cancelled while they waited are counted as no execution."""
-    answers: Queue[tuple[Any, Any]] = Queue()
-
-    def send(rounds: int) -> Any:
-        tensor = grpc.InferInput("x", [1], "INT64")
-        tensor.set_data_from_numpy(np.array([rounds]))
-        return client.async_infer("loop", [tensor], lambda result, error: answers.put((result, error)))
-
-    assert ask(client, "loop", x=np.array([3]))["y"].tolist() == [3]
-    before = executions(client, "loop")
-    send(400_000)
-    waiting = [send(NEVER) for _ in range(3)]
-    for call in waiting:
-        call.cancel()
-    results = [answers.get(timeout=60) for _ in range(4)]
-    assert sum(error is None for _, error in results) == 1
-    # Had one of them run, this would never be answered.
-    assert ask(client, "loop", x=np.array([5]))["y"].tolist() == [5]
-    # Triton counts a run after its answer has left.
-    eventually(lambda: executions(client, "loop") - before == 2, "two runs counted")
 
 
 # Threads ---------------------------------------------------------------------------------------

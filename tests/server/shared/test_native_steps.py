@@ -18,7 +18,8 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 from tests.server.onnx_models import POOL_IO, step, tensors
-from tests.server.raw import Running, ask, ask_together, items, start_triton
+from tests.server.raw import Running, ask, ask_together, items
+from tests.server.sharing import SharedBackends
 from tests.waiting import eventually
 
 DAMAGED = int(os.environ.get("TRITONKIT_FUZZ", "200"))
@@ -67,11 +68,9 @@ def write_pairs(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def triton(tmp_path_factory: pytest.TempPathFactory, native: Path) -> Iterator[Running]:
-    """A Triton with both kinds of each step."""
-    root = tmp_path_factory.mktemp("repository")
-    write_pairs(root)
-    with start_triton(root, tmp_path_factory.mktemp("server"), native) as running:
+def triton(native_server: SharedBackends) -> Iterator[Running]:
+    """The native backends with both kinds of each step."""
+    with native_server.serving(write_pairs) as running:
         yield running
 
 

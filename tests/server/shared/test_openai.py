@@ -6,26 +6,20 @@ import asyncio
 import contextlib
 import functools
 import json
-import os
-import signal
-import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
 import pytest
 
 from tests.openai.running import asked, running
-from tests.server.models import write_repository
 from tests.server.openai_models import EMBEDDER, PARROT, SIMPLE
 from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S, eventually
-from tritonkit.errors import ServerError
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.serve import Endpoint, serve
+from tritonkit.serve import Endpoint
 
 KEY = "a-caller-s-key"
 MODELS = {"parrot": PARROT, "simple": SIMPLE, "embedder": EMBEDDER}
@@ -256,29 +250,6 @@ def test_a_caller_that_leaves_ends_the_work(client: openai.OpenAI, url: str, tmp
     eventually(cancelled.exists, "the model sees that the call was cancelled")
 
 
-@pytest.mark.slow
-def test_a_caller_that_stops_reading_ends_the_work(client: openai.OpenAI, url: str, tmp_path: Path) -> None:
-    """Its connection stays open: the model sees that the stream is over, the caller finds its connection reset, and
-    others are answered meanwhile."""
-    place, stopped = urlsplit(url), tmp_path / "stopped"
-    body = {"model": "parrot", "prompt": f"SAY ENDLESS {stopped}", "stream": True}
-    data = json.dumps(body).encode()
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {KEY}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    )
-    with socket.socket() as caller:
-        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        caller.connect((place.hostname, place.port))
-        caller.sendall(head.encode() + data)
-        eventually(stopped.with_suffix(".begun").exists, "the model begins")
-        assert client.completions.create(model="parrot", prompt="SAY a").choices[0].text == " a"
-        eventually(stopped.exists, "the model sees that nobody reads")
-        caller.settimeout(PATIENCE_S)
-        with pytest.raises(ConnectionResetError):
-            list(iter(lambda: caller.recv(1 << 16), b""))
-
-
 def test_streams_at_once_stay_apart(url: str) -> None:
     """Sixteen asynchronous ones, each with words of its own."""
 
@@ -343,27 +314,3 @@ def test_an_answer_that_takes_too_long_is_ended(triton: Endpoint, tmp_path: Path
         status, answer = asked(f"{url}/completions", json.dumps(body).encode())
         assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
         eventually((tmp_path / "late").exists, "the model sees that the time is over")
-
-
-def test_a_server_that_dies_is_an_error_for_its_callers(tmp_path: Path) -> None:
-    """In the middle of a stream an event, afterwards a status; no traceback (see `running`)."""
-    repository, done = write_repository(tmp_path / "repository", {"parrot": PARROT}), False
-    with (
-        contextlib.suppress(ServerError),
-        serve(repository, grpc_port=0, http_port=0, metrics_port=0, restarts=0) as endpoint,
-        running(tmp_path, "--address", endpoint.grpc) as url,
-        openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=PATIENCE_S) as client,
-    ):
-        create: Any = client.completions.create
-        stream = create(model="parrot", prompt=f"SAY ENDLESS {tmp_path / 'never'}", stream=True)
-        next(stream)
-        os.kill(endpoint.pid, signal.SIGKILL)
-        with pytest.raises(openai.APIError) as lost:
-            list(stream)
-        assert (lost.value.code, type(lost.value)) == ("unavailable", openai.APIError)
-        with pytest.raises(openai.InternalServerError) as after:
-            create(model="parrot", prompt="SAY a")
-        assert after.value.status_code == 503
-        assert asked(f"{url.removesuffix('/v1')}/health")[0] == 503
-        done = True
-    assert done  # no error of the server's end has hidden a failure above

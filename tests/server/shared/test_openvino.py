@@ -14,7 +14,8 @@ from tritonclient.utils import InferenceServerException
 
 from tests.server.onnx_models import BATCH, MERGING, tensors, through
 from tests.server.openvino_models import PADS, network, parameters, picky, twice
-from tests.server.raw import Running, ask, ask_together, executions, start_triton
+from tests.server.raw import Running, ask, ask_together, executions
+from tests.server.sharing import SharedBackends
 
 WEIGHTS = np.random.default_rng(0).standard_normal((4, 1, 3, 3)).astype(np.float32)
 
@@ -75,15 +76,13 @@ def write_refused(root: Path) -> None:
     (network(root / "no_file", twice, dims, both) / "model.xml").unlink()
 
 
-@pytest.fixture(scope="module", params=["python", "native"])
-def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with every model of this file, on both kinds of the backend."""
-    root = tmp_path_factory.mktemp("repository")
-    write_networks(root)
-    write_refused(root)
-    with start_triton(
-        root, tmp_path_factory.mktemp("server"), native if request.param == "native" else None
-    ) as running:
+@pytest.fixture(
+    scope="module", params=[pytest.param("stand_in_server", id="python"), pytest.param("native_server", id="native")]
+)
+def triton(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Both kinds of the backend with every model of this file."""
+    server: SharedBackends = request.getfixturevalue(request.param)
+    with server.serving(write_networks, write_refused) as running:
         yield running
 
 

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from tests.server.onnx_models import BATCH, MERGING, onnx_model, tensors
-from tests.server.raw import Running, ask, ask_together, executions, start_triton
+from tests.server.raw import Running, ask, ask_together, executions
+from tests.server.sharing import SharedBackends
 from tests.waiting import eventually
 
 PAD = {"x": {"axis": 0, "value": 7}, "mask": {"axis": 0, "value": 0}, "both": {"axis": 1}}
@@ -77,15 +78,20 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module", params=["native", "python"])
-def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with the networks of this file."""
-    root = tmp_path_factory.mktemp("repository")
+def write_all(root: Path) -> None:
+    """A network that is served, and those whose parameter is wrong."""
     write_lengths(root / "lengths", PAD)
     for name, (asked, _) in WRONG.items():
         write_lengths(root / name, asked)
-    folder = native if request.param == "native" else None
-    with start_triton(root, tmp_path_factory.mktemp("server"), folder) as running:
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param("native_server", id="native"), pytest.param("stand_in_server", id="python")]
+)
+def triton(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Both kinds of the backend with the networks of this file."""
+    server: SharedBackends = request.getfixturevalue(request.param)
+    with server.serving(write_all) as running:
         yield running
 
 

@@ -31,6 +31,7 @@ from tests.server.onnx_models import (
     write_model,
 )
 from tests.server.raw import Client, Running, ask, ask_together, executions, items, start_triton
+from tests.server.sharing import SharedBackends
 
 
 def write_tokenizer(path: Path) -> None:
@@ -167,15 +168,13 @@ REFUSALS = {
 }
 
 
-@pytest.fixture(scope="module", params=["python", "native"])
-def triton(request: pytest.FixtureRequest, native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A Triton with every model of this file, networks served by the stand-in and by the native backend."""
-    root = tmp_path_factory.mktemp("repository")
-    for write in (write_steps, write_networks, write_pipeline, write_refused):
-        write(root)
-    plant_compiled(root / "top_k" / "1" / "model.py")
-    backends = native if request.param == "native" else None
-    with start_triton(root, tmp_path_factory.mktemp("server"), backends) as running:
+@pytest.fixture(
+    scope="module", params=[pytest.param("stand_in_server", id="python"), pytest.param("native_server", id="native")]
+)
+def triton(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """Every model of this file, with networks served by the stand-in and by the native backend."""
+    server: SharedBackends = request.getfixturevalue(request.param)
+    with server.serving(write_steps, write_networks, write_pipeline, write_refused, plant_compiled) as running:
         yield running
 
 
@@ -193,8 +192,9 @@ def png(*values: int) -> bytes:
     return file.getvalue()
 
 
-def plant_compiled(source: Path) -> None:
+def plant_compiled(root: Path) -> None:
     """Put a compiled file that Python would run without a look at its source next to a model's."""
+    source = root / "top_k" / "1" / "model.py"
     other = source.with_name("other.py")
     other.write_text("raise SystemExit")
     code = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +17,10 @@ from tests.hostile.conftest import COPY, TEXT, WIDE
 from tests.hostile.http_requests import TYPED, Sender
 from tests.hostile.rest_proxy import JSON, Proxy, exchange, open_proxy
 from tests.hostile.test_closed import regions, resident
-from tests.server.models import ModelText, write_repository
+from tests.server.models import ModelText
 from tests.server.sharing import SharedServer
-from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
-from tritonkit.serve import Endpoint, Server
+from tritonkit.serve import Endpoint
 
 HEAD = f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\n".encode()
 VALUES = np.arange(6, dtype=np.float32).reshape(1, 6)
@@ -195,19 +193,3 @@ def test_a_campaign(proxy: Proxy, endpoint: Endpoint) -> None:
     assert sorted(regions(pid)) == regions_before
     assert proxy.memory_mib() < 200
     as_before(proxy)
-
-
-def test_an_idle_proxy_does_not_hold_up_the_end(project: Path, tmp_path: Path) -> None:
-    """Triton waits at its end for open connections: the proxy keeps none that has nothing to do."""
-    folder = write_repository(tmp_path / "repository", {"wide": ModelText(WIDE, COPY)})
-    server = Server(folder, grpc_port=0, metrics_port=0, root=project, drain_timeout_s=PATIENCE_S)
-    running = server.start()
-    try:
-        with open_proxy(project, running.log.parent) as proxy:
-            as_before(proxy)
-            began = time.monotonic()
-            server.stop()
-            # It would wait for all of its drain time.
-            assert time.monotonic() - began < PATIENCE_S
-    finally:
-        server.kill()

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.running import failed, tritonkit
-from tests.conftest import PROJECT
-from tests.server.watched import Load, Watched
+from tests.server.releases import CODE, SPEC, Project, Shifts, at, terms
 from tests.waiting import eventually
-from tritonkit.client import Client
 from tritonkit.errors import (
     BuildError,
     InferenceError,
@@ -32,168 +25,10 @@ from tritonkit.errors import (
     TritonkitError,
     UsageError,
 )
-from tritonkit.operate.release import ReleaseTerms, Status, parse_rules, release, rollback
+from tritonkit.operate.release import release, rollback
 from tritonkit.operate.stack.control import StackSession
-from tritonkit.repository.pipeline import build_repository
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
-
-SPEC = """name: shift
-network:
-  python: server.py
-  inputs: {x: {dtype: FP32, shape: [2]}}
-  outputs: {y: {dtype: FP32, shape: [2]}}
-serving: {max_batch_size: 8, idempotent: true}
-"""
-CODE = """import time
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        answers = []
-        for request in requests:
-            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
-            BODY
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", y)]))
-        return answers
-"""
-
-
-class Project(Watched):
-    """A project with one model, and its stack of two replicas."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "models" / "shift").mkdir(parents=True)
-        (root / "python_backends").symlink_to(PROJECT / "python_backends")
-        (root / "models" / "shift" / "model.yaml").write_text(SPEC)
-        self.write("y = x + 1")
-        repository = build_repository(root, ["shift"]).path
-        super().__init__(root, repository, replicas=2, prometheus=False, redis=False)
-
-    def write(self, body: str) -> None:
-        """What the model's next version does with `x`; after an empty line, what its module does at the end."""
-        inner, _, outer = body.partition("\n\n")
-        text = CODE.replace("BODY", inner.replace("\n", "\n            ")) + outer
-        (self.root / "models" / "shift" / "server.py").write_text(text)
-
-    def answer(self) -> float:
-        """What the model makes of zero now."""
-        with self.client() as client:
-            return shifted(client)
-
-    def published(self) -> str:
-        """The newest code in the project's repository."""
-        versions = (self.root / "model_repository" / "shift").glob("[0-9]*/model.py")
-        return max(versions, key=lambda file: int(file.parent.name)).read_text()
-
-    def candidates(self) -> list[str]:
-        """States of the candidates there are."""
-        return [part.state for part in self.stack.parts if part.name == "candidate"]
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """Two replicas of a model that adds 1."""
-    made = Project(tmp_path_factory.mktemp("release"))
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def place(running: Project) -> Iterator[Project]:
-    """The same, serving what adds 1 before and after each test."""
-    assert running.answer() == 1.0
-    yield running
-    running.write("y = x + 1")
-    eventually(lambda: running.candidates() == [], "no candidate any more")
-    assert running.answer() == 1.0
-    assert "y = x + 1\n" in running.published()
-
-
-def shifted(client: Client) -> float:
-    """What the model makes of zero."""
-    return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
-
-
-class Shifts(Load):
-    """Callers of the model, and how often each answer came."""
-
-    def __init__(self, place: Project, *, may_fail: bool = False) -> None:
-        super().__init__(place, shifted, pause_s=0.01)
-        self._may_fail = may_fail
-        self.kinds: Counter[float] = Counter()
-
-    def took(self, answer: Any) -> None:
-        """Count it."""
-        super().took(answer)
-        self.kinds[answer] += 1
-
-    def more(self, count: int = 100) -> Counter[float]:
-        """Answers from now on, once there are some."""
-        known = self.kinds.copy()
-        eventually(
-            lambda: self.kinds.total() > known.total() + count or (self.failures and not self._may_fail), "answers"
-        )
-        assert self._may_fail or self.failures[:3] == []
-        return self.kinds - known
-
-
-def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> ReleaseTerms:
-    """Short steps."""
-    given = {"hold_s": 0.5, "requests": 30, "wait_s": 60.0} | options
-    return ReleaseTerms(steps or (20.0, 100.0), parse_rules(rules), **given)
-
-
-def at(percent: float, do: Callable[[], object]) -> Callable[[Status], None]:
-    """Do something once, at a step's first requests."""
-    done: list[object] = []
-
-    def tell(status: Status) -> None:
-        if status.percent == percent and status.requests > 10 and not done:
-            done.append(do() or True)
-
-    return tell
-
-
-def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
-    """Both versions answer meanwhile, testers choose, then only the new one; rollback brings the old one."""
-    place.write("y = x + 2")
-    chosen: dict[str, set[float]] = {}
-
-    def choose() -> None:
-        for version in ("candidate", "stable"):
-            with place.client(headers={"x-tritonkit-release": version}) as client:
-                chosen[version] = {shifted(client) for _ in range(20)}
-
-    with Shifts(place) as load:
-        outcome = release(place.root, "shift", terms(), tell=at(20.0, choose))
-        assert load.more().keys() == {2.0}
-    assert load.failures == []
-    assert load.kinds.keys() == {1.0, 2.0}
-    assert chosen == {"candidate": {2.0}, "stable": {1.0}}
-    assert outcome.changes == ("shift 2",)
-    assert [step.percent for step in outcome.steps] == [20.0, 100.0]
-    assert outcome.candidate.requests > 60
-    assert outcome.candidate.failed == 0
-    assert not any(finding.broken for finding in outcome.findings)
-    assert "y = x + 2" in place.published()
-    with pytest.raises(UsageError, match="what is served already"):
-        release(place.root, "shift", terms())
-    # A replica that dies has what was released.
-    replica = place.part("replica-0")
-    with Shifts(place) as load:
-        os.kill(replica.pid, signal.SIGKILL)
-        eventually(lambda: place.runs_again(replica), "the replica again")
-        assert load.more().keys() == {2.0}
-    assert load.failures == []
-    with Shifts(place) as load:
-        assert rollback(place.root, "shift").released == ("shift 2",)
-        assert load.more().keys() == {1.0}
-    assert load.failures == []
-    with pytest.raises(UsageError, match="no release of it is known"):
-        rollback(place.root, "shift")
 
 
 def test_a_slow_candidate_goes_back(place: Project) -> None:
@@ -383,25 +218,3 @@ def test_a_command_that_is_killed_leaves_nothing(place: Project) -> None:
         eventually(lambda: place.candidates() == [], "no candidate")
         assert load.more().keys() == {1.0}
     assert load.failures == []
-
-
-def test_commands_say_what_they_did(place: Project) -> None:
-    """As JSON, with their own exit codes."""
-    place.write("time.sleep(0.3)\ny = x + 3")
-    root = ("--root", str(place.root))
-    quick = ("--hold", "1s", "--requests", "20", "--steps", "50,100")
-    with Shifts(place) as load:
-        slow = tritonkit("release", "shift", *quick, "--abort-if", "p50>100ms", *root)
-        place.write("y = x + 3")
-        assert "all requests go to the version before" in failed(slow, 6)
-        done = tritonkit("release", "shift", *quick, "--json", *root)
-        assert done.returncode == 0, done.stderr
-        facts = json.loads(done.stdout)
-        assert re.fullmatch(r"shift \d+", facts["changes"][0])
-        assert [step["percent"] for step in facts["steps"]] == [50, 100]
-        assert facts["candidate"]["failed"] == 0
-        undone = tritonkit("rollback", "shift", *root)
-        assert f"taken back {facts['changes'][0]}" in undone.stdout, undone.stderr
-    assert load.failures == []
-    assert "no release of it" in failed(tritonkit("rollback", "shift", *root), 2)
-    assert "without --shadow" in failed(tritonkit("release", "shift", "--abort-if", "differ>1%", *root), 2)

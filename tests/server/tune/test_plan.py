@@ -1,34 +1,14 @@
-"""A plan from a real Triton: one replica is measured, its costs explain what was seen of it."""
+"""Costs of a replica that is measured on a real Triton: they explain what was seen of it."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 
-from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
 from tritonkit.perf.load.openloop import Slo
-from tritonkit.perf.plan import read_measured
 from tritonkit.perf.simulation import calibrated, misfit
 from tritonkit.perf.tune.costs import measure_costs, observe, saturated_per_s
 from tritonkit.perf.tune.run import TunePlan, prepared
-
-
-def test_a_model_is_measured_kept_and_planned_with(tmp_path: Path) -> None:
-    """The file plans again without a server, to the same figures."""
-    file = tmp_path / "digits.json"
-    options = ["--rate", "20000", "--slo", "p99=2s", "--price", "1/h", "--json"]
-    first = tritonkit("plan", "digits", *options, "--save", str(file))
-    assert first.returncode == 0, first.stderr
-    facts = json.loads(first.stdout)
-    assert facts["replicas"] > 1
-    assert facts["start_s"] > 0
-    measured = read_measured(file)
-    assert measured.now in (p for p in [measured.now] if p.group in measured.costs)
-    again = tritonkit("plan", "--measured", str(file), *options)
-    assert json.loads(again.stdout) == facts
 
 
 def test_costs_of_a_real_server_are_put_right_by_its_runs() -> None:
