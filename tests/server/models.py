@@ -43,7 +43,7 @@ class ModelText:
 
 
 def noting(file: Path, instances: int = 1) -> ModelText:
-    """An echo that adds a dot to a file when it begins with a request that takes its time."""
+    """An echo that appends a dot to a file whenever it begins a request that takes time."""
     sleep = "            time.sleep("
     note = f"            if x[0, 0] > 0:\n                open({str(file)!r}, 'a').write('.')\n"
     group = f"instance_group {{ count: {instances} kind: KIND_CPU }}\n"
@@ -51,7 +51,7 @@ def noting(file: Path, instances: int = 1) -> ModelText:
 
 
 def await_begun(file: Path, count: int = 1) -> None:
-    """Wait until such a model has begun with so many requests."""
+    """Wait until such a model has begun with `count` requests."""
     eventually(lambda: file.exists() and file.stat().st_size >= count, f"{count} requests begun")
 
 

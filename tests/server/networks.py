@@ -32,7 +32,7 @@ class Network:
     address: str
 
     def cut(self) -> None:
-        """As if its machine had lost its power: nothing comes of it any more, not even a refusal."""
+        """Cut the machine off as a power failure would: it sends nothing any more, not even a refusal."""
         for chain in ("INPUT", "OUTPUT"):
             self._iptables("-I", chain)
 

@@ -86,7 +86,7 @@ POOL_IO = tensors("input", last_hidden_state="FP32 [-1, 4]", attention_mask="INT
 
 
 def loop(folder: Path, backend: str = "onnxruntime", more: str = "") -> None:
-    """y = x, after so many rounds as x says."""
+    """y = x, after x rounds of a loop."""
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["sum", "one"], ["sum_out"])],
         "body",

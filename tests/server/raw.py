@@ -79,7 +79,7 @@ def backend_folder(folder: Path, native: Path | None) -> Path:
 
 
 def engine_flags(packages: Path) -> list[str]:
-    """Where our native backends find their engines."""
+    """The flags that tell our native backends where their engines are."""
     patterns = {
         "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
         "openvino": "openvino/libs/libopenvino_c.so.*",
@@ -184,7 +184,7 @@ def ask_together(
 
 
 def executions(client: Client, model: str) -> int:
-    """How often the model's backend ran."""
+    """The number of runs of the model's backend."""
     statistics = client.get_inference_statistics(model).model_stats[0]
     return int(statistics.execution_count)
 

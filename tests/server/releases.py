@@ -51,13 +51,13 @@ class Project(Watched):
         super().__init__(root, repository, replicas=2, prometheus=False, redis=False)
 
     def write(self, body: str) -> None:
-        """What the model's next version does with `x`; after an empty line, what its module does at the end."""
+        """Write the next version's code for `x`; text after an empty line goes to the end of its module."""
         inner, _, outer = body.partition("\n\n")
         text = CODE.replace("BODY", inner.replace("\n", "\n            ")) + outer
         (self.root / "models" / "shift" / "server.py").write_text(text)
 
     def answer(self) -> float:
-        """What the model makes of zero now."""
+        """The model's answer to zero now."""
         with self.client() as client:
             return shifted(client)
 
@@ -72,7 +72,7 @@ class Project(Watched):
 
 
 def shifted(client: Client) -> float:
-    """What the model makes of zero."""
+    """The model's answer to zero."""
     return float(client.model("shift").predict(x=np.zeros(2, np.float32))["y"][0, 0])
 
 

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 SANITIZE = os.environ.get("TRITONKIT_SANITIZE", "")
-"""As `build.py --sanitize` takes it; empty: none."""
+"""The value of `build.py --sanitize`; empty if there is none."""
 
 RUNTIMES = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 REPORT = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
@@ -31,7 +31,7 @@ def _runtime(name: str) -> str:
 
 
 def sanitizer_variables() -> dict[str, str]:
-    """What tritonserver needs in its environment; nothing without a sanitizer."""
+    """The variables that tritonserver needs; empty without a sanitizer."""
     if not SANITIZE:
         return {}
     return {

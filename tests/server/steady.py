@@ -18,7 +18,7 @@ _CALLERS = 8
 
 @dataclass
 class Stream:
-    """What came back: how often each answer, and what failed."""
+    """The count of each answer, and the failures."""
 
     answers: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ class Watched:
 
     Args:
         root: a folder that becomes its project.
-        spec: of its gateway.yaml, beside the port.
+        spec: of its gateway.yaml, in addition to the port.
         settings: of the stack.
     """
 
@@ -68,7 +68,7 @@ class Watched:
         return now.state == "ready" and now.pid != before.pid
 
     def part(self, name: str) -> StackPart:
-        """As it is now."""
+        """A part in its present state."""
         return next(part for part in self.stack.parts if part.name == name)
 
     def get(self, path: str, data: bytes | None = None) -> tuple[Any, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Which backends a server takes by itself, and what comes of an engine's crash."""
+"""The backends that a server chooses by itself, and its restart after an engine's crash."""
 
 from __future__ import annotations
 

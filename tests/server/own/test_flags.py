@@ -33,7 +33,7 @@ def test_triton_takes_a_user_s_flags(write_server_models: Any) -> None:
 
 @pytest.mark.parametrize("name", ["grpc-restricted-protocol", "model-repository", "load-model"])
 def test_a_flag_that_tritonkit_sets_is_refused(write_server_models: Any, name: str) -> None:
-    """What keeps the server closed cannot be opened by the way; nothing has started then."""
+    """A flag cannot open what tritonkit keeps closed: the error comes before anything starts."""
     with (
         pytest.raises(UsageError, match=f"{name}.*sets itself"),
         serve(write_server_models(echo=ModelText()), **FREE, triton_flags={name: "x"}),
@@ -42,7 +42,7 @@ def test_a_flag_that_tritonkit_sets_is_refused(write_server_models: Any, name: s
 
 
 def test_a_flag_that_triton_does_not_know_is_told(write_server_models: Any) -> None:
-    """The start fails at once, and the log that the error names has Triton's own words."""
+    """The start fails, and the log that the error names has Triton's own words."""
     repository = write_server_models(echo=ModelText())
     with (
         pytest.raises(ServerStartError, match="exit code 1"),

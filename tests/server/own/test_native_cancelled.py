@@ -15,20 +15,20 @@ from tests.server.onnx_models import loop
 from tests.server.raw import Client, Running, ask, executions, start_triton
 from tests.waiting import eventually
 
-NEVER = 1 << 40
-"""Rounds of a loop that nobody waits for."""
+WHILE, NEVER = 2_000_000, 1 << 40
+"""Rounds of a loop that takes some seconds, and of one that nobody waits for."""
 
 
 @pytest.fixture
 def triton(native: Path, tmp_path: Path) -> Iterator[Running]:
-    """A server of the loop alone, which a request that runs for ever would keep from unloading its models."""
-    loop(tmp_path / "repository" / "loop")
+    """A server of the loop alone, whose one instance is busy while other requests wait."""
+    loop(tmp_path / "repository" / "loop", more="instance_group { count: 1 kind: KIND_CPU }\n")
     with start_triton(tmp_path / "repository", tmp_path, native) as running:
         yield running
 
 
 def test_a_cancelled_request_is_not_run(client: Client) -> None:
-    """Those that were cancelled while they waited are counted as no execution."""
+    """Requests that were cancelled while they waited are not counted as executions."""
     answers: Queue[tuple[Any, Any]] = Queue()
 
     def send(rounds: int) -> Any:
@@ -38,7 +38,7 @@ def test_a_cancelled_request_is_not_run(client: Client) -> None:
 
     assert ask(client, "loop", x=np.array([3]))["y"].tolist() == [3]
     before = executions(client, "loop")
-    send(400_000)
+    send(WHILE)
     waiting = [send(NEVER) for _ in range(3)]
     for call in waiting:
         call.cancel()

@@ -60,7 +60,7 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
 
 
 def test_commands_say_what_they_did(place: Project) -> None:
-    """As JSON, with their own exit codes."""
+    """Their output is JSON, and each outcome has its own exit code."""
     place.write("time.sleep(0.3)\ny = x + 3")
     root = ("--root", str(place.root))
     quick = ("--hold", "1s", "--requests", "20", "--steps", "50,100")

@@ -44,7 +44,7 @@ def other(tmp_path: Path, project: Path) -> Project:
 
 def test_no_request_fails_while_backups_are_restored(published: Project, other: Project, tmp_path: Path) -> None:
     """An earlier version, then another network under a version number that is being served: once `reload` has
-    returned, what was restored answers; a signature beside the models is no model."""
+    returned, the restored models answer; a signature next to the models is not a model."""
     repository, store = published.root / "model_repository", open_store(str(tmp_path / "store"))
     new_signing_key(tmp_path / "key")
     sign(repository, read_signing_key(tmp_path / "key"))

@@ -100,7 +100,7 @@ EVERY_KIND = {
 
 
 class Events(list[ServeEvent]):
-    """What happened, in order; to be given as on_event."""
+    """The events in order; the list itself is an `on_event`."""
 
     def __call__(self, event: ServeEvent) -> None:
         """Take one event."""
@@ -148,7 +148,7 @@ class Traces:
         assert self.left() == len(self.pids) + len(self.stubs)
 
     def left(self) -> int:
-        """How many of them there still are."""
+        """The number of them that still exist."""
         running = [pid for pid in self.pids if state(pid) == "running"]
         return len(running) + len(list(SHARED_MEMORY.glob(self.pattern)))
 
@@ -429,7 +429,7 @@ def test_a_server_that_dies_comes_back(echo: Path) -> None:
 
 
 def test_a_server_that_keeps_dying_comes_back_each_time(echo: Path) -> None:
-    """Whoever found a way to kill it did not find one to keep it down."""
+    """A caller that can kill the server cannot keep it down."""
     events = Events()
     server = Server(echo, **FREE, restarts=2, on_event=events, finalize_timeout_s=0)
     with server as endpoint:
@@ -480,7 +480,7 @@ def test_a_server_comes_back_with_what_was_loaded_since(write_server_models: Any
 
 
 def test_a_repository_that_cannot_be_read_keeps_nobody_from_trying_again(echo: Path) -> None:
-    """kill -9 of tritonserver while no configuration can be read: each start in vain is told, and once it can
+    """kill -9 of tritonserver while no configuration can be read: each failed start is reported, and once it can
     be read again the server answers."""
     events = Events()
     config = echo / "echo" / "config.pbtxt"
@@ -498,7 +498,7 @@ def test_a_repository_that_cannot_be_read_keeps_nobody_from_trying_again(echo: P
 
 
 def test_a_server_that_does_not_come_back_is_given_up(echo: Path) -> None:
-    """Its model has gone bad meanwhile: after so many starts it stays down, and the error says so."""
+    """Its model has gone bad meanwhile: after that number of starts it stays down, and the error says so."""
     events = Events()
     server = Server(echo, **FREE, restarts=2, on_event=events)
     server.start()
@@ -558,7 +558,7 @@ def test_nothing_is_left_after_kill_9(echo: Path, victim: str) -> None:
 
 
 def test_what_is_left_of_a_run_that_was_killed_whole_goes_at_the_next_start(echo: Path) -> None:
-    """kill -9 of program and supervisor at once leaves nobody to clear up: the next start does it."""
+    """kill -9 of program and supervisor together leaves nobody to clean up: the next start does it."""
     with program(echo) as (process, _, traces):
         for pid in (traces.supervisor, process.pid):
             os.kill(pid, signal.SIGKILL)
@@ -629,7 +629,7 @@ def test_a_second_ctrl_c_does_not_wait(write_server_models: Any, begun: Path) ->
 
 
 def test_two_servers_do_not_disturb_each_other(echo: Path) -> None:
-    """One repository served twice at once: starting and stopping one leaves the other answering."""
+    """One repository is served twice: starting and stopping one server leaves the other answering."""
     first: Endpoint
     with serve(echo, **FREE, finalize_timeout_s=0) as first:
         with serve(echo, **FREE, finalize_timeout_s=0) as second:

@@ -1,4 +1,4 @@
-"""What callers with one connection are told while a real Triton ends: to go elsewhere, and nothing else."""
+"""While a real Triton ends, callers with one connection are told to go elsewhere, and nothing else."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def counted(address: str) -> tuple[int, int]:
 
 
 def test_joined_requests_are_answered_right_item_by_item(generator: Generator, digits_server: Endpoint) -> None:
-    """Each of the workload's requests once, eight at a time; the server counted so many items."""
+    """Each of the workload's requests is sent once, eight at a time; the server counts the same items."""
     alone = generator.requests
     generator.prepare(8)
     assert generator.items.tolist() == [8] * -(-alone // 8)
@@ -59,7 +59,7 @@ def test_joined_requests_are_answered_right_item_by_item(generator: Generator, d
 
 
 def test_groups_arrive_with_the_sizes_that_they_have(generator: Generator, digits_server: Endpoint) -> None:
-    """Of up to four items: full ones and others, each answered right."""
+    """Groups of up to four items, full and not, are answered correctly."""
     generator.prepare(range(1, 5))
     arrivals = np.concatenate([[0.0, 0.001, 0.002, 0.003], 0.5 + np.arange(6) / 1000, [1.0]])
     groups = group(arrivals, 4, 0.01)

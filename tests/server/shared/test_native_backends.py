@@ -1,6 +1,6 @@
-"""What the native backends alone do, inside a real Triton.
+"""Features of the native backends alone, inside a real Triton.
 
-test_python_backends has what both kinds do, test_native_limits what they refuse.
+test_python_backends tests both kinds, test_native_limits their refusals.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_every_type_passes(client: Client, name: str) -> None:
 
 
 def test_a_sequence_keeps_its_state(client: Client) -> None:
-    """Two sequences at once add up what each of them sends."""
+    """Two interleaved sequences each add up their own values."""
     totals = {1: np.zeros(2, np.float32), 2: np.zeros(2, np.float32)}
     for number in range(4):
         for sequence, total in totals.items():

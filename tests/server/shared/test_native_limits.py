@@ -1,4 +1,4 @@
-"""What goes wrong around the native backends, inside a real Triton: named, alone, and counted."""
+"""Faults around the native backends, inside a real Triton: named, contained, and counted."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_output_lands_in_shared_memory_wherever_that_is(client: Client, model
 
 @pytest.mark.parametrize("model", ["merged", "ov_merged"])
 def test_a_region_too_small_fails_its_request_alone(client: Client, model: str, region: SharedMemory) -> None:
-    """Of requests in one execution the one whose output has no room gets the error; alone it does too."""
+    """The request whose output has no room gets the error, alone and among others of its execution."""
     x = np.ones((1, 4), np.float32)
 
     def one(size: int) -> str:

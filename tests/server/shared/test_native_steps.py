@@ -23,7 +23,7 @@ from tests.server.sharing import SharedBackends
 from tests.waiting import eventually
 
 DAMAGED = int(os.environ.get("TRITONKIT_FUZZ", "200"))
-"""How many damaged images; `TRITONKIT_FUZZ=10000` for the long run."""
+"""The number of damaged images; `TRITONKIT_FUZZ=10000` for the long run."""
 
 DECODERS: dict[str, dict[str, str]] = {
     "gray_same": {"height": "8", "width": "8", "channels": "1"},
@@ -90,7 +90,7 @@ def outcome(client: grpc.InferenceServerClient, model: str, **arrays: np.ndarray
 
 
 def same(client: grpc.InferenceServerClient, model: str, **arrays: np.ndarray) -> bool:
-    """Whether both kinds answer alike, to the bit; gives whether it was an answer."""
+    """Check that both kinds answer the same, to the bit; whether it was an answer rather than an error."""
     native, python = (outcome(client, name, **arrays) for name in (model, f"{model}_python"))
     if isinstance(native, str) or isinstance(python, str):
         assert native == python

@@ -99,7 +99,7 @@ def test_every_setting_reaches_the_model(client: openai.OpenAI) -> None:
 
 
 def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
-    """Piece by piece; the usage comes last, and only where it was asked for."""
+    """The text comes piece by piece; the usage comes last, and only if requested."""
     for options in ({}, {"stream_options": {"include_usage": True}}):
         chunks = list(
             client.chat.completions.create(
@@ -117,7 +117,7 @@ def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
 
 
 def test_completions(client: openai.OpenAI) -> None:
-    """Of two prompts, whole and as streams that are told apart by their numbers."""
+    """Two prompts are answered, whole and as streams that carry their numbers."""
     given: Any = {"model": "parrot", "prompt": ["SAY a b", "SAY c d e"]}
     made = client.completions.create(**given)
     assert [(each.index, each.text) for each in made.choices] == [(0, " a b"), (1, " c d e")]
@@ -148,7 +148,7 @@ def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
 
 
 def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
-    """Of each token, by its number, in both kinds of answers."""
+    """Each token has one, by its number, in both kinds of answers."""
     chat = client.chat.completions.create(model="parrot", messages=user("SAY a b c"), logprobs=True)
     assert chat.choices[0].logprobs is not None
     content = chat.choices[0].logprobs.content or []
@@ -163,7 +163,7 @@ def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
 
 
 def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
-    """In the order of the texts, more than are sent at once; the package's own choice is base64."""
+    """The vectors keep the order of the texts, also beyond one batch; the package itself chooses base64."""
     texts = [chr(97 + number) * (number + 1) for number in range(20)]
     forms: Any = [{}, {"encoding_format": "float"}]
     packed, plain = (client.embeddings.create(model="embedder", input=texts, **form) for form in forms)
@@ -207,7 +207,7 @@ def test_what_is_refused(client: openai.OpenAI) -> None:
 def test_a_model_s_error_before_any_text_has_a_status(
     client: openai.OpenAI, tmp_path_factory: pytest.TempPathFactory, stream: bool
 ) -> None:
-    """By what the model says it is; its own fault is not told in its words, which are in this server's log."""
+    """The status follows the model's code; the words of an internal fault go to this server's log alone."""
     create: Any = client.completions.create
     with pytest.raises(openai.BadRequestError, match="the prompt is bad"):
         create(model="parrot", prompt="EARLY BAD", stream=stream)
@@ -220,7 +220,7 @@ def test_a_model_s_error_before_any_text_has_a_status(
 
 
 def test_a_model_s_error_after_some_text_is_the_last_event(client: openai.OpenAI) -> None:
-    """What came before is good; an answer without an end is an error as well."""
+    """The text before it is good; an answer without an end is an error as well."""
     for word, said in (("BAD", "the prompt is bad"), ("UNENDED", "no end")):
         create: Any = client.completions.create
         stream = create(model="parrot", prompt=f"SAY a b {word}", stream=True)

@@ -116,7 +116,7 @@ def test_requests_merge(client: Client) -> None:
 
 
 def test_bad_request_in_a_merged_batch_fails_alone(client: Client) -> None:
-    """Of eight requests in one execution the two bad ones get their error, the others answers."""
+    """The two bad ones of eight requests in one execution get their error, the others answers."""
     values = [1, 5, 2, 3, 4, 7, 1, 2]
     before = executions(client, "picky")
     answers = ask_together(client, "picky", [{"x": np.array([[v]], np.float32)} for v in values])
@@ -192,7 +192,7 @@ def test_batches_that_may_not_be_padded_are_refused(client: Client) -> None:
     ],
 )
 def test_wrong_dtype_shape_and_batch_are_refused(client: Client, array: np.ndarray, message: str) -> None:
-    """What the configuration rules out gets an error that names it."""
+    """An input that the configuration rules out gets an error that names it."""
     with pytest.raises(InferenceServerException, match=message):
         ask(client, "convolution", x=array)
 

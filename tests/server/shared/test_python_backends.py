@@ -242,7 +242,7 @@ CASES: dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray], str]] = {
 
 @pytest.mark.parametrize("model", CASES)
 def test_bad_request_in_a_merged_batch_fails_alone(client: Client, model: str) -> None:
-    """Of eight requests in one execution the two bad ones get their error, the others answers."""
+    """The two bad ones of eight requests in one execution get their error, the others answers."""
     good, bad, message = CASES[model]
     alone = ask(client, model, **good)
     before = executions(client, model)
@@ -305,8 +305,7 @@ def test_images_of_a_batch_count_together(client: Client) -> None:
 
 
 def test_merged_requests_without_room_may_come_again(client: Client) -> None:
-    """Of eight merged requests those that fit are answered; the others are told UNAVAILABLE, not why
-    their input is wrong, for it is not."""
+    """The merged requests that fit are answered; the others get UNAVAILABLE, because their input is not at fault."""
     before = executions(client, "decode_little")
     answers = ask_together(client, "decode_little", [{"image": items(png(*SIX))}] * BATCH)
     refused = [answer for answer in answers if isinstance(answer, str)]
@@ -414,7 +413,7 @@ def test_reshape_of_the_configuration(client: Client) -> None:
     ],
 )
 def test_wrong_dtype_shape_and_batch_are_refused(client: Client, array: np.ndarray, message: str) -> None:
-    """What the configuration rules out gets an error that names it."""
+    """An input that the configuration rules out gets an error that names it."""
     with pytest.raises(InferenceServerException, match=message):
         ask(client, "fixed", x=array)
 

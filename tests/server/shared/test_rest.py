@@ -112,7 +112,7 @@ def test_tritonclient_changes_nothing(client: httpclient.InferenceServerClient, 
 
 
 def test_tritons_own_answers_pass(proxy: Proxy) -> None:
-    """What Triton says about a model that is not there, or an input that it has not, is its own."""
+    """Triton's own errors about an unknown model or input reach the caller."""
     answer = proxy.infer({"inputs": []}, model="no_such")
     assert (answer.status, "unknown model" in answer.error) == (404, True)
     wrong = {"name": "z", "shape": [1, 1], "datatype": "FP32", "data": [1]}

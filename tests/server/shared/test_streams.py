@@ -171,7 +171,7 @@ def given(x: list[float], note: Any = "") -> dict[str, Any]:
 
 
 def test_the_command_shows_a_line_for_each_reply(server: Endpoint) -> None:
-    """Of a model that gives no text; an error after some of them loses none."""
+    """A model without text has a line for each reply; an error after some replies loses none."""
     asked = ["call", "count", "--address", server.grpc, "--stream", "--input", "note="]
     done = tritonkit_here(*asked, "--input", "x=[3, 0, -1]")
     assert done.stdout.splitlines() == ["y=[0.0]", "y=[1.0]", "y=[2.0]"]
@@ -411,7 +411,7 @@ def test_a_sequence_that_fails_is_ended(server: Endpoint, tmp_path: Path) -> Non
 
 
 def test_streams_at_a_rate(server: Endpoint, tmp_path: Path) -> None:
-    """A request is answered by its last reply; one that fails amid its replies has failed."""
+    """A request is answered by its last reply; one that fails between its replies has failed."""
     given = ("x=[3, 0.02, -1]", "note=")
     with Generator(tmp_path, ("count",), (server.grpc,), given=given) as generator:
         load = OpenLoad(10.0, 1.0, warm_s=0.0, arrivals=Arrivals("constant"))
