@@ -121,6 +121,8 @@ PLAIN = [
     "tools/autoscaled_day.py",
     "tools/autoscaler.py",
     "tools/autoscaling_page.py",
+    "tests/server/own",
+    "tests/server/shared",
 ]
 """Folders and files, below the project's, that were rewritten. All others are still to be."""
 

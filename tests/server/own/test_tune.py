@@ -1,29 +1,49 @@
-"""`tritonkit tune` on a real Triton, shortly: measured, written, known the next time."""
+"""`tritonkit tune` on a real Triton, until one way of serving has been measured."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
+from tests.server.projects import share_cache
+from tests.waiting import PATIENCE_S
 
 
-def test_a_short_search_gives_a_way_that_holds(root: Path, tmp_path: Path) -> None:
-    """JSON, a page, and what was measured in a file of the project, which holds a target that any machine holds."""
+def evaluations(root: Path) -> list[Any]:
+    """The ways of serving that a search has measured so far."""
+    file = root / ".tritonkit" / "tune" / "digits.json"
+    measured: list[Any] = json.loads(file.read_text())["evaluations"] if file.exists() else []
+    return measured
+
+
+def test_a_search_that_is_ended_has_the_best_so_far(root: Path, tmp_path: Path) -> None:
+    """The way that is served now holds a target that any machine holds; it is in JSON, the page and the state."""
     shutil.copytree(PROJECT / "models" / "digits", root / "models" / "digits")
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    (root / ".tritonkit").mkdir()
-    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
-    search = ("--slo", "p50=10s", "--budget", "15s", "--trial", "1s")
-    done = tritonkit(
-        *("tune", "digits", *search, "--json", "--root", str(root), "--report", str(tmp_path / "out")),
-    )
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
-    assert facts["best"]["rate_per_s"] > 0
+    share_cache(root)
+    search = ("--objective", "cost", "--rate", "20", "--slo", "p50=10s", "--budget", "10min", "--trial", "1s")
+    given = ("--json", "--root", str(root), "--report", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "tritonkit.cli", "tune", "digits", *search, *given]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr
+        while not evaluations(root):
+            assert process.stderr.readline(), "it ended before"
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode in (0, 130), err
+    facts = json.loads(out)
+    assert facts["best"]["rate_per_s"] == 20
+    assert 0 < facts["best"]["tail_ms"] <= 10_000
     assert facts["measurements"] >= sum(len(each["trials"]) for each in facts["evaluations"]) > 0
-    assert "requests/s hold p50=10s" in (tmp_path / "out" / "report.html").read_text()
-    state = json.loads((root / ".tritonkit" / "tune" / "digits.json").read_text())
-    assert len(state["evaluations"]) == len(facts["evaluations"])
+    assert "processor a request" in (tmp_path / "out" / "report.html").read_text()
+    assert len(evaluations(root)) == len(facts["evaluations"])

@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
+from tests.server.projects import share_cache
 from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.perf.load.openloop import parse_slo
@@ -29,8 +30,7 @@ def project(root: Path) -> Path:
     """A project with digits, whose artifacts are built."""
     shutil.copytree(PROJECT / "models" / "digits", root / "models" / "digits", dirs_exist_ok=True)
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    (root / ".tritonkit").mkdir()
-    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
+    share_cache(root)
     return root
 
 
@@ -109,8 +109,7 @@ def test_texts_are_served_with_other_lengths(root: Path) -> None:
     """Their embeddings are the same as before, to rounding: padding counts for nothing."""
     shutil.copytree(PROJECT / "models" / "sentences", root / "models" / "sentences")
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    (root / ".tritonkit").mkdir()
-    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
+    share_cache(root)
     with prepared(TunePlan(root, "sentences", parse_slo(["p99=1s"]))) as ready:
         assert isinstance(ready.server, Embedded)
         found = []

@@ -21,6 +21,7 @@ from tests.cli.running import failed, tritonkit, tritonkit_here
 from tests.conftest import PROJECT
 from tests.server.conftest import WriteServerModels
 from tests.server.models import ModelText
+from tests.server.projects import share_cache
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.errors import InferenceError, ServerError
@@ -42,8 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "python_backends").symlink_to(PROJECT / "python_backends")
     shutil.copytree(PROJECT / "models" / "digits", root / "models" / "digits")
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
-    (root / ".tritonkit").mkdir()
-    (root / ".tritonkit" / "cache").symlink_to(PROJECT / ".tritonkit" / "cache")
+    share_cache(root)
     build_repository(root, ("digits",))
     return root
 
