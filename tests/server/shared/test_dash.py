@@ -17,7 +17,7 @@ def test_a_server_is_shown_by_its_metrics(digits_server: Endpoint) -> None:
     """JSON has the replica, which is up; the gateway's panels say why they are empty."""
 
     def panels() -> dict[str, Any]:
-        done = tritonkit("dash", "--metrics", digits_server.metrics, "--range", "1min", "--duration", "3s", "--json")
+        done = tritonkit("dash", "--metrics", digits_server.metrics, "--range", "1min", "--duration", "12s", "--json")
         assert done.returncode == 0, done.stderr
         shown: dict[str, Any] = json.loads(done.stdout)["panels"]
         return shown if shown["replica-up"]["lines"] else {}
