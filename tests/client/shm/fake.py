@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound
 class FakeTriton:
     """A blocking transport to a server whose one model copies x to y, with Triton 2.51's answers.
 
-    `give_up` makes an inference time out and stay under way until `finish`.
+    `give_up` makes an inference time out and stay under way until `finish`. A function in `answers`, by method,
+    answers in place of the server; it may call `answer` for the server's own.
     """
 
     def __init__(self, address: str = "here:8001", local: bool = True) -> None:
@@ -29,6 +31,7 @@ class FakeTriton:
         self.calls: list[str] = []
         self.give_up = False
         self.unreachable: Exception | None = None
+        self.answers: dict[str, Callable[[Any], Any]] = {}
         self._under_way: list[Any] = []
         self._lock = threading.Lock()
 
@@ -40,7 +43,12 @@ class FakeTriton:
         with self._lock:
             self.calls.append(method)
             request = getattr(schema(), f"{method}Request").FromString(b"".join(body))
-            return memoryview(getattr(self, f"_{method}")(request).SerializeToString())
+            answer = self.answers[method](request) if method in self.answers else self.answer(method, request)
+            return memoryview(answer.SerializeToString())
+
+    def answer(self, method: str, request: Any) -> Any:
+        """The server's own answer."""
+        return getattr(self, f"_{method}")(request)
 
     def restart(self) -> None:
         """Forget every region, as a new process does."""
@@ -48,7 +56,7 @@ class FakeTriton:
         self._under_way.clear()
 
     def finish(self) -> None:
-        """End what was given up: its outputs are written now."""
+        """End the calls that were given up: their outputs are written now."""
         for request in self._under_way:
             self._copy(request)
         self._under_way.clear()
@@ -106,12 +114,12 @@ class FakeTriton:
         return self.regions[name][start : start + size] if name else b""
 
     def _place(self, tensor: Any) -> tuple[str, int, int]:
-        told = tensor.parameters
-        if "shared_memory_region" not in told:
+        parameters = tensor.parameters
+        if "shared_memory_region" not in parameters:
             return "", 0, 0
-        start = told["shared_memory_offset"].int64_param if "shared_memory_offset" in told else 0
-        size = told["shared_memory_byte_size"].int64_param
-        return told["shared_memory_region"].string_param, start, size
+        start = parameters["shared_memory_offset"].int64_param if "shared_memory_offset" in parameters else 0
+        size = parameters["shared_memory_byte_size"].int64_param
+        return parameters["shared_memory_region"].string_param, start, size
 
     def _error(self, text: str, name: str) -> InferenceError:
         return InferenceError(self.address, found=text % name)

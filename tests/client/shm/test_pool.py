@@ -105,10 +105,10 @@ def test_a_call_given_up_never_shares_its_region(predict: Predict, triton: FakeT
 def test_a_refused_call_gives_its_region_back(predict: Predict, triton: FakeTriton) -> None:
     """After the server's own error the region is used again: the server is done with it."""
     predict(vector(SIZE))
-    refuse, triton._copy = triton._copy, _fail  # type: ignore[method-assign]
+    triton.answers["ModelInfer"] = _fail
     with pytest.raises(InferenceError, match="no"):
         predict(vector(SIZE))
-    triton._copy = refuse  # type: ignore[method-assign]
+    triton.answers.clear()
     predict(vector(SIZE))
     assert len(triton.keys) == 1
 
@@ -131,14 +131,13 @@ def test_a_restarted_server_costs_no_call(predict: Predict, triton: FakeTriton) 
 
 def test_a_server_that_forgets_every_region_fails_the_call(predict: Predict, triton: FakeTriton) -> None:
     """It is made once more and not for ever; the error is the server's own."""
-    register = triton._SystemSharedMemoryRegister
 
     def forget(request: Any) -> Any:
-        answer = register(request)
+        answer = triton.answer("SystemSharedMemoryRegister", request)
         triton.regions.clear()
         return answer
 
-    triton._SystemSharedMemoryRegister = forget  # type: ignore[method-assign]
+    triton.answers["SystemSharedMemoryRegister"] = forget
     with pytest.raises(ModelNotFound, match="Unable to find shared memory region"):
         predict(vector(SIZE))
     assert triton.calls.count("ModelInfer") == 2
@@ -146,7 +145,7 @@ def test_a_server_that_forgets_every_region_fails_the_call(predict: Predict, tri
 
 def test_a_model_not_there_is_no_lost_region(predict: Predict, triton: FakeTriton) -> None:
     """An error that does not name the region is raised, and the call is not made once more."""
-    triton._copy = _fail  # type: ignore[method-assign]
+    triton.answers["ModelInfer"] = _fail
     with pytest.raises(InferenceError):
         predict(vector(SIZE))
     assert triton.calls.count("ModelInfer") == 1
@@ -243,7 +242,7 @@ def test_leaving_a_hung_server_ends(pool: RegionPool, predict: Predict, triton: 
         time.sleep(0.05)
         raise DeadlineExceeded("here:8001", found="no answer")
 
-    triton._SystemSharedMemoryUnregister = hang  # type: ignore[method-assign]
+    triton.answers["SystemSharedMemoryUnregister"] = hang
     begun = time.monotonic()
     run_blocking(pool.leave(triton, 0.2))
     assert len(asked) < 10
