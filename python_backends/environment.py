@@ -138,7 +138,7 @@ def _make(folder: Path, say: Say, python: str, requirements: Path) -> None:
     chosen = named or choose()  # this may fetch one
     say(f"Python {chosen.version} at {chosen.path} ({why(chosen)})")
     if folder.exists():
-        say(f"{folder} is incomplete or of other requirements: it is made again")
+        say(f"{folder} is incomplete or was made from other requirements: it is made again")
         shutil.rmtree(folder)
     try:
         tool = _create(folder, chosen, say)
@@ -242,7 +242,7 @@ def _create(folder: Path, chosen: Interpreter, say: Say) -> str:
         command = [uv, "venv", "--quiet", "--seed", "--python", chosen.path, str(folder)]
         if subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return "uv"
-        say("uv cannot make the environment: pip does")
+        say("uv cannot make the environment; using pip")
         shutil.rmtree(folder, ignore_errors=True)
     ran = subprocess.run([chosen.path, "-m", "venv", str(folder)], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
@@ -261,7 +261,7 @@ def _install(folder: Path, requirements: Path, say: Say) -> None:
         code, text = _run([uv, "pip", "install", "--python", python, "--no-progress", *words], say)
         if code == 0:
             return
-        say(f"uv cannot install them, pip tries: {_last_line(text)}")
+        say(f"uv cannot install them; trying pip: {_last_line(text)}")
     code, text = _run(pip, say)
     if code != 0:
         raise _not_installed(requirements, text)
@@ -274,7 +274,7 @@ def _not_installed(requirements: Path, text: str) -> InstallError:
     if other is not None:
         return InstallError(
             f"the package index has another file of {other['name']} than {requirements.name} names: its hash differs",
-            "use PyPI or a mirror of it (PIP_INDEX_URL), or where the index has builds of its own, --no-hashes",
+            "use PyPI or a mirror of it (PIP_INDEX_URL), or --no-hashes if the index has its own builds",
         )
     return InstallError(
         f"{requirements.name} cannot be installed: {_last_line(text)}",
@@ -319,7 +319,7 @@ def _compile(folder: Path, say: Say) -> None:
     """Take or compile the libraries that run inside tritonserver, and report the result; serving needs none of them."""
     wrong = _build(folder, "guard")
     say(
-        f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and do this again ({wrong})"
+        f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and repeat this ({wrong})"
         if wrong
         else f"guard in place: {folder / GUARD}"
     )
@@ -327,7 +327,7 @@ def _compile(folder: Path, say: Say) -> None:
     wrong = _build(folder, *_NATIVE, "--no-download")
     say(
         "native backends not compiled: their Python stand-ins serve, small networks more slowly;"
-        f" install g++ and libc6-dev, and do this again ({wrong})"
+        f" install g++ and libc6-dev, and repeat this ({wrong})"
         if wrong
         else f"native backends in place: {folder / NATIVE}"
     )
@@ -368,9 +368,9 @@ def main() -> int:
     """Make the environment as the arguments say; 0, or 4 with the reason on stderr."""
     parser = argparse.ArgumentParser(description="Make the server's Python environment.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", default="", help="the interpreter; found by itself by default")
+    parser.add_argument("--python", default="", help="the interpreter; by default a fitting one is searched")
     parser.add_argument("--torch", action="store_true", help="PyTorch too, about 1 GB")
-    parser.add_argument("--no-hashes", action="store_true", help="take other files than PyPI's too")
+    parser.add_argument("--no-hashes", action="store_true", help="accept files other than PyPI's")
     arguments = parser.parse_args()
     try:
         done = make(

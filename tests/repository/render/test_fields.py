@@ -163,7 +163,7 @@ def test_a_bound_on_an_ensemble_is_a_parameter_where_triton_has_no_field(
     plan = read_case(feature, tmp_path).plans()[-1]
     assert plan.max_inflight_requests == field
     assert plan.parameters.get("tritonkit.max_inflight_requests") == parameter
-    noted = any("max_inflight_requests: 4 is held by tritonkit's guard" in n for n in plan.notes)
+    noted = any("max_inflight_requests: 4 is enforced by tritonkit's guard" in n for n in plan.notes)
     assert noted == (parameter is not None)
 
 

@@ -51,10 +51,10 @@ def in_flight_note(spec: Spec) -> str:
     """A note that names the servers which enforce the bound where Triton has none."""
     if not in_flight_parameter(spec):
         return ""
+    bound = spec.model.ensemble.max_inflight_requests
     return (
-        f"max_inflight_requests: {spec.model.ensemble.max_inflight_requests} is held by tritonkit's guard (`tritonkit"
-        " serve` where the guard is built, and tritonkit's images); any other server before Triton 25.11, such as"
-        " NVIDIA's own image, ignores it"
+        f"max_inflight_requests: {bound} is enforced by tritonkit's guard (`tritonkit serve` where the guard is built,"
+        " and tritonkit's images); any other server before Triton 25.11, such as NVIDIA's own image, ignores it"
     )
 
 

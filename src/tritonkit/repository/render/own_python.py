@@ -17,12 +17,12 @@ Verdicts = Mapping[str, Independence]
 """Verdicts on items, by Triton model."""
 
 _FOUND = {
-    "coupled": "an item's answer depends on what is worked on with it",
+    "coupled": "an item's answer depends on the items processed with it",
     "random": "the same item gets another answer each time",
 }
 _ADVICE = (
     "compute each item's answer from that item alone, nothing over axis 0 or over several requests; or set"
-    " max_batch_size: 1; or say independent_items: true if that is meant so"
+    " max_batch_size: 1; or say independent_items: true if that is intended"
 )
 
 
