@@ -203,7 +203,7 @@ class Runs:
 
 
 def say(*lines: str) -> None:
-    """Print lines at once with those before them, also into a file."""
+    """Print lines without a delay, also into a file."""
     print(*lines, sep="\n", flush=True)  # noqa: T201
 
 
@@ -232,7 +232,7 @@ def listing(lanes: Iterable[Lane], known: record.Record) -> list[str]:
 
 
 def summary(table: Table, names: list[str], runs: Runs) -> list[str]:
-    """What ran, and what did not."""
+    """The results, and the lanes that did not run."""
     lines = [f"{name:11} {result}" for name, result in runs.results.items()]
     if runs.left_out:
         lines.append("Not run, for lack of time: " + ", ".join(lane.name for lane in runs.left_out))

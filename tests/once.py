@@ -1,5 +1,7 @@
-"""What tests would do again and again, done once in a process: garbage is looked for among what tests made,
-not among what they imported, and torch reads its table of ONNX operators for one export, not for each.
+"""Work that tests would repeat is done once in a process.
+
+The garbage collector looks through the objects that tests made, not those that they imported. torch reads its table
+of ONNX operators for the first export alone.
 
 Loaded by `conftest.py` as a pytest plugin.
 """

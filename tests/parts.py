@@ -189,7 +189,7 @@ PARTS = {
         folders=("server", "hostile"),
     ),
 }
-"""By the name that a test gives to `needs`."""
+"""The parts by the names that tests give to `needs`."""
 
 
 @cache

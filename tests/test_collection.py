@@ -1,4 +1,4 @@
-"""What the suite says of itself: a file without tests, a part that is absent, the numbers by folder."""
+"""The suite's own messages: a file without tests, a part that is absent, the numbers by folder."""
 
 from __future__ import annotations
 

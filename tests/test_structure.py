@@ -1,4 +1,4 @@
-"""What holds the whole together: rooms, imports, public names, generated files, documented commands."""
+"""The structure of the whole: rooms, imports, public names, generated files, documented commands."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_the_image_copies_needs_nothing_else() -> None:
 
 
 def test_the_gateway_s_image_has_what_it_imports() -> None:
-    """Of the package it has this module, `serve/core` and nothing else (deploy/docker/Dockerfile)."""
+    """The image has this module and `serve/core` of the package, and nothing else (deploy/docker/Dockerfile)."""
     for name in imports(SOURCE / "operate" / "gateway" / "admin.py"):
         known = name.startswith("tritonkit.serve.core.")
         assert known or name.split(".")[0] in sys.stdlib_module_names, name

@@ -1,4 +1,4 @@
-"""Waiting for what a test needs, however busy the machine is: a limit ends what hangs and measures nothing."""
+"""Waiting for a condition, however busy the machine is. The limit ends a test that hangs, and measures nothing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 90.0
-"""Longer than anything takes that a test waits for beside a load of some processes for each core."""
+"""A limit that nothing reaches, even while several processes compete for each core."""
 
 
 def eventually(true: Callable[[], Any], what: str = "") -> Any:
-    """Wait for something to become true; gives what it was.
+    """Wait until a condition is true; gives its value.
 
     Args:
-        true: is called some twenty times a second.
-        what: said where it does not come.
+        true: the condition, called some twenty times a second.
+        what: the words for the failure.
     """
     deadline = time.monotonic() + PATIENCE_S
     while not (found := true()):

@@ -1,8 +1,8 @@
-"""Known vulnerabilities of what two environments hold: `python tools/audit.py [ENVIRONMENT]...`
+"""Known vulnerabilities of the packages in environments: `python tools/audit.py [ENVIRONMENT]...`
 
-pip-audit says "no known vulnerabilities" also where the index it asks has no advisories, as most mirrors
-have none. So a service is first asked about an old release whose vulnerabilities are well known: one
-that does not name them is not believed. Exit code 1 for findings alone; what could not be checked is said.
+pip-audit reports "no known vulnerabilities" even if the index has no advisories, and most mirrors have none. So each
+service is first asked about an old release with well-known vulnerabilities; its answer counts only if it names them.
+The exit code is 1 for findings alone. Environments that could not be checked are named.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 CANARY = "jinja2==2.4.1"  # CVE-2014-0012 and later ones
 SERVICES = ("pypi", "osv")
 ACCEPTED: dict[str, str] = {}
-"""Advisory -> why it does no harm here, and what would have to change for it to."""
+"""Advisory -> the reason why it does no harm here, and the change that would make it harmful."""
 _TIMEOUT_S = 600
 
 
 def audit(program: list[str], environments: list[Path]) -> int:
-    """Print what is found, and what was not checked; 1 where there is a vulnerability, else 0.
+    """Print the findings, and the environments that were not checked; 1 where there is a vulnerability, else 0.
 
     Args:
         program: the words that start pip-audit.
@@ -55,7 +55,7 @@ def _believable(program: list[str], service: str) -> bool:
 
 
 def _ask(program: list[str], service: str, what: list[str]) -> list[dict[str, Any]] | None:
-    """What pip-audit says of each package; None where it could not ask."""
+    """Ask pip-audit about each package; None where the service did not answer."""
     words = ["--vulnerability-service", service, "--format", "json", "--progress-spinner", "off"]
     try:
         done = subprocess.run(
@@ -68,7 +68,7 @@ def _ask(program: list[str], service: str, what: list[str]) -> list[dict[str, An
 
 
 def _tell(environment: Path, service: str, packages: list[dict[str, Any]]) -> int:
-    """How many vulnerabilities."""
+    """Print the vulnerabilities of an environment; gives their number."""
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     checked = len(packages) - len(skipped)
     findings = [(package, flaw) for package in packages for flaw in package.get("vulns", ())]

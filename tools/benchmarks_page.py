@@ -1,4 +1,6 @@
-"""Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/. A test holds them current.
+"""Write the tables of README.md, docs/benchmarks.md and docs/bench.md from bench/results/.
+
+A test checks that they are current.
 
 `python -m bench peers --models MODEL --json bench/results/peers-MODEL.json && python tools/benchmarks_page.py`; of
 `loadgen`, `tune`, `plan`, `gateway`, `lambda`, `container` and `generate` the file is bench/results/BENCH.json, or one
@@ -23,7 +25,7 @@ PAGES = {ROOT / "README.md": short, ROOT / "docs" / "benchmarks.md": full}
 
 
 BENCHES = ("loadgen", "tune", "plan", "gateway", "lambda", "container", "generate")
-"""With a table each in docs/bench.md, once there is a result."""
+"""Benches with a table each in docs/bench.md, once there is a result."""
 
 
 def texts() -> dict[Path, str]:

@@ -2,8 +2,8 @@
 
 A container of the bare Debian base (deploy/docker/local-base.sh makes it) gets the packages that README's "Needed"
 names, and nothing else; then a copy of this checkout runs `make demo` and the tests that need no server there.
-What pip is told on this machine (index, local folders of wheels, constraints) goes along, so that what can be installed
-here can be installed there. Needs a docker daemon. The exit code is the command's.
+The settings of pip on this machine (index, local folders of wheels, constraints) apply there, too. It needs a Docker
+daemon. The exit code is the command's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def packages(readme: str) -> list[str]:
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """pip's settings as the environment variables that say the same.
+    """pip's settings as environment variables.
 
     Args:
         listed: what `pip config list` prints.
@@ -53,7 +53,7 @@ def local_places(settings: dict[str, str]) -> set[Path]:
     for word in " ".join(settings.values()).split():
         path = Path(urlsplit(word).path)
         if path.is_absolute() and path.exists():
-            # The pages of an index name files beside its folder of pages.
+            # The pages of an index name files next to its folder of pages.
             found.add(path.parent if path.name == "simple" else path)
     return found
 

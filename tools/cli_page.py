@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help: `python tools/cli_page.py`. A test holds it current."""
+"""Write docs/cli.md from the commands' own help: `python tools/cli_page.py`. A test checks that it is current."""
 
 from __future__ import annotations
 

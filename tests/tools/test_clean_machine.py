@@ -1,4 +1,4 @@
-"""What the container of a clean machine gets: README's packages, and what pip is told on this machine."""
+"""The container of a clean machine: it gets README's packages and the settings of pip on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_packages_are_those_that_readme_names(tool: Any) -> None:
 
 
 def test_pips_settings_go_along_as_variables(tool: Any, tmp_path: Path) -> None:
-    """Files and environment alike; the certificates are those of the base."""
+    """Settings of files and of the environment go along; the certificates are those of the base."""
     index, wheels = tmp_path / "index" / "simple", tmp_path / "wheels"
     for folder in (index, wheels):
         folder.mkdir(parents=True)
@@ -47,5 +47,5 @@ def test_pips_settings_go_along_as_variables(tool: Any, tmp_path: Path) -> None:
         "PIP_NO_COMPILE": "true",
         "PIP_EXTRA_INDEX_URL": f"file://{index} https://example.org/simple",
     }
-    # The pages of an index name files beside their own folder.
+    # The pages of an index name files next to their own folder.
     assert tool.local_places(settings) == {index.parent, wheels, tmp_path / "constraints.txt"}
