@@ -116,10 +116,11 @@ def _supervise(
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        reason, was_ready = _watch(server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning)
+        watch = _Watch(server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning)
+        reason = watch.until_the_end()
         verifier.stop()
         if asked:
-            if was_ready:
+            if watch.was_ready:
                 _leave(server, asked, _leave_s(options))
             # The key of this server: the file may hold another by now.
             return _finish(server, Admin(RUN, process.key), repository)
@@ -131,7 +132,7 @@ def _supervise(
         end_stubs(REGIONS)
         for region in SHARED_MEMORY.glob(f"{REGIONS}*"):
             region.unlink(missing_ok=True)
-        delay_s = backoff.after_death(was_ready=was_ready)
+        delay_s = backoff.after_death(was_ready=watch.was_ready)
         if delay_s is None:
             say(f"error: {_MOST_DEATHS} starts in a row did not become ready: giving up")
             return 4
@@ -202,61 +203,88 @@ def not_loaded(admin: Admin) -> list[str]:
     ]
 
 
-def _watch(
-    server: subprocess.Popen[bytes],
-    repository: Path,
-    asked: list[int],
-    rest: Restarting[Any] | None,
-    verifier: Verifier,
-    admin: Admin,
-    planned: dict[str, int],
-    gauges: Gauges,
-    times: StartTimes,
-    pinning: Pinning | None,
-) -> tuple[str, bool]:
-    """Wait until it should be ended or has ended; why, and whether it had been ready."""
-    stubs: StubWatch | None = None
-    late: LateLoads | None = None
-    lost: list[str] = []
-    missing: list[str] = []
+class _Watch:
+    """Watches one process of the server: its stubs, its proxy, its cores and its files.
 
-    def tell(kind: str, text: str, model: str) -> None:
+    Args:
+        asked: signals that asked the container to end, as they come.
+        planned: model -> bytes of a stub's region.
+    """
+
+    def __init__(
+        self,
+        server: subprocess.Popen[bytes],
+        repository: Path,
+        asked: list[int],
+        rest: Restarting[Any] | None,
+        verifier: Verifier,
+        admin: Admin,
+        planned: dict[str, int],
+        gauges: Gauges,
+        times: StartTimes,
+        pinning: Pinning | None,
+    ) -> None:
+        self._server, self._repository, self._asked, self._rest = server, repository, asked, rest
+        self._verifier, self._admin, self._planned, self._gauges = verifier, admin, planned, gauges
+        self._times, self._pinning = times, pinning
+        self._stubs: StubWatch | None = None
+        self._late: LateLoads | None = None
+        self._lost: list[str] = []
+        self._missing: list[str] = []
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether every model has answered."""
+        return self._stubs is not None
+
+    def until_the_end(self) -> str:
+        """Wait until the server has ended or should be ended; the reason, empty if a signal is."""
+        while not self._asked:
+            try:
+                code = self._server.wait(TICK_S if self.was_ready else _LOOK_S)
+                return f"tritonserver ended with exit code {code}"
+            except subprocess.TimeoutExpired:
+                pass
+            if self._rest is not None:
+                self._rest.poll()
+            if self._pinning is not None and self._pinning.poll(self._server.pid):
+                say(f"moved to cores {listed(self._pinning.cores)}: others were busy on those before")
+            if self._verifier.findings:
+                return f"not as it was published: {self._verifier.findings[0]}"
+            if self._lost:
+                return self._lost[0]
+            self._look()
+        return ""
+
+    def _look(self) -> None:
+        """Scan the stubs of a ready server; bring another one closer to ready."""
+        if self._stubs is not None:
+            self._stubs.scan()
+            (RUN / REPLACED).write_text(" ".join(map(str, sorted(self._stubs.replaced))))
+        elif self._late is None and ready():
+            self._late = LateLoads(self._admin, self._repository)
+            self._late.start()
+        elif self._late is not None and not self._late.is_alive() and ready():
+            before, self._missing = self._missing, not_loaded(self._admin)
+            if not self._missing:
+                self._all_loaded()
+            elif self._missing != before:
+                say("error: not ready: " + "; ".join(self._missing))
+
+    def _all_loaded(self) -> None:
+        gauges = self._gauges
+        stubs = StubWatch(REGIONS, self._admin, self._planned, self._tell, before=gauges.stubs)
+        self._stubs = gauges.stubs = stubs
+        (RUN / LOADED).write_text("")
+        say(self._times.line())
+
+    def _tell(self, kind: str, text: str, model: str) -> None:
         say(f"{'error' if kind == 'stub_lost' else 'warning'}: model {model}: {text}")
         if kind == "stub_lost":
-            lost.append(f"the Python stub of {model} has died: {text}")
+            self._lost.append(f"the Python stub of {model} has died: {text}")
         if kind == "streams_lost":
-            spare_calls(server.pid)
-            server.kill()
-
-    while not asked:
-        try:
-            code = server.wait(TICK_S if stubs is not None else _LOOK_S)
-            return f"tritonserver ended with exit code {code}", stubs is not None
-        except subprocess.TimeoutExpired:
-            pass
-        if rest is not None:
-            rest.poll()
-        if pinning is not None and pinning.poll(server.pid):
-            say(f"moved to cores {listed(pinning.cores)}: others were busy on those before")
-        if verifier.findings:
-            return f"not as it was published: {verifier.findings[0]}", stubs is not None
-        if lost:
-            return lost[0], stubs is not None
-        if stubs is not None:
-            stubs.scan()
-            (RUN / REPLACED).write_text(" ".join(map(str, sorted(stubs.replaced))))
-        elif late is None and ready():
-            late = LateLoads(admin, repository)
-            late.start()
-        elif late is not None and not late.is_alive() and ready():
-            before, missing = missing, not_loaded(admin)
-            if not missing:
-                stubs = gauges.stubs = StubWatch(REGIONS, admin, planned, tell, before=gauges.stubs)
-                (RUN / LOADED).write_text("")
-                say(times.line())
-            elif missing != before:
-                say("error: not ready: " + "; ".join(missing))
-    return "", stubs is not None
+            spare_calls(self._server.pid)
+            self._server.kill()
 
 
 def _end(server: subprocess.Popen[bytes], within_s: float) -> int:

@@ -118,7 +118,7 @@ class Settings:
         max_request_mib: the largest request; by default what the models' configurations allow, at
             least 64.
         restarts: a server that dies is started again, with growing delays, until this many starts in
-        a row have failed; 0: never.
+            a row have failed; 0: never.
         verify: hash the served files while the models load, and refuse to be ready where one is not as
             it was published (about a second for each GB).
         triton_flags: more of tritonserver's flags, by name without dashes; those that tritonkit sets

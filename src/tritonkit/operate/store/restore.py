@@ -47,7 +47,7 @@ def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[
     Raises:
         UsageError: no such backup, or another key.
         StoreError: its index was changed, or it is not encrypted though there is a key: anyone who can write to the
-        store could have put it there.
+            store could have put it there.
     """
     known = ids(store)
     name = find(known, store, as_of)
