@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tests.repository.export.graphs import FLOAT, INT64, STRING, node, onnx_byte
 from tritonkit.errors import BuildError
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.tables import table_rows
-from tritonkit.repository.export.work import count_work
 from tritonkit.repository.optimize import build, plan
 from tritonkit.repository.optimize.make import job_of
 
@@ -391,18 +389,3 @@ def test_a_file_that_takes_no_single_item_is_served_whole(write_model: WriteMode
     assert found.independence is not None
     assert found.independence.state == "unknown"
     assert "alone does not run" in found.independence.seen
-
-
-def test_work_is_counted_and_not_timed(tmp_path: Path) -> None:
-    """Products of a matrix, elements that are written, and nodes; the same each time."""
-    file = tmp_path / "m.onnx"
-    file.write_bytes(
-        onnx_bytes(
-            [node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])],
-            [("x", FLOAT, ["N", 50])],
-            [("y", FLOAT, ["N", 70])],
-            {"w": np.ones((50, 70), "f")},
-        )
-    )
-    found = [count_work(file, {"x": np.ones((1, 50), "f")}, "m.onnx") for _ in range(2)]
-    assert found == [2 * 200_000 + 70 * (50 + 100) + 70 * 100] * 2

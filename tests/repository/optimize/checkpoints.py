@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,9 @@ def write_checkpoint(folder: Path, name: str = "llama") -> Path:
     tokenizer.train_from_iterator(["the cat sat on the mat, and then the dog came"] * 3, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+def change(folder: Path, **keys: object) -> None:
+    """Change keys of config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
