@@ -1,4 +1,4 @@
-"""The choice of a build: batch a network, serve it one item at a time as its items are not independent, or refuse."""
+"""The choice of a build: batch a network, serve one item at a time if its items are not independent, or refuse."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def demand(serving: Serving) -> str:
 
 
 def fits_demand(spec: Spec, artifact: Artifact) -> bool:
-    """Whether a built artifact is what the spec asks for now.
+    """Whether a built artifact still fits the spec.
 
-    Its hash leaves out how requests share batches: that matters only where items are not independent.
+    Its hash leaves out how requests share batches, because that matters only if items are not independent.
     """
     found, asked = artifact.independence, demand(spec.model.serving)
     if found is None or found.holds:
@@ -38,7 +38,7 @@ def fits_demand(spec: Spec, artifact: Artifact) -> bool:
 
 
 def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> None:
-    """BuildError where the spec demands batches of a network whose items are not known to be independent."""
+    """BuildError if the spec demands batches of a network whose items are not known to be independent."""
     if independence is None or independence.holds or demand(spec.model.serving) != "demanded":
         return
     serving = spec.model.serving
@@ -52,7 +52,7 @@ def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> 
 
 
 def hold_to_padding(spec: Spec, padded: Independence, what: str) -> None:
-    """BuildError where an item that is filled up to a longer one's size is not known to get its answer alone."""
+    """BuildError if filling an item up to a longer one's size is not known to keep its answer."""
     if padded.holds:
         return
     axis = next(axis for axis, free in spec.model.network.free_axes.items() if free.pad)

@@ -1,4 +1,4 @@
-"""Artifacts that were built before, by the hash of what went in; written whole or not at all."""
+"""Artifacts of earlier builds, by the hash of their inputs; each is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BuildCache:
     def __init__(self, folder: Path, warn: Callable[[str], None] = lambda text: None) -> None:
         self.folder = folder
         self.warn = warn
-        """Called for what lies here and is damaged."""
+        """Function that is called for each damaged artifact."""
 
     @classmethod
     def of_project(cls, root: Path, warn: Callable[[str], None] = lambda text: None) -> BuildCache:

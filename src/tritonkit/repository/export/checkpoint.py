@@ -41,7 +41,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder that has been looked at.
+    """A checkpoint's folder after its checks.
 
     Args:
         folder: where it lies.

@@ -1,4 +1,4 @@
-"""Lines for model.yaml that say what a network takes, where its file does not: of errors, and of `tritonkit new`."""
+"""Lines for model.yaml that describe inputs which the file leaves open, for errors and `tritonkit new`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _CoupledError(Exception):
 
 @dataclass
 class _Trial:
-    """Items of one layout, what each gives alone, and how long that takes."""
+    """Items of one layout, the outputs of each alone, and the time that takes."""
 
     run: Callable[[Batch], Batch]
     items: list[Batch]
@@ -127,7 +127,7 @@ def prove(
 
 
 def _run_alone(trial: _Trial) -> str:
-    """Keep the items that run alone, with their outputs; why others do not."""
+    """Keep the items that run alone, with their outputs; return the reason why others do not run."""
     usable, reason = [], ""
     for item in trial.items:
         try:
@@ -225,7 +225,7 @@ def _run_together(trial: _Trial, largest: int) -> None:
 
 
 def _affordable(trial: _Trial, size: int) -> bool:
-    """Whether a few batches of that size fit into the work that is left, and into memory."""
+    """Whether a few batches of that size fit into the remaining work and into memory."""
     item, outputs = trial.items[0], trial.alone[0]
     memory = sum(array.nbytes for array in (*item.values(), *outputs.values()))
     fits = 3 * size * trial.work <= trial.left and size * memory < _MOST_BYTES
@@ -233,7 +233,7 @@ def _affordable(trial: _Trial, size: int) -> bool:
 
 
 def _hold_to_alone(trial: _Trial, order: Sequence[int]) -> None:
-    """The items of a batch give what each gives alone."""
+    """Check that the items of a batch get the same answers as alone."""
     together = _together(trial, [trial.items[place] for place in order])
     for row, place in enumerate(order):
         for name, wanted in trial.alone[place].items():
@@ -286,7 +286,8 @@ def _replace(trial: _Trial, size: int, kinds: Sequence[str]) -> None:
 
 
 def _hold_at_edges(trial: _Trial) -> None:
-    """Items near an edge stay as they are when others are replaced, unless rounding alone may tip them over."""
+    """Check that items near an edge keep their answers when others are replaced, unless rounding alone may tip them
+    over."""
     rounds = int(_EDGES * trial.left / (ROWS * RUNS * max(trial.work, 1)))
     if rounds < 1 or WHOLE not in trial.kinds:
         return
@@ -341,7 +342,7 @@ def _hold_still(
 
 
 def _neighbors(trial: _Trial, items: Sequence[Batch], kind: str) -> Iterator[Batch]:
-    """The replacement of each item; none where the network does not take such an item alone."""
+    """The replacement of each item; none if the network does not accept such an item alone."""
     if kind == OTHERS:
         yield from (*items[1:], items[0])
         return

@@ -1,4 +1,4 @@
-"""Held-out texts of a language model, and how likely the network as it was given finds them."""
+"""Held-out texts of a language model, and their likelihood by the given network."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Hints:
     rows: Mapping[str, int] = field(default_factory=dict)
     """Input -> rows of the table that its values index, or the number of values it accepts."""
     positive: bool = False
-    """Whether the network gives numbers for positive input only: it has a root or a logarithm."""
+    """Whether the network gives numbers only for positive input, because it has a root or a logarithm."""
 
 
 NO_HINTS = Hints()
@@ -61,7 +61,7 @@ def undescribed_axes(spec: Spec, signature: Signature) -> Iterator[str]:
 
 
 def holds_ids(tensor: TensorInfo) -> bool:
-    """Whether whole numbers are drawn for an input, as neither its type nor its name says what it holds."""
+    """Whether integers are drawn for an input whose type and name do not tell its content."""
     dtype = NUMPY_DTYPES.get(tensor.dtype, "float32")
     named = (_MASK, _RATE, _LENGTH)
     return "int" in dtype and not any(pattern.search(tensor.name) for pattern in named)

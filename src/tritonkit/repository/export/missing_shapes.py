@@ -19,7 +19,7 @@ __all__ = ["complete_shapes", "is_incomplete"]
 
 
 def is_incomplete(model: Any) -> bool:
-    """Whether an output has no type or no shape, which ONNX wants and ONNX Runtime does not need."""
+    """Whether an output has no type or no shape: ONNX requires them, ONNX Runtime does not."""
     return any(not v.type.tensor_type.HasField("shape") for v in model.graph.output if _is_tensor(v))
 
 

@@ -37,7 +37,7 @@ class OnnxFacts:
 
 
 def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
-    """The facts, and the parsed model; BuildError for what is no ONNX file or too large for one."""
+    """The facts, and the parsed model; BuildError for a file that is not ONNX or too large."""
     onnx = need("onnx", "build")
     try:
         model = parse(file, where)

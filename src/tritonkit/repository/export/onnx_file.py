@@ -97,7 +97,7 @@ def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
 
 
 def data_of(file: Path, where: str) -> dict[str, Path]:
-    """The files that hold weights of an ONNX file, by the location that it names; none for what is not one."""
+    """The files that hold weights of an ONNX file, by the location that it names; none for another file."""
     try:
         model = parse(file, where)
     except Exception:  # the build reads it again, and says what is wrong with it

@@ -1,4 +1,4 @@
-"""Whether an item that is filled up to a longer one's size gets the answer that it gets alone: tried, not assumed.
+"""Test whether an item that is filled up to a longer one's size keeps the answer that it gets alone.
 
 Servers join requests of different sizes along the axis of `free_axes.AXIS.pad`: each is filled up to the longest of
 its batch, and its outputs are cut back. Where a network looks at what was filled in, an answer depends on the others.
@@ -115,7 +115,7 @@ def _places(tensors: Sequence[TensorInfo], axis: str) -> dict[str, int]:
 def prove_padded(
     run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding, tolerance: Tolerance
 ) -> Independence:
-    """Whether items give the same alone and filled up next to a longer one.
+    """Test whether items get the same answers alone and filled up next to a longer one.
 
     Args:
         run: gives the outputs of a batch, and raises BuildError where it cannot.
@@ -217,7 +217,7 @@ def _hold_answer(
     counts: dict[str, list[int]],
     seen: str,
 ) -> None:
-    """An item's outputs are those alone, but for values that rounding may change."""
+    """Check that an item's outputs are the same as alone, except for values that rounding may change."""
     by_rounding: dict[str, Any] = {}
     for name, expected in wanted.items():
         differing, count = apart(got[name], expected, tolerance, 0.01), 0

@@ -16,7 +16,7 @@ from tritonkit.repository.modelspec import Spec
 __all__ = ["prove_network", "prove_variant"]
 
 _MADE_UP = 8
-"""Items of each size that are made up for the proof, besides those that quality is measured on."""
+"""Number of items of each size that are made up for the proof, in addition to those that measure quality."""
 _AGAIN = 60_000_000_000
 """Work for the proof of a variant, as `independence.prove` counts it."""
 

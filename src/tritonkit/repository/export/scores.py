@@ -23,7 +23,7 @@ _INDICES = 2**14  # item indices drawn together: they fit into the processor's c
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of the variant and of the reference, and both item by item where it says so."""
+    """A metric of the variant and of the reference, and both item by item if it gives that."""
 
     name: str
     value: float

@@ -13,7 +13,7 @@ __all__ = ["name_shared_input", "small_outputs"]
 def name_shared_input(
     error: BuildError, run: Callable[..., Any], inputs: Sequence[str], tensors: Sequence[Any]
 ) -> bool:
-    """Whether a module runs where one of its tensors loses its first axis; its error says so then."""
+    """Whether the module runs if one of its tensors loses its first axis; the error then says so."""
     for place, name in enumerate(inputs if len(inputs) > 1 else ()):
         if _runs(run, [t[0] if at == place else t for at, t in enumerate(tensors)]):
             shape = list(tensors[place].shape)

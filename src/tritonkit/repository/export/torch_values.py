@@ -22,7 +22,7 @@ class Found:
     tensors: dict[str, Any]
     left_out: tuple[str, ...] = ()
     has_keys: bool = False
-    """Whether the names are the module's own, not places in a row."""
+    """Whether the names are the module's own, and not positions."""
 
     def chosen(self, names: Sequence[str]) -> list[str]:
         """The tensors that the spec's names stand for: those of the same names, else all in their order."""

@@ -39,7 +39,7 @@ def count_work(file: Path, item: Batch, where: str) -> int:
 
 
 def assumed_work(item: Batch) -> int:
-    """A guess by the size of the input alone."""
+    """An estimate from only the size of the input."""
     return sum(1000 * int(array.size) for array in item.values()) + _EACH_NODE
 
 

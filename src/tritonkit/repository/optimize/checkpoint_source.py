@@ -1,4 +1,4 @@
-"""The checkpoint of a spec: the folder that it names, or what its function writes, kept in the build's cache."""
+"""The checkpoint of a spec: a folder that the spec names, or one that its function writes into the build's cache."""
 
 from __future__ import annotations
 

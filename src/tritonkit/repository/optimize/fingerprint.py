@@ -26,10 +26,11 @@ _LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 
 
 def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
-    """Hexadecimal SHA-256 over what a variant is made from: the spec's network, data and metric, its
-    folder's files, the files it names in packages, the versions of the tools, and the code.
+    """Hexadecimal SHA-256 of everything a variant is made from.
 
-    `code` are the modules that make this variant, besides those that all share.
+    That is the spec's network, data and metric, the files of its folder, the files it names in packages, the
+    versions of the tools, and the code. `code` has the modules that make this variant; those that all variants share
+    are always included.
     """
     model = spec.model
     facts: dict[str, Any] = {
@@ -89,8 +90,8 @@ def _helpers(file: Path, _changed: int) -> list[Path]:
 
 
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of Python, of the build's libraries, of what the folder's own code imports, and of
-    `more` distributions."""
+    """Versions of Python, of the build's libraries, of packages that the folder's own code imports, and of `more`
+    distributions."""
     imported = set().union(*(imported_modules(file) for file in spec.folder.glob("*.py")), set())
     third_party = sorted(imported - set(sys.stdlib_module_names))
     distributions = _distributions() if third_party else {}
@@ -118,7 +119,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 def _digest(file: Path) -> str:
-    """SHA-256 of a file, read once while it stays as it is: every variant's plan asks, and files may have gigabytes."""
+    """SHA-256 of a file, read again only after a change: every plan asks for it, and files may have gigabytes."""
     state = file.stat()
     return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
 

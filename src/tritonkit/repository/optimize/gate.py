@@ -1,4 +1,4 @@
-"""Whether a variant is good enough to be published."""
+"""The quality gate: it decides whether a variant may be published."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GateOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether it may be published."""
+        """Whether the variant may be published."""
         return not self.misses
 
 

@@ -1,4 +1,4 @@
-"""Whether this machine has a GPU that CUDA can use."""
+"""Look for a GPU that CUDA can use on this machine."""
 
 from __future__ import annotations
 

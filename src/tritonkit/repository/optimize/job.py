@@ -44,7 +44,7 @@ __all__ = ["Job"]
 
 
 class Job:
-    """One spec on its way to its variants. Everything is made once, on first use.
+    """A spec from which variants are made. Everything is made once, on first use.
 
     Args:
         base: gives the FP32 ONNX artifact of this job's network, built if need be.
@@ -81,7 +81,7 @@ class Job:
 
     @cached_property
     def batched(self) -> bool:
-        """Whether axis 0 of every tensor holds items, and not something that belongs together, such as time."""
+        """Whether axis 0 of every tensor holds items, and not parts that belong together, such as time."""
         asked = demand(self.spec.model.serving)
         if asked == "none" or self.spec.model.network.onnx is None or asked == "declared":
             return asked != "none"
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the network gets one item at a time, as its items are not independent and no batch is demanded."""
+        """Whether the network gets one item at a time: its items are not independent, and no batch is demanded."""
         found = self.independence
         return self.batched and found is not None and not found.holds and demand(self.spec.model.serving) == "open"
 
@@ -103,19 +103,18 @@ class Job:
         return self._independence
 
     def settle(self, independence: Independence) -> None:
-        """Keep what was seen of the FP32 network's items: what is made and measured next follows from it."""
+        """Keep the verdict on the FP32 network's items, which decides how later variants are made and measured."""
         self._independence = independence
         self.__dict__.pop("samples", None)
 
     def prove(self, run: Callable[[Batch], Batch], file: Path) -> Independence:
-        """Whether the items of a batch are independent in a network that `run` runs; `file` is its ONNX file, if it has
-        one."""
+        """Verdict on the items of a batch in a network that `run` runs; `file` is its ONNX file, if it has one."""
         if demand(self.spec.model.serving) == "declared":
             return DECLARED
         return self._proven(self.signature, run, file)
 
     def prove_again(self, run: Callable[[Batch], Batch]) -> Independence:
-        """The same, with fewer batches, for a lossless variant of a network whose items are independent."""
+        """The same verdict, from fewer batches, on a lossless variant of a network whose items are independent."""
         return prove_variant(self.spec, self.samples, run, self.onnx)
 
     def _proven(self, signature: Signature, run: Callable[[Batch], Batch], file: Path) -> Independence:
@@ -128,9 +127,9 @@ class Job:
         return found
 
     def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
-        """The same of a variant whose numbers are rounded, made of a network whose items are independent.
+        """The same verdict on a variant with rounded numbers, made of a network whose items are independent.
 
-        Kernels for another batch size may round it otherwise, so what counts is what an outlier changes.
+        Kernels for another batch size may round differently, so the test is how an outlier changes other answers.
         """
         if demand(self.spec.model.serving) == "declared":
             return DECLARED
@@ -150,8 +149,8 @@ class Job:
     def _file_has_items(self) -> bool:
         """Whether the first axes of a user's ONNX file are free and hold independent items.
 
-        Where they are not independent, a request takes all rows, unless the spec speaks of items: in its shapes, or by
-        steps.
+        If the items are not independent, a request takes all rows, unless the spec speaks of items: in its shapes,
+        or by steps.
         """
         where = f"{self.spec.file} network.onnx"
         model = check_file(self.source, where)
@@ -246,7 +245,7 @@ class Job:
         return self._plain(load_trained(self.spec, self._weights, self.say))
 
     def _plain(self, module: Any) -> Any:
-        """The module with tensors alone as inputs and outputs, and a note of what that leaves out."""
+        """The module with only tensors as inputs and outputs; outputs that it leaves out are noted."""
         with self.advised():
             plain, notes = as_plain(self.spec, module, first_items(self.samples[:1], 2, self.batched)[0])
         self.left_out = notes
@@ -272,8 +271,8 @@ class Job:
 
     @cached_property
     def samples(self) -> list[Batch]:
-        """Held-out input, for measuring alone; seeded made-up input where the spec names none. With `one_by_one` each
-        item is a batch of its own."""
+        """Held-out input, only for measuring; seeded made-up input if the spec names none. With `one_by_one`, each item
+        is a batch of its own."""
         given = self._samples_for(self.signature, self.hints)
         return each_item(given) if self.one_by_one else given
 
@@ -296,12 +295,12 @@ class Job:
 
     @property
     def has_samples(self) -> bool:
-        """Whether the spec names real input; made-up input shows less, and fails for more reasons."""
+        """Whether the spec names real input; made-up input shows less, and fails more often."""
         return self.spec.model.quality.samples is not None
 
     @cached_property
     def hints(self) -> Hints:
-        """Facts that made-up input needs; nothing is looked for where there are samples, or no ONNX file."""
+        """Facts that made-up input needs; empty if there are samples, or no ONNX file."""
         return self._hints_for(self.signature)
 
     def _hints_for(self, signature: Signature) -> Hints:
@@ -331,7 +330,7 @@ class Job:
 
     @property
     def transformed(self) -> bool:
-        """Whether the network is another one than the spec's, compared with the teacher."""
+        """Whether a transform changed the spec's network; it is then compared with the teacher."""
         return self._transform is not None
 
     @cached_property

@@ -54,7 +54,7 @@ _EXTRAS = {
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
 }
-"""The distributions of a pip extra, whose versions count for what is made with it."""
+"""pip extra -> distributions whose versions count for variants made with it."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _build_in(folder: Path, what: BuildPlan, job: Job) -> Artifact:
 
 
 def _make(form: Form, what: BuildPlan, job: Job, folder: Path) -> _Made:
-    """Let a form write its files, and measure them with the engine that serves them, where it runs on this machine."""
+    """Let a form write its files, and measure them with the engine that serves them, if it runs on this machine."""
     spec = what.spec
     if spec.model.network.llm:
         notes = _write(form, job, what, folder)
@@ -229,11 +229,11 @@ def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: 
 
 
 def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Independence | None:
-    """Verdict on a variant's items in a batch, tried by the engine that serves it; the FP32 network decides for forms
-    made from it. `file` is its ONNX file, if it has one.
+    """Verdict on a variant's items in a batch, tried by the engine that serves it.
 
-    BuildError where the spec demands batches, and items are not independent. A variant that alone couples them is
-    served without batches otherwise.
+    For forms made from the FP32 network, that network decides. `file` is the variant's ONNX file, if it has one.
+    BuildError if the spec demands batches and items are not independent; without such a demand, the variant is
+    served without batches.
     """
     form, found = what.variant.form, job.independence
     if not job.batched or form is None:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-"""OpenVINO's property for what to compute in: f32 or bf16."""
+"""OpenVINO's property for the precision of the computation: f32 or bf16."""
 PRECISION_ENTRY = ["runtime_options", PRECISION]
 """The place of the precision in a file of ours (rt_info). Both kinds of openvino backend read this entry, and so do
 measurements. OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""

@@ -51,12 +51,12 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether it was made, measured where there is something to measure, and may be published."""
+        """Whether the variant was made, was measured if it can be, and may be published."""
         return self.measured and self.outcome is not None and self.outcome.passed
 
     @property
     def measured(self) -> bool:
-        """Whether it was held against the reference: a plan for another machine was not."""
+        """Whether the variant was compared with the reference: a plan for another machine was not."""
         artifact = self.artifact
         return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
 
@@ -187,7 +187,7 @@ def _made(what: BuildPlan, cache: BuildCache, job: Job, base: Result | None, pro
 def judged(
     spec: Spec, variant: Variant, artifact: Artifact, timing: VariantTiming | None, base: Result | None, cached: bool
 ) -> Result:
-    """The result of a variant that is made, held to the gate; `base` is onnx-fp32's, if it is known."""
+    """The result of a variant that was made, judged by the gate; `base` is the result of onnx-fp32, if there is one."""
     fp32, fp32_timing = (base.artifact, base.timing) if base else (None, None)
     outcome = judge(spec, artifact, fp32, timing, fp32_timing)
     return Result(spec.name, variant.name, cached, artifact, timing, outcome, runtime=variant.runtime)
@@ -196,7 +196,7 @@ def judged(
 def _timed(
     spec: Spec, plans: Sequence[BuildPlan], results: Sequence[Result], jobs: Mapping[str, Job], progress: Progress
 ) -> list[Result]:
-    """The same results with their speed, held to the gate again; what does not run on this machine has none."""
+    """The same results with their speed, judged again; a variant that does not run on this machine has none."""
     pairs = list(zip(plans, results, strict=True))
     able = {r.variant: (p, r.artifact) for p, r in pairs if r.artifact is not None and p.variant.runtime}
     times = _known_times([a for _, a in able.values()], jobs)

@@ -1,4 +1,4 @@
-"""Whether the shape of an output follows from the input's shape: only then can requests share a batch."""
+"""Find outputs whose shape does not follow from the input's: their requests cannot share a batch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data_dependent_output(job: Job, file: Path) -> str:
 
 
 def refuse_data_dependent(job: Job, file: Path) -> None:
-    """BuildError for a network that is to be batched and has an output of no one shape."""
+    """BuildError for a network that must be batched and has an output whose shape varies."""
     if job.batched and (problem := data_dependent_output(job, file)):
         raise BuildError(
             f"{job.spec.file} network.onnx",

@@ -43,7 +43,7 @@ def warm_sizes(free_axes: Mapping[str, FreeAxis]) -> list[dict[str, int]]:
 def measure_start(spec: Spec, signature: Signature, samples: Sequence[Batch], runner: Runs) -> StartNeeds:
     """Measure the needs of a network that was just opened: one item of each warm size, the largest first.
 
-    Zeros are what it will be warmed up with; where it refuses them, or none can be made, one of the samples is.
+    The warm-up sends zeros. If the network refuses them, or none can be made, it sends one of the samples.
     """
     peak = _Peak()
     try:
@@ -79,7 +79,8 @@ class _Peak:
 
 
 def _reset() -> int:
-    """Begin a new peak of this process's memory (proc(5), clear_refs); the memory now, 0 where that cannot be said."""
+    """Begin a new peak of this process's memory (proc(5), clear_refs); return the memory now, 0 if the kernel does not
+    report it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         return _status("VmRSS")
@@ -120,7 +121,7 @@ def _smallest(samples: Sequence[Batch], *, batched: bool) -> Batch:
 
 
 def _kept(signature: Signature, item: Batch) -> dict[str, GivenInput]:
-    """An item as the warm-up sends it, without the batch axis; empty where it is too large, or text."""
+    """An item as the warm-up sends it, without the batch axis; empty if it is too large or text."""
     if any(tensor.dtype not in NUMPY_DTYPES for tensor in signature.inputs):
         return {}
     if sum(array.nbytes for array in item.values()) > _LARGEST_SAMPLE:

@@ -107,7 +107,7 @@ def time_together(
 
 
 def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
-    """Load a variant and add what it takes for each batch size, in milliseconds."""
+    """Load a variant and add its times for each batch size, in milliseconds."""
     job = timed.job
     largest = job.spec.model.serving.max_batch_size
     together = job.batched and not job.one_by_one

@@ -23,9 +23,9 @@ __all__ = ["WeightCache", "load_teacher", "load_trained"]
 
 
 class WeightCache:
-    """The weights of one spec's modules, as files of tensors alone; each file's name ends with its SHA-256.
+    """The weights of one spec's modules, as files that hold only tensors; each name ends with the file's SHA-256.
 
-    With `fresh`, what was trained before is ignored. `warn` is called for a file that is damaged.
+    With `fresh`, weights of earlier builds are ignored. `warn` is called for a damaged file.
     """
 
     def __init__(

@@ -70,11 +70,11 @@ class Form:
     make: Callable[[Job, Path], tuple[str, ...]]
     """Writes the files into an empty folder and returns notes for people."""
     runtime: str | None
-    """The key of `RUNTIMES` that measures it and will serve it; None where it cannot run on this machine."""
+    """The key of `RUNTIMES` that measures and serves it; None if it cannot run on this machine."""
     extra: str = "build"
     """The pip extra that has what both need."""
     lossless: bool = False
-    """Held to `quality.tolerance` besides the metric."""
+    """Whether it is held to `quality.tolerance` in addition to the metric."""
     narrows: bool = False
     """Rounds FP32 numbers to a smaller format, so the network must have FP32 numbers."""
     by_cpu: bool = False
@@ -134,10 +134,10 @@ def variant_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant's name, taken apart once; `str` of it is the name again.
+    """A variant's parsed name; `str` gives the name again.
 
-    `form` is None for a model.py, which is served as it is. `transform` makes another network of the
-    spec's, which then takes the form; None leaves the network as it is.
+    `form` is None for a model.py, which is served as it is. `transform` makes another network from the spec's, which
+    then takes the form; None keeps the network.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Variant:
 
     @property
     def is_made_from_onnx(self) -> bool:
-        """Whether the FP32 ONNX file is there before it, to be made from."""
+        """Whether the variant is made from the FP32 ONNX file."""
         return self.form not in (None, FORMS[PLAIN], *LLM_FORMS.values(), *ENGINE_FORMS.values())
 
     @property
@@ -166,7 +166,7 @@ class Variant:
 
 
 def served_name(spec: Spec) -> str:
-    """The name of the variant that a spec serves, as it stands there: `variant_of` checks it."""
+    """The unchecked name of the variant that a spec serves; `variant_of` checks it."""
     if spec.model.network.python:
         return PYTHON
     served = spec.model.serving.variant
@@ -206,7 +206,7 @@ def for_target(spec: Spec, target: str) -> Spec:
 
 
 def parse(name: str, where: str) -> Variant:
-    """Take a variant's name apart; SpecError for one that is not known."""
+    """Parse a variant's name; SpecError for an unknown one."""
     first, plus, second = name.partition("+")
     if first in TRANSFORMS and (not plus or second in FORMS):
         return Variant(name, FORMS[second or PLAIN], TRANSFORMS[first])

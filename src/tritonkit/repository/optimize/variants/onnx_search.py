@@ -61,7 +61,7 @@ class LayerSearch:
         )
 
     def said(self, closeness: float) -> str:
-        """A note of what was reached."""
+        """A note with the closeness that was reached."""
         short = f", below the {self.wanted:g} aimed at" if closeness < self.wanted else ""
         return f"{self.job.yardstick.name} {closeness:.5f} to FP32 on the calibration data{short}"
 
@@ -97,12 +97,12 @@ def layers_to_exclude(
     wanted: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...] | None:
-    """The fewest layers to leave in full precision so that closeness is as wanted, in the network's order.
+    """The fewest layers to leave in full precision to reach the requested closeness, in the network's order.
 
-    Layers are ranked by how much closeness each costs when it alone loses precision, by `probe`, which is
-    quick: on a few items. Errors of a few parts in a hundred add up, so the first of that ranking are what
-    to leave out. How many is found by doubling, then by bisection, by `closeness`, which counts. None where
-    leaving out all of them is not enough.
+    Layers are ranked by the closeness that each costs when it alone loses precision. `probe`, which uses a few items
+    and is quick, measures that. Errors of a few percent add up, so the first layers of that ranking are left out.
+    Their number is found by doubling, then by bisection, with `closeness`, which decides. None if leaving out all
+    layers is not enough.
     """
     groups = _groups(layers)
     if closeness(layers) < wanted:

@@ -15,7 +15,7 @@ _WHOLE = ("i8", "u8", "i4", "u4")
 
 
 def has_attention(model: Any) -> bool:
-    """Whether probabilities are multiplied with values: a softmax that ends in a matrix product."""
+    """Whether the model has attention: a softmax whose result goes into a matrix product."""
     return any(
         (kind := node.get_type_name()) == "ScaledDotProductAttention"
         or (kind == "Softmax" and _leads_to(node, "MatMul"))

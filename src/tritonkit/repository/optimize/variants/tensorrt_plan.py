@@ -32,8 +32,8 @@ _VARIANTS = tuple(f"tensorrt-{precision}" for precision in PRECISIONS)
 
 
 def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
-    """Write the plan, and plan.json that says what it is for; without a GPU also network.onnx, from
-    which the real plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
+    """Write the plan, and plan.json with the machines it is for; without a GPU also network.onnx, from which the real
+    plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
     library = choose_library()
     spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
     wanted = profiles(spec, signature)

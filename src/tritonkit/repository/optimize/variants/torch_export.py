@@ -164,7 +164,7 @@ def _check_compiler(spec: Spec) -> None:
 
 @contextlib.contextmanager
 def _compiler_blamed(spec: Spec) -> Iterator[None]:
-    """BuildError with what the C++ compiler said, which torch tells below its command line."""
+    """BuildError with the C++ compiler's message, which torch reports below its command line."""
     try:
         yield
     except RuntimeError as error:
