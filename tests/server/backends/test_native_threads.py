@@ -1,4 +1,4 @@
-"""Instances that share their threads: a run that is alone has all of them, one beside others its share."""
+"""Instances that share their threads: a run that is alone has all of them, one among others its share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALONE = CORES + 1
 """Threads of a run that is alone: more than there are cores is a warning. OpenVINO has no more than cores."""
 RUNS = 10
 SHARE = 0.25
-"""Of the busiest thread's time: what makes another one part of a run."""
+"""The share of the busiest thread's time from which another thread counts as part of a run."""
 BUSY_NS = 100_000_000
 """A thread that has had a core for so long since before a loop began is the loop's."""
 
@@ -110,7 +110,7 @@ def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 
 def times_ns(process: int) -> dict[str, int]:
-    """How long each thread of a process has had a core (the first field of its schedstat)."""
+    """The time that each thread of a process has had a core (the first field of its schedstat)."""
     found: dict[str, int] = {}
     for task in Path(f"/proc/{process}/task").iterdir():
         try:
@@ -121,7 +121,7 @@ def times_ns(process: int) -> dict[str, int]:
 
 
 def taken_ns(triton: Running, call: Callable[[], object]) -> dict[str, int]:
-    """How long each thread of the server had a core during a call."""
+    """The time that each thread of the server had a core during a call."""
     before = times_ns(triton.process.pid)
     call()
     after = times_ns(triton.process.pid)
@@ -172,7 +172,7 @@ def test_a_run_is_spread_over_threads_while_no_other_goes_on(triton: Running, en
 
 @contextmanager
 def going_on(client: grpc.InferenceServerClient, model: str, rounds: int) -> Iterator[Callable[[], bool]]:
-    """A loop that runs beside the body; gives what tells whether it still does."""
+    """A loop that runs during the body; gives a function that tells whether it still runs."""
     answers: Queue[Any] = Queue()
     tensor = grpc.InferInput("x", [1], "INT64")
     tensor.set_data_from_numpy(np.array([rounds]))

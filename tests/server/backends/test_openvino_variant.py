@@ -89,7 +89,7 @@ def ask(client: grpc.InferenceServerClient, model: str, x: np.ndarray) -> np.nda
 
 
 def plain(project: Path, model: str, x: np.ndarray) -> np.ndarray:
-    """What the FP32 file gives."""
+    """The answers of the FP32 file."""
     (file,) = (project / ".tritonkit" / "cache" / model).glob("onnx-fp32-*/model.onnx")
     answer: np.ndarray = open_session(file, "test").run(None, {"x": x})[0]
     return answer
@@ -109,7 +109,7 @@ def test_answers_are_near_those_of_fp32(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_requests_are_batched(client: grpc.InferenceServerClient, model: str) -> None:
-    """Eight callers at once make fewer than eight executions, and each gets what it gets alone."""
+    """Eight concurrent callers make fewer than eight executions, and each gets its own answer."""
     alone = [ask(client, model, picture[None]) for picture in PICTURES]
     before = client.get_inference_statistics(model).model_stats[0].execution_count
     with ThreadPoolExecutor(8) as pool:

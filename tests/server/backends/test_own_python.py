@@ -76,7 +76,7 @@ class Counting:
     def __call__(
         self, root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]
     ) -> Verdicts:
-        """As `prove_own_python`."""
+        """Prove it, with the arguments of `prove_own_python`."""
         self.asked.append(names)
         return prove_own_python(root, models, names, given)
 
@@ -127,7 +127,7 @@ def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:
 
 
 def test_requests_that_a_network_works_on_together(tmp_path: Path) -> None:
-    """Its answers are right for every request alone, however many items it has; not beside another request."""
+    """Its answers are right for every request alone, however many items it has; not among other requests."""
     folder = tmp_path / "models" / "net"
     folder.mkdir(parents=True)
     (folder / "data.py").write_text(DATA)

@@ -27,7 +27,7 @@ COUNT = int(os.environ.get("TRITONKIT_FUZZ_SERVED", "8"))
 TO_A_SERVER = 100
 CALLERS = 16
 REQUESTS = 8
-"""Of each caller, to each model."""
+"""The number of requests of each caller to each model."""
 SHAKES = 16
 
 SPEC = "name: {name}\nnetwork: {{onnx: net.onnx}}\n"
@@ -88,7 +88,7 @@ def answers_of(address: str, network: Network) -> list[tuple[int, Any]]:
 
 
 def problem_of(network: Network, found: list[tuple[int, Any]]) -> str:
-    """What is wrong with the answers under load; empty where nothing is."""
+    """The faults of the answers under load."""
     if network.rounds:
         return loss_of(network, found)
     wrong = sum(not is_same(network, number, answer) for number, answer in found)
@@ -135,7 +135,7 @@ def tipped(network: Network, number: int) -> Any:
 
 
 def served_wrong(root: Path, seeds: range) -> tuple[list[str], int]:
-    """What is wrong with the answers of a server of these networks, and how many there were."""
+    """The faults of the answers of a server of these networks, and the number of answers."""
     (root / "python_backends").symlink_to(PROJECT / "python_backends")
     networks = [write(root, seed) for seed in seeds]
     repository = build_repository(root, cores=2).path

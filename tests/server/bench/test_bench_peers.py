@@ -23,7 +23,7 @@ CORES = sorted(os.sched_getaffinity(0))
 def test_every_protocol_gives_one_answer_and_counts_as_triton_does(
     model: str, digits_server: Endpoint, tmp_path: Path
 ) -> None:
-    """Each way answers alike, and what the load generator saw Triton counted as right."""
+    """All ways give the same answers, and Triton counted the successes that the load generator saw."""
     addresses = {"HTTP_PORT": digits_server.http, "GRPC_PORT": digits_server.grpc}
     with subprocess.Popen(["/bin/sleep", "300"]) as any_tree:
         server = Running(Tree(any_tree, tmp_path / "log"), 0.0, addresses, triton=True)

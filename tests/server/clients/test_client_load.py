@@ -146,7 +146,7 @@ def test_a_cancelled_task_cancels_at_the_server(served: Endpoint, begun: Path) -
 
 
 def answered(client: Client, model: str, requests: int) -> ModelStatistics:
-    """Its counters once they hold so many requests: Triton counts after it has answered."""
+    """Its counters once they hold that number of requests: Triton counts after it has answered."""
     end = time.monotonic() + PATIENCE_S
     while True:
         (counters,) = client.statistics(model)
@@ -192,7 +192,7 @@ def test_too_much_is_turned_away_and_not_multiplied(served: Endpoint) -> None:
 
 
 def test_what_triton_says_of_a_full_queue_proves_that_nothing_was_begun(served: Endpoint) -> None:
-    """So such a call is sent again also where it may not run twice; an unknown model's likewise."""
+    """A refused call is sent again even where it may not run twice; so is a call of an unknown model."""
     work = np.array([0.2, 0, 0, 0], np.float32)
     refused: list[Overloaded] = []
     with Client(served.grpc, retry=None) as client:

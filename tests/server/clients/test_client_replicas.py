@@ -101,8 +101,8 @@ def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> 
 
 
 def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, project: Path, tmp_path: Path) -> None:
-    """By default a caller is told when its server may have begun: every request is worked on once at
-    most, and whoever was not told otherwise was answered."""
+    """A caller is told by default when its server may have begun: every request is worked on at most
+    once, and every other caller was answered."""
     log = tmp_path / "work"
     repository = write_server_models(noted=ModelText(code=NOTING.replace("LOG", str(log))))
     numbers = itertools.count(1)
@@ -125,7 +125,7 @@ def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, proje
 
 
 def test_one_of_two_ends_amid_calls_and_none_fails(echo: Path, project: Path) -> None:
-    """What it refuses, and what it cancels once its time to end is over, is done by the other."""
+    """The other server does the work that it refuses, or cancels when its time to end is over."""
     slow = np.array([0.2, 1, 2, 3], np.float32)
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(2)]

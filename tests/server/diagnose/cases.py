@@ -51,7 +51,7 @@ BURN = "end = time.thread_time() + {}\n        while time.thread_time() < end: p
 
 @dataclass(frozen=True)
 class Situation:
-    """Where to look, and with what requests of our own; what the machine lacks, where a case cannot be made."""
+    """The servers to look at and requests of our own; `lacks` says why a machine cannot provoke the case."""
 
     addresses: tuple[str, ...] = ()
     model: str = "m"
@@ -94,7 +94,7 @@ class Case:
     """Whether only what is said of the model counts: it computes, and where others want the cores that may be said
     first, and truly."""
     window_s: float = 5.0
-    """How long it is watched."""
+    """The seconds for which it is watched."""
 
 
 def model(
@@ -132,12 +132,12 @@ def slept(seconds: float) -> str:
 
 
 def burnt(seconds: float) -> str:
-    """Work that takes so much of a core."""
+    """Work that takes a core for this time."""
     return BURN.format(seconds)
 
 
 def situation(endpoint: Endpoint, **more: object) -> Situation:
-    """Of one server."""
+    """The situation of one server."""
     return Situation((endpoint.grpc,), metrics={endpoint.grpc: endpoint.metrics}, **more)  # type: ignore[arg-type]
 
 
@@ -145,7 +145,7 @@ DELAY = "max_queue_delay_microseconds: {}"
 
 
 def closed(count: int, made: ModelText, **how: object) -> Provoke:
-    """So many callers of one model."""
+    """A number of callers of one model."""
 
     @contextlib.contextmanager
     def provoke(bench: Bench) -> Iterator[Situation]:
@@ -195,7 +195,7 @@ def three(before: float, network: float, after: float) -> Provoke:
 
 @contextlib.contextmanager
 def oversubscribed(bench: Bench) -> Iterator[Situation]:
-    """Busy programs beside a server that computes."""
+    """Busy programs on the machine of a server that computes."""
     with (
         bench.serve(m=model(burnt(0.03), most=1, instances=cores())) as endpoint,
         callers([endpoint.grpc], "m", cores()),

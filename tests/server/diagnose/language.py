@@ -23,7 +23,7 @@ __all__ = ["Speaker", "language_model", "speakers"]
 
 @dataclass(frozen=True)
 class Speaker:
-    """A caller who reads whole answers of so many tokens, to prompts of so many."""
+    """A caller that reads whole answers of a number of tokens, to prompts of another number."""
 
     tokens: int
     prompt: int = 1
@@ -33,7 +33,7 @@ class Speaker:
 def language_model(repository: Path, project: Path, wide: int = 0, **parameters: str) -> Iterator[Endpoint]:
     """A server of one, called `m`; by default with room for many, and nothing kept for equal beginnings.
 
-    With a matrix of so many columns a step takes longer than the answers it makes take to send.
+    With a matrix of `wide` columns a step takes longer than the answers it makes take to send.
     """
     told = {"context": "4096", "cache_mib": "8", "threads": "1", "prefix_cache": "false"} | parameters
     write_served(repository / "m", **told)

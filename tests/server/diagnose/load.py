@@ -88,7 +88,7 @@ def at_rate(address: str, model: str, rate_per_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hogs(count: int) -> Iterator[None]:
-    """So many processes that compute all the time."""
+    """A number of processes that compute all the time."""
     code = "while True: pass"
     processes = [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(count)]
     try:

@@ -46,7 +46,7 @@ def quick_server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def said_healthy(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The first look that finds the server healthy: beside other load the way to it may truly be what is slow."""
+    """The first look that finds the server healthy: on a busy machine the way to it may really be slow."""
 
     def look() -> subprocess.CompletedProcess[str] | None:
         done = tritonkit("diagnose", *arguments)

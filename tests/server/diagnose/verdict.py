@@ -11,7 +11,7 @@ from tritonkit.perf.diagnose.evidence import Evidence
 __all__ = ["hold_to_verdict"]
 
 _LOOKS = 12
-"""Where other programs take the cores for a moment, that may truly be the verdict: the machine is looked at again."""
+"""The number of looks: while other programs take the cores, those may rightly be the verdict."""
 
 
 def others_take_cores(evidence: Evidence) -> bool:

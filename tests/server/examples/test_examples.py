@@ -80,7 +80,7 @@ def server(repository: Path, project: Path, *models: str) -> Iterator[Endpoint]:
 
 
 def kill(triton: Endpoint) -> None:
-    """End a server at once, and wait until nobody listens there any more."""
+    """Kill a server, and wait until nobody listens there any more."""
     os.kill(triton.pid, signal.SIGKILL)
     host, _, port = triton.grpc.rpartition(":")
     end = time.monotonic() + PATIENCE_S
@@ -175,7 +175,7 @@ def test_answers_come_from_the_server_then_memory_then_redis(run: Run, digits_se
 
 @pytest.fixture(scope="module")
 def words_server(project: Path) -> Iterator[Endpoint]:
-    """The decoupled model beside the examples, served."""
+    """The examples' decoupled model, served."""
     with server(project / "examples" / "model_repository", project) as endpoint:
         yield endpoint
 
@@ -232,7 +232,7 @@ def test_the_handler_answers_and_says_what_is_wrong(digits_server: Endpoint, pro
 
 
 def test_requests_at_the_same_time_travel_together(digits_server: Endpoint, project: Path, tmp_path: Path) -> None:
-    """Of many clients at once all are answered, and some shared a request."""
+    """Many concurrent clients are all answered, and some share a request."""
     image = (project / SEVEN).read_bytes()
     with web(digits_server.grpc, project, tmp_path) as url, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: post(url, image), range(160)))

@@ -1,4 +1,4 @@
-"""An ensemble whose step says how many requests it was given at once, and waits for a gate."""
+"""An ensemble whose step says how many requests it was given together, and waits for a gate."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def start_guarded(
     prefix: str,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Guarded]:
-    """Such a server, from its start to its end; it must live that long.
+    """A guarded server from its start to its end; it must live that long.
 
     Args:
         message_bytes: the largest message.
@@ -115,7 +115,7 @@ def start_guarded(
             yield running
             assert process.poll() is None, log.read_text()[-2000:]
     finally:
-        # Not asked to end: Triton 2.51 waits in vain for calls that their clients gave up.
+        # Not asked to end: Triton 2.51 waits for calls that their clients gave up, which never end.
         process.kill()
         process.wait()
         for stub in find_stubs(prefix):

@@ -159,7 +159,7 @@ def test_a_message_of_the_limit_passes_and_one_byte_more_does_not(server: Guarde
 
 
 def test_a_huge_message_takes_no_memory(server: Guarded) -> None:
-    """Of 300 MiB nothing is gathered: the server's memory grows by far less."""
+    """A refused message of 300 MiB is not gathered: the server's memory grows by far less."""
     before = server.memory_mib()
     code, _ = status(lambda: server.service.ModelInfer(request(300 * MIB), timeout=60))
     assert code == "RESOURCE_EXHAUSTED"
@@ -323,7 +323,7 @@ def counting(model: str, value: int = 0, shape: tuple[int, ...] = (1, 1)) -> Any
 
 
 def count_of(server: Guarded, asked: Any, timeout_s: float = 60) -> int:
-    """How many requests the step was given at once; the answer must be the request's own."""
+    """The number of requests that the step was given together; the answer must be the request's own."""
     answer = server.service.ModelInfer(asked, timeout=timeout_s)
     values = {
         output.name: content[0] for output, content in zip(answer.outputs, answer.raw_output_contents, strict=True)
@@ -340,7 +340,7 @@ def most_at_once(server: Guarded, model: str) -> int:
 
 @contextlib.contextmanager
 def full(server: Guarded) -> Iterator[None]:
-    """As many requests as the bound allows are in the ensemble meanwhile; then they are answered.
+    """The bound's number of requests is in the ensemble meanwhile; then they are answered.
 
     One more is sent, and all have a timeout: of these only the one that had to wait can be refused.
     """

@@ -28,7 +28,7 @@ LIMIT_MIB = 32
 MOST_MIB = 600
 """Growth before the guard acts, on a machine that is busy; the endless stream would bring 1,000."""
 SLOWLY, READ_MIB = 130, 15
-"""Answers of a MiB at once, whose memory is between four and eight times the limit; and how much is read slowly."""
+"""Concurrent answers of a MiB, between four and eight times the limit; and the bytes that are read slowly."""
 
 CONFIG = """backend: "python"
 max_batch_size: 0
@@ -81,7 +81,7 @@ def started(project: Path, folder: Path) -> Iterator[Guarded]:
 
 @pytest.fixture(scope="module")
 def server(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """Such a server."""
+    """A guarded server with these models."""
     with started(project, tmp_path_factory.mktemp("unread")) as running:
         yield running
 
@@ -196,7 +196,7 @@ def test_unread_answers_end_their_connections(
 
 
 def test_large_answers_over_a_slow_line(project: Path, tmp_path: Path) -> None:
-    """Many at once grow the server by several times the limit. Who reads them as fast as a line brings them gets them
+    """Many together grow the server by several times the limit. Who reads them as fast as a line brings them gets them
     all. Its server has no memory left over from others' answers, which would count."""
     with started(project, tmp_path) as server:
         hoarder = Hoarder(server.port, "ModelInfer", 2**31 - 1)

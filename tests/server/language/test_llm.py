@@ -157,7 +157,7 @@ def test_many_streams_at_once_are_unmixed(repository: Path, client: Client) -> N
 
 
 def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
-    """Tokens that the engine gives to one prompt after another, so many to each."""
+    """The engine's tokens for one prompt after another, a given number for each."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = 32
     pipeline = openvino_genai.ContinuousBatchingPipeline(
@@ -189,7 +189,7 @@ def test_tokens_leave_as_they_come(client: Client) -> None:
 
 
 def test_sampling_is_repeatable(client: Client) -> None:
-    """By its seed; another seed gives another text, and so does none."""
+    """The same seed gives the same text; another seed, or none, gives another."""
     given = {"text": prompt(2), "max_tokens": 30, "temperature": 2.0, "ignore_eos": True}
     first = answer(client, **given, seed=7)[1]
     assert answer(client, **given, seed=7)[1] == first
@@ -263,7 +263,7 @@ def test_leaving_frees_the_place(server: Endpoint, client: Client, go: Callable[
     def tokens() -> float:
         return gauge(server, "tokens_total", "narrow")
 
-    # Whoever is late also leaves: either may be seen first.
+    # A caller that is late also leaves: either may be seen first.
     which = ("cancelled",) if go is leave else ("cancelled", "deadline")
 
     def gone() -> float:
@@ -281,7 +281,7 @@ def test_leaving_frees_the_place(server: Endpoint, client: Client, go: Callable[
 
 
 def test_more_than_may_wait(server: Endpoint, client: Client) -> None:
-    """They are refused at once; who was first gets the whole answer."""
+    """They are refused immediately; the first caller gets the whole answer."""
     refused = gauge(server, "requests_total", "narrow", outcome="refused")
     with client.model("narrow").stream(inputs=LONG_ANSWER) as replies:
         tokens = next(replies)["tokens"].tolist()

@@ -1,4 +1,4 @@
-"""What is rendered for TensorRT-LLM's LLM API, loaded by a real Triton.
+"""The rendering for TensorRT-LLM's LLM API, loaded by a real Triton.
 
 In place of NVIDIA's model, which needs a GPU, there is one that reads the same file and says what it was told.
 """

@@ -38,7 +38,7 @@ METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 END_HEADERS, ACK = 0x4, 0x1
 PING = 6
 UNREAD_S = 1
-"""After which a caller that does not read is asked for a sign of life here."""
+"""The time after which a caller that does not read gets a keepalive ping here."""
 OPTIONS: dict[str, Any] = {"grpc_port": 0, "metrics_port": 0, "finalize_timeout_s": 0}
 FLAGS = {"grpc-keepalive-time": UNREAD_S * 1000, "grpc-keepalive-timeout": 1000}
 
@@ -77,7 +77,7 @@ def deaths(server: Endpoint) -> float:
 
 @pytest.mark.slow
 def test_a_killed_process(repository: Path) -> None:
-    """All sixteen streams end with an error at once, not at their deadlines an hour away, and none is begun anew; the
+    """All sixteen streams end with an error promptly, not at their deadlines an hour away, and none is begun again; the
     model answers again as it did, and nobody had to do anything."""
     events = Events()
     with (
@@ -106,7 +106,7 @@ def test_a_killed_process(repository: Path) -> None:
 
 
 def test_a_server_that_may_not_be_started_again_loads_the_model(tmp_path: Path) -> None:
-    """As it does with models without streams; the server goes on."""
+    """A dead stub is replaced as for models without streams; the server goes on."""
     events = Events()
     repository = write_repository(tmp_path / "repository", {"parrot": PARROT, "echo": ModelText()})
     with serve(repository, **OPTIONS, restarts=0, on_event=events) as endpoint:
@@ -216,7 +216,7 @@ BAD: dict[str, dict[str, Input]] = {
 
 @pytest.mark.slow
 def test_no_bad_request_disturbs_good_ones(repository: Path, server: Endpoint, client: Client) -> None:
-    """Eight greedy answers are the engine's own while every mistake is made beside them, each with its own refusal."""
+    """Eight greedy answers are the engine's own while other callers make every mistake, each with its own refusal."""
     asked = [(prompt(n), 1000 + n) for n in range(8)]
     (pid,) = children(server.pid)
     with grpc.insecure_channel(server.grpc) as channel, contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
@@ -241,7 +241,7 @@ def test_no_bad_request_disturbs_good_ones(repository: Path, server: Endpoint, c
 
 
 def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str) -> None:
-    """Begin so many streams on a connection, of so many tokens each."""
+    """Begin a number of streams on a connection, of a number of tokens each."""
     caller.sendall(PREFACE + frame(SETTINGS, 0, 0))
     encoder = Encoder()
     inputs = GOOD | {"max_tokens": number("INT32", tokens), "ignore_eos": number("BOOL", 1)}

@@ -78,7 +78,7 @@ def echoed(text: str | None) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize("model", ["vllm", "trt"])
 def test_a_chat_is_put_into_the_template(client: openai.OpenAI, model: str) -> None:
-    """Of the checkpoint; what the engine's tokenizer puts before a text is not there twice."""
+    """The template is the checkpoint's; the text that the engine's tokenizer puts first is not there twice."""
     messages: Any = [{"role": "developer", "content": "be brief"}, *user("hello <b>")]
     made = client.chat.completions.create(model=model, messages=messages)
     _, prompt = echoed(made.choices[0].message.content)
@@ -87,7 +87,7 @@ def test_a_chat_is_put_into_the_template(client: openai.OpenAI, model: str) -> N
 
 
 def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
-    """As JSON, under vLLM's names."""
+    """Settings go as JSON, under vLLM's names."""
     made = client.chat.completions.create(
         model="vllm",
         messages=user("x"),
@@ -118,7 +118,7 @@ def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
 
 
 def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
-    """As tensors; what it has none for is refused."""
+    """Settings go as tensors; one without a tensor is refused."""
     given: Any = {"model": "trt", "prompt": "x"}
     made = client.completions.create(
         **given,
@@ -164,7 +164,7 @@ def test_a_stream_has_each_word_once(client: openai.OpenAI, model: str) -> None:
 
 
 def test_tokens_are_counted(client: openai.OpenAI) -> None:
-    """By vLLM, also at the end of a stream; TensorRT-LLM's model counts none."""
+    """vLLM counts them, also at the end of a stream; TensorRT-LLM's model counts none."""
     given: Any = {"model": "plain", "prompt": "SAY a b c", "max_tokens": 2}
     made = client.completions.create(**given)
     assert (made.choices[0].text, made.choices[0].finish_reason) == (" a b", "length")
@@ -178,7 +178,7 @@ def test_tokens_are_counted(client: openai.OpenAI) -> None:
 
 
 def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
-    """Of vLLM, each token by its number."""
+    """vLLM gives them, each token by its number."""
     made = client.completions.create(model="plain", prompt="SAY a b", logprobs=0)
     assert made.choices[0].logprobs is not None
     assert made.choices[0].logprobs.tokens == ["token_id:0", "token_id:1"]
@@ -186,7 +186,7 @@ def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
 
 
 def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
-    """As of any model."""
+    """The seeds are consecutive, as with any model."""
     made = client.completions.create(model="plain", prompt="x", n=2, seed=5)
     assert [echoed(each.text)[0]["seed"] for each in made.choices] == [5, 6]
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_is_said(client: openai.OpenAI) -> None:
 
 
 def test_answers_are_as_long_as_the_server_says(triton: Endpoint, tmp_path: Path) -> None:
-    """Where a request does not."""
+    """The server's limit holds for requests without their own."""
     with (
         running(tmp_path, "--address", triton.grpc, "--max-tokens", "40") as url,
         openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client,

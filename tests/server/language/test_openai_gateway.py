@@ -67,7 +67,7 @@ class Gateway:
         return [json.loads(line) for line in text.splitlines()]
 
     def options(self) -> tuple[str, ...]:
-        """How a server before it is started."""
+        """The options of an OpenAI server before it."""
         authority = str(self.watched.gateway / "tls" / "ca.crt")
         address = f"grpcs://{self.watched.stack.address}"
         return ("--address", address, "--ca", authority, "--forward-keys")
@@ -114,7 +114,7 @@ def test_a_key_of_one_model_streams(gateway: Gateway) -> None:
 
 
 def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
-    """By the gateway, in the package's own error; so is none at all. Health tells nothing and asks for none."""
+    """The gateway refuses it, in the package's own error; so it does no key at all. Health needs no key."""
     given: Any = {"model": "tiny", "messages": user("w5"), "stream": True}
     for ask in (
         lambda client: client.chat.completions.create(**given),
@@ -141,7 +141,7 @@ def test_a_stranger_s_body_is_not_read(gateway: Gateway) -> None:
 
 
 def test_a_key_of_another_model_finds_none(gateway: Gateway) -> None:
-    """As OpenAI says it: whether there is such a model is not told."""
+    """The error is OpenAI's own: it does not tell whether there is such a model."""
     for name in ("parrot", "nobody"):
         with gateway.client("of-tiny") as client, pytest.raises(openai.NotFoundError) as caught:
             client.chat.completions.create(model=name, messages=user("SAY a"))
@@ -169,7 +169,7 @@ def test_a_key_has_its_rate(gateway: Gateway) -> None:
 
 
 def test_a_key_of_one_request_has_it(gateway: Gateway) -> None:
-    """What is asked about the model before is not counted with it."""
+    """Questions about the model before it do not count."""
     _, key = add_key(gateway.watched.gateway / "keys.json", "once", ("parrot",), 0.01)
     with gateway.client(key) as client:
 
@@ -185,7 +185,7 @@ def test_a_key_of_one_request_has_it(gateway: Gateway) -> None:
 
 
 def test_a_caller_that_leaves_frees_the_slot(gateway: Gateway) -> None:
-    """Of a network with one place and no queue: through the gateway, at the engine."""
+    """The one place of a network without a queue is free again: through the gateway, at the engine."""
     given: Any = {
         "model": "narrow",
         "prompt": "w5",
@@ -228,7 +228,7 @@ def test_models_are_those_of_the_key(gateway: Gateway, tmp_path: Path) -> None:
 
 
 def test_no_request_has_another_s_key(gateway: Gateway) -> None:
-    """Many at once, of two keys: the gateway has seen each under its own."""
+    """Many concurrent requests of two keys: the gateway has seen each under its own."""
     gateway.add("left", "parrot")
     gateway.add("right", "parrot")
 
@@ -306,7 +306,7 @@ def test_clients_are_few(gateway: Gateway) -> None:
 
 
 def test_a_server_that_asks_for_no_key_is_none_to_hand_keys_to(gateway: Gateway) -> None:
-    """It would let in whoever brings anything; this is said at the start."""
+    """It would let in any caller with any key; this is said at the start."""
     replica = gateway.watched.part("replica-0").address
     said = failed(tritonkit_here("openai", "--address", replica, "--forward-keys", "--port", "0"), 2)
     assert "it answers without a key" in said

@@ -69,7 +69,7 @@ def test_a_seed_gives_the_same_story_again(model: Any) -> None:
 
 
 def answer(model: Any, prompt: str, **options: Any) -> str:
-    """What it says after a prompt."""
+    """Its text after a prompt."""
     options = {"max_tokens": NEW, "ignore_eos": True} | options
     replies = list(model.stream(text=prompt, **options))
     assert replies[-1]["finish_reason"][0] == b"length"

@@ -25,7 +25,7 @@ models:
 
 @pytest.fixture
 def options(digits_server: Any, tmp_path: Path) -> list[str]:
-    """Where the server is, a few users, and limits that any machine holds."""
+    """The server's addresses, a few users, and limits that any machine holds."""
     limits = tmp_path / "limits.yaml"
     limits.write_text(LOOSE)
     return [

@@ -44,13 +44,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 def traffic(prompt: str, output: str, prefix: int = 0) -> TextTraffic:
-    """As on a command line."""
+    """The options of a command line."""
     lengths = parse_lengths("--prompt-tokens", prompt), parse_lengths("--output-tokens", output)
     return TextTraffic(*lengths, prefix)
 
 
 def test_a_mix_of_lengths_at_a_rate(server: Endpoint) -> None:
-    """All answers are right and as long as asked, prompts too; some are asked for twice, and say the same."""
+    """All answers are right and as long as asked, prompts too; some are requested twice, and say the same."""
     slo = parse_slo(["ttft_p99=1min,itl_p99=1min,p99=5min"], language=True)
     with TextGenerator("tiny", (server.grpc,), traffic("5-150", "lognormal:20,1")) as generator:
         report = generator.run(OpenLoad(10.0, 4.0, warm_s=0.5, slo=slo))
@@ -74,7 +74,7 @@ def test_a_mix_of_lengths_at_a_rate(server: Endpoint) -> None:
 
 
 def test_a_shared_prefix_and_a_closed_loop(server: Endpoint) -> None:
-    """So many streams at the same time, each followed by the next; prompts have the prefix as well."""
+    """A fixed number of streams, each followed by the next; prompts have the prefix as well."""
     with TextGenerator("tiny", (server.grpc,), traffic("10", "5-30", prefix=70)) as generator:
         report = generator.run_closed(ClosedLoad(6, 2.0, 0.0, slo=Slo({})))
     assert report.failures == 0, report.words
@@ -123,7 +123,7 @@ def test_a_trace(server: Endpoint, tmp_path: Path) -> None:
 
 
 def test_a_server_that_refuses(server: Endpoint) -> None:
-    """What it says is counted, and is no time; those that had a place are right."""
+    """Its refusals are counted by their words and have no time; requests that had a place are right."""
     with TextGenerator("narrow", (server.grpc,), traffic("5", "200-400")) as generator:
         report = generator.run(OpenLoad(200.0, 1.0, warm_s=0.0))
     assert report.failures > 0
@@ -177,7 +177,7 @@ def test_targets_decide_the_exit_code(server: Endpoint, tmp_path: Path) -> None:
 
 
 def test_limits_of_the_thresholds_file(server: Endpoint, tmp_path: Path) -> None:
-    """Where no target is given; in a closed loop too."""
+    """They hold if no target is given, in a closed loop too."""
     file = tmp_path / "thresholds.yaml"
     file.write_text("models: {tiny: {itl_p50_ms: 0.000001, min_rate: 1000000}}\n")
     done = tritonkit(
@@ -217,14 +217,14 @@ def test_the_highest_rate(server: Endpoint) -> None:
     assert nothing.rate_per_s == 0
     assert nothing.trials
     held = [trial.rate_per_s for trial in easy.trials if trial.holds]
-    if held:  # hardly anything is, beside so much other load
+    if held:  # on a busy machine hardly anything is
         assert easy.rate_per_s in held
         assert easy.report
         assert not easy.report.missed
 
 
 def test_models_that_cannot_be_loaded(server: Endpoint, digits_server: Endpoint) -> None:
-    """One that is not served, and one that is no language model."""
+    """One is not served, and one is not a language model."""
     with pytest.raises(ModelNotFound), TextGenerator("none", (server.grpc,), traffic("5", "5")):
         pass
     with (
@@ -284,7 +284,7 @@ def test_an_interrupt_reports_what_had_ended(server: Endpoint) -> None:
 
 
 def wait_for_requests(client: Client, more: int) -> None:
-    """Until the server has taken so many more."""
+    """Wait until the server has taken this number more."""
     from tests.waiting import eventually
 
     def count() -> int:

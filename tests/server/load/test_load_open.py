@@ -31,7 +31,7 @@ def generator(digits_server: Endpoint) -> Iterator[Generator]:
 
 
 def test_every_request_that_was_due_is_sent_and_answered_right(generator: Generator) -> None:
-    """By two processes, of both models; the server counted the same, in batches or not."""
+    """Two processes send requests of both models; the server counts the same, in batches or not."""
     load = OpenLoad(60.0, 3.0, warm_s=0.5, arrivals=Arrivals("constant"), processes=2)
     report = generator.run(load)
     assert not report.ended
@@ -77,11 +77,11 @@ def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Pa
 
 
 def test_the_highest_rate_lies_between_one_that_holds_and_one_that_does_not(generator: Generator) -> None:
-    """Of a target that any machine holds at a few requests a second, and none at a hundred thousand."""
+    """Any machine holds the target at a few requests a second, and none at a hundred thousand."""
     slo = parse_slo(["p50=400ms"])
     found = find_rate(generator, slo, start_per_s=32, trial_s=1.0, repeats=1, precision=0.5)
     assert found.trials
-    if not found.rate_per_s:  # beside much other load
+    if not found.rate_per_s:  # on a busy machine
         assert not any(trial.holds for trial in found.trials if trial.rate_per_s < 1)
         return
     held = [trial.rate_per_s for trial in found.trials if trial.holds]
@@ -146,7 +146,7 @@ def test_the_command_reports_what_it_saw(digits_server: Endpoint, tmp_path: Path
 
 
 def test_a_trace_is_sent_as_it_was_recorded(digits_server: Endpoint, tmp_path: Path) -> None:
-    """As many requests as it has lines; at another rate it is stretched."""
+    """Each line is a request; at another rate the trace is stretched."""
     file = tmp_path / "trace.csv"
     file.write_text("time_s\n" + "".join(f"{k / 20}\n" for k in range(31)))
     command = ["load", "digits", "--arrivals", str(file), "--address", digits_server.grpc, "--json"]
@@ -205,7 +205,7 @@ def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
 
 @pytest.mark.parametrize("wait_s", [0.0, 1.0])
 def test_an_interrupt_before_anything_counts(digits_server: Endpoint, wait_s: float) -> None:
-    """At once, or amid the warm-up: the exit code, no figures, no traceback."""
+    """Immediately, or during the warm-up: the exit code, no figures, no traceback."""
     with begun(digits_server, "--warm-up", "200s") as process:
         time.sleep(wait_s)
         os.kill(process.pid, signal.SIGINT)  # of the command alone

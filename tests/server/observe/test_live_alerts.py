@@ -39,7 +39,7 @@ from tritonkit.serve.ports import check_free
 pytestmark = [pytest.mark.needs("envoy", "prometheus", "mount"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 MINUTE_S = 1 / 60
-"""Of an alert's minute."""
+"""The fraction of an alert's minute that lasts here."""
 DISK_MIB, SHARED_MIB = 16, 256
 PYTHON = f'backend: "python"\n{VECTOR}'
 DYING = (
@@ -59,7 +59,7 @@ mount -t tmpfs -o size={disk}m tmpfs "$1" && cp -r "$0"/. "$1" && shift 1 && exe
 
 @dataclass(frozen=True)
 class Scene:
-    """What is looked at: a server, a gateway before it, and who looks."""
+    """The scene: a server, a gateway before it, and a Prometheus that watches them."""
 
     server: subprocess.Popen[bytes]
     grpc: str
@@ -170,7 +170,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def gateway_places(root: Path, port: int, metrics: str) -> Places:
-    """Where a gateway's files are, with a certificate that ends soon."""
+    """A gateway's files, with a certificate that ends soon."""
     folder, run = root / "gateway", root / "run"
     run.mkdir(mode=0o700)
     make_certificates(folder / "tls", ["127.0.0.1"], days=5)
@@ -214,7 +214,7 @@ def test_a_disk_and_shared_memory_that_are_nearly_full(scene: Scene) -> None:
 
 
 def test_a_queue_that_grows_and_runs_of_one(scene: Scene) -> None:
-    """More requests than a model without a batcher can run, which could run four at once."""
+    """More requests than a model without a batcher can run, which could run four together."""
     over = threading.Event()
     with ThreadPoolExecutor(400) as pool:
 

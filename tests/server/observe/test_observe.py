@@ -66,7 +66,7 @@ MODELS = {
     "refusing": ModelText(PYTHON, ANSWERS),
 }
 MINUTE_S = 1 / 60
-"""Of an alert's minute: its windows of hours are minutes then."""
+"""The fraction of an alert's minute that lasts here: its windows of hours are minutes then."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def load(address: str) -> Iterator[None]:
                 item = np.array([0, number, turn % 5, 0], np.float32)
                 bad = np.array([-(turn % 4 == 0), 0, 0, 0], np.float32)
                 for model, x in (("echo", item), ("cached", item), ("broken", bad)):
-                    with suppress(ClientError):  # asked for, or the server was killed
+                    with suppress(ClientError):  # the failure was requested, or the server was killed
                         client.model(model).predict(x=x)
 
     with at_once(3, caller):
@@ -153,7 +153,7 @@ def missing(view: View) -> list[str]:
 
 
 def can_be_there(panel: Panel) -> bool:
-    """Of servers without a gateway, a GPU and a language model (`test_observe_llm.py` has one)."""
+    """Every panel has data but those of a gateway, a GPU and a language model (`test_observe_llm.py` has one)."""
     return panel.need not in (Need.gateway, Need.gpu, Need.llm)
 
 
@@ -170,7 +170,7 @@ def test_a_panel_has_data_or_says_what_it_lacks(view: View, panel: Panel) -> Non
 
 
 def test_lines_are_of_models_and_of_replicas(view: View, scene: Scene) -> None:
-    """By the names that people know them by."""
+    """Values carry the names that people know them by."""
     assert lines_of(view, "traffic") == set(MODELS)
     assert lines_of(view, "latency") == {"echo", "cached", "broken"}
     assert lines_of(view, "replica-traffic") == {each.metrics for each in scene.servers}
@@ -220,7 +220,7 @@ def test_failing_requests_wake_somebody(scene: Scene) -> None:
 
 
 def test_the_command_shows_it(scene: Scene, tmp_path: Path) -> None:
-    """As a page and as JSON."""
+    """The command writes a page and JSON."""
     options = ("dash", "--prometheus", scene.url, "--range", "30s")
     facts: dict[str, Any] = json.loads(tritonkit(*options, "--json").stdout)
     assert facts["panels"]["latency"]["lines"]

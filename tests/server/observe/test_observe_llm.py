@@ -35,7 +35,7 @@ from tritonkit.serve import Endpoint, serve
 pytestmark = [pytest.mark.needs("prometheus"), pytest.mark.slow]
 
 MINUTE_S = 1 / 60
-"""Of an alert's minute."""
+"""The fraction of an alert's minute that lasts here."""
 MODELS: dict[str, dict[str, str]] = {
     "roomy": {"cache_mib": "4", "max_sequences": "8"},
     "narrow": {"cache_mib": "2", "max_sequences": "1", "max_waiting": "0", "context": "8192"},
@@ -93,7 +93,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_every_panel_has_lines(scene: Scene, tmp_path: Path) -> None:
-    """Of the model that is asked; and they are on the page."""
+    """The lines are of the model that is called, and they are on the page."""
     views: list[View] = []
 
     def complete() -> bool:

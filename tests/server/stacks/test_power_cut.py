@@ -1,4 +1,4 @@
-"""Machines of replicas that lose their power amid calls, without a word; long calls must not be taken for that."""
+"""Machines of replicas that lose their power during calls, silently; long calls must not be taken for that."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.timeout(300)]
 
 CALLERS = 8
 DEADLINE_S = 5.0
-"""Of a call: one that waited for a machine that is gone would end with an error."""
+"""A call's time: one that waited for a machine that is gone would end with an error."""
 
 
 def item(seconds: float) -> Any:
-    """What the model takes so long for."""
+    """An input that makes the model take this time."""
     return np.array([seconds, 1, 2, 3], np.float32)
 
 
@@ -46,7 +46,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Net
 
 
 class Calls:
-    """What came of calls, of all threads or tasks."""
+    """The outcomes of calls, of all threads or tasks."""
 
     def __init__(self) -> None:
         self.by: Counter[str] = Counter()
@@ -155,7 +155,7 @@ def test_long_calls_are_left_in_peace(machines: dict[str, Network], kind: str) -
 
 
 def ended(machines: dict[str, Network], client: Client, seconds: float, cut_after_s: float) -> tuple[Any, str]:
-    """How a call ends that takes so long and whose machine is cut off meanwhile, and that machine's address."""
+    """The outcome of a long call whose machine is cut off meanwhile, and that machine's address."""
     model = client.model("echo")
     replicas = client._core.policy.pool.replicas
     with ThreadPoolExecutor(1) as pool:

@@ -70,7 +70,7 @@ def test_a_candidate_that_is_killed_costs_no_call(place: Project) -> None:
 
 
 def test_copies_are_compared_before_any_caller_is_sent(place: Project) -> None:
-    """What answers otherwise too often ends there."""
+    """A candidate whose answers differ too often ends there."""
     place.write("y = x + 2")
     with Shifts(place) as load, pytest.raises(ReleaseAborted, match="most often: y: other values"):
         release(place.root, "shift", terms("differ>1%", shadow_percent=50.0))

@@ -64,7 +64,7 @@ def test_digits_through_tls_and_key(watched: Watched) -> None:
 
 
 def threads_of(part: StackPart) -> int:
-    """Of a run of the network, as a replica has it configured."""
+    """The threads of a run of the network, as a replica has it configured."""
     with Client(part.address) as client:
         parameters = client.config("digits_network").parameters
         return int(parameters["intra_op_thread_count"].string_value)
@@ -216,7 +216,7 @@ def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
 
 @pytest.mark.needs("promtool")
 def test_panels_of_the_gateway_have_data(watched: Watched) -> None:
-    """What only the gateway knows, from its own metrics: by model and key."""
+    """Figures that only the gateway knows come from its own metrics: by model and key."""
     url = watched.part("prometheus").address
     wanted = {panel.name for panel in PANELS if panel.need is Need.gateway}
     assert len(wanted) > 4

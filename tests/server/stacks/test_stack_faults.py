@@ -1,4 +1,4 @@
-"""What dies, is slow or is cut off behind a gateway: no call of callers with the client's defaults fails."""
+"""Parts behind a gateway die, are slow or are cut off: no call with the client's defaults fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tritonkit.serve.core.unix_http import Admin, UnixConnection
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 DECLARED = 'parameters { key: "tritonkit.idempotent" value { string_value: "true" } }\n'
-"""As of the models that ship: whose calls may run twice."""
+"""A model whose calls may run twice, as those of the models that ship."""
 MODELS = {"echo": ModelText(f'backend: "python"\n{VECTOR}{DECLARED}dynamic_batching {{ }}\n')}
 
 
@@ -75,7 +75,7 @@ def healthy(watched: Watched) -> int:
 
 
 def answered(address: str) -> int:
-    """By one replica, so far."""
+    """The requests of one replica so far."""
     with Client(address) as client:
         return client.statistics("echo")[0].inference_count
 
@@ -200,7 +200,7 @@ def test_the_death_of_the_gateway_with_the_defaults(watched: Watched) -> None:
 
 
 def test_no_call_fails_while_a_model_is_away_at_one_replica(watched: Watched) -> None:
-    """It says so at once, and has the fewest requests for that: all of them are sent to another one."""
+    """It refuses immediately, and so has the fewest requests in flight: all of them are sent to another one."""
     folder = next((watched.gateway.parent.parent / ".tritonkit" / "run").glob("*/admin-key")).parent
     admin = Admin(folder, (folder / "admin-key").read_text().strip(), 60.0)
     with Load(watched, echo) as load:
@@ -221,7 +221,7 @@ def limited(watched: Watched, spec: GatewaySpec, *more: Upstream) -> None:
 
 
 def test_three_times_the_capacity(watched: Watched) -> None:
-    """What is beyond the limit is refused in words, no more than the limit is under way, the rest is answered."""
+    """Requests beyond the limit are refused in words, no more than the limit are under way, the rest are answered."""
     work_s, per_s, seconds = 0.05, 60.0, 10.0
     limits = GatewayLimits(capacity_per_s=per_s / 3, target_ms=1000)
     most = 3 * limits.requests_per_replica

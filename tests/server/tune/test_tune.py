@@ -124,7 +124,7 @@ def test_texts_are_served_with_other_lengths(root: Path) -> None:
 
 
 def test_an_interrupt_gives_what_there_is(project: Path) -> None:
-    """Ctrl-C amid a run: exit code 130, JSON, no traceback, and no server left."""
+    """Ctrl-C during a run: exit code 130, JSON, no traceback, and no server left."""
     with subprocess.Popen(
         [
             sys.executable,

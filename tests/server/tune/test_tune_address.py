@@ -76,8 +76,8 @@ def configurations(server: Endpoint) -> dict[str, Any]:
 
 
 def test_a_model_is_loaded_with_another_configuration(write_server_models: WriteServerModels, tmp_path: Path) -> None:
-    """As a message or as JSON, and back; what Triton refuses leaves what was served, and so does a load without
-    one, unless the repository's is newer."""
+    """A configuration is a message or JSON, and can be undone. One that Triton refuses changes nothing; nor does
+    a load without one, unless the repository's is newer."""
     repository = write_server_models(echo=ModelText())
     with (
         serve(repository, **FREE, root=tmp_path) as endpoint,
@@ -147,7 +147,7 @@ def test_an_interrupt_restores_too(
         cwd=served,
     ) as process:
         eventually(lambda: not as_before() or process.poll() is not None, "another way")
-        # A terminal interrupts all processes, whoever ends a job the one.
+        # A terminal interrupts all processes, a service manager one of them.
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
@@ -179,7 +179,7 @@ def test_a_server_that_comes_back_is_tuned_on(served: Path, server: Endpoint, as
 
 
 def test_a_server_that_is_lost_ends_the_search(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found until then is given, and why there is no more."""
+    """The results until then are given, and the reason why there are no more."""
     monkeypatch.setattr(remote, "_BACK_S", 1.0)
     lost = Server(served / "model_repository", **FREE, root=served, finalize_timeout_s=0, restarts=0)
     endpoint = lost.start()
