@@ -1,4 +1,4 @@
-"""From rendered text and artifacts to a repository that Triton loads: staged, synced, exchanged in one step."""
+"""Write rendered text and artifacts into a repository that Triton loads: staged, synced, exchanged in one step."""
 
 from tritonkit.repository.publish.copies import copy_models, replace_models
 from tritonkit.repository.publish.integrity import Damage, Verifier, verify, versions
