@@ -1,6 +1,6 @@
-"""Callers' arrays read as numpy arrays, and the one table of which datatype holds which type.
+"""Reads callers' arrays as numpy arrays; one table lists the types that each datatype holds.
 
-Types that numpy has no name for come from ml_dtypes and torch: bfloat16, the small floats, and integers of fewer
+Types that numpy lacks come from ml_dtypes and torch: bfloat16, the small floats, and integers of fewer
 than 8 bits. Each is read as the numpy type that holds all its values, and keeps its own name for the table.
 """
 
@@ -44,10 +44,10 @@ _SMALL: dict[str, tuple[str, frozenset[str]]] = {
     "uint2": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
     "uint4": ("uint8", _SIGNED | {"UINT8", "UINT16", "UINT32", "UINT64"}),
 }
-"""Types of ml_dtypes and torch: numpy's type that holds every value, and the datatypes that do."""
+"""Types of ml_dtypes and torch, each with the numpy type and the datatypes that hold all its values."""
 
 _BF16 = frozenset(("bool", "int8", "uint8", "float16", "float32"))
-"""Numpy's types taken for BF16: floats are rounded to it, as there is no numpy array of BF16."""
+"""Numpy's types accepted for BF16: floats are rounded to it, because numpy has no BF16."""
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 """Python's own values, which need no reading."""
@@ -57,7 +57,7 @@ _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 def holds_all(datatype: str, name: str) -> bool:
     """Whether a datatype takes every value of a type, by the type's name; what numpy calls a safe cast.
 
-    Numpy calls int64 to float64 safe too, which is not exact above 2**53: that is for the values to decide.
+    Numpy also calls int64 to float64 safe, although it is not exact above 2**53; there the values decide.
     """
     if name in _SMALL:
         return datatype in _SMALL[name][1]
@@ -102,7 +102,7 @@ def read_array(value: Any, where: str) -> tuple[NDArray[Any], str]:
 
 
 def read_values(value: Any, where: str) -> Any:
-    """A list with the arrays in it read, so that numpy makes one array of it.
+    """A list whose arrays have been read, so that numpy makes one array of it.
 
     Raises:
         InvalidInput: as `read_array`, for any array in it.
@@ -123,7 +123,7 @@ def _shown(value: np.ma.MaskedArray[Any, Any], where: str) -> NDArray[Any]:
         raise InvalidInput(
             where,
             found=f"a masked array with {hidden} of {value.size} values masked",
-            wanted="an array of which all values are to be sent",
+            wanted="an array without hidden values",
             todo="array.filled(VALUE) puts a value in their places; array.compressed() leaves them out",
         )
     return np.ma.getdata(value)

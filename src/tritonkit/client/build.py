@@ -1,4 +1,4 @@
-"""Settings and addresses, made into what a client runs on."""
+"""Makes a client's core from its settings and addresses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_core(kind: str, address: str | Sequence[str] | None, transport: Any, op
 
 
 def _check_options(kind: str, options: Options) -> None:
-    """A setting that is misspelled must not be a setting that does nothing."""
+    """Refuse unknown settings: a misspelled one must not be ignored silently."""
     from tritonkit.client.options import Options as Known
 
     known = sorted(Known.__annotations__)
@@ -106,7 +106,7 @@ def _connector(
 def _check_names(addresses: Sequence[str], options: Options) -> None:
     """Refuse a name of several servers before it is looked up if keys would travel in plain text.
 
-    Addresses of one server are judged by the transport, which knows what it sends.
+    The transport checks the addresses of single servers, because it knows what it sends.
     """
     given = [name for name in ("api_key", "bearer", "admin_key") if options.get(name) is not None]
     if not given or options.get("tls") or options.get("allow_plaintext_credentials"):

@@ -1,4 +1,4 @@
-"""Checking what a person may set."""
+"""Checks of users' settings."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["check_setting", "is_whole"]
 
 
 def check_setting(settings: object, name: str, fine: bool, wanted: str) -> None:
-    """Refuse a value. Write comparisons so that NaN, which compares with nothing, is not fine.
+    """Refuse a value unless it is fine. Write comparisons so that NaN, which equals nothing, is refused.
 
     Raises:
-        UsageError: naming the settings, the value and what is wanted.
+        UsageError: with the settings, the value and the accepted values.
     """
     if not fine:
         raise UsageError(type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted)
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether a value is a whole number from `least`; True and False are none."""
+    """Whether a value is a whole number from `least`; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

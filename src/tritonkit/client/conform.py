@@ -1,6 +1,6 @@
-"""One value a caller gave, made into exactly the array the model declared, or refused.
+"""Makes a caller's value into the array that the model declares, or refuses it.
 
-`tritonkit.client.values` says which types fit; this is about shapes.
+`tritonkit.client.values` decides on types; this module decides on shapes.
 
 A model with max_batch_size 0 gets the array as it is. Otherwise the number of axes decides:
 as many as the declared item has is one item, one more is a batch. An item declared as [1] is a
@@ -28,7 +28,7 @@ __all__ = ["conform", "fits"]
 
 
 def fits(value: Any, spec: TensorSpec) -> bool:
-    """Whether `value` is already the array to send: the short way for the common case."""
+    """Whether `value` is already the array to send: the fast path for the common case."""
     return (
         type(value) is np.ndarray
         and value.dtype == FIXED.get(spec.datatype)
@@ -66,7 +66,7 @@ def _shaped(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
 
 
 def _with_axes(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Add the axes a caller may leave out."""
+    """Add the axes that a caller may omit."""
     rank = len(spec.dims)
     if not spec.batched:
         return array.reshape(1) if array.ndim == 0 and spec.dims in ((1,), (-1,)) else array

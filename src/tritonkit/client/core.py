@@ -46,9 +46,9 @@ class Core(AdminCalls):
 
     Args:
         policy: where calls go and what happens when they fail.
-        timeout_s: seconds for a call that says nothing else.
-        limit: how large answers may be; grows with the models that are learned.
-        idempotent: whether such a call may run twice; None: as its model's configuration says.
+        timeout_s: default seconds for a call.
+        limit: bounds of answers; they grow with the models that become known.
+        idempotent: default for whether a call may run twice; None: its model's configuration decides.
         cache: answers to use again, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
@@ -80,24 +80,24 @@ class Core(AdminCalls):
         self._closed = False
 
     def signature(self, key: ModelKey) -> Steps[ModelSignature]:
-        """The signature as last read, or a fresh one."""
+        """The signature as last read, or a newly read one."""
         self.check_process()
         return (yield from self._model(key, time.monotonic() + self.timeout_s)).signature
 
     def joining(self, key: ModelKey) -> Steps[Joining]:
-        """Whether calls of the model are joined, as far as it is known."""
+        """Whether calls of the model are joined, as far as known."""
         self.check_process()
         return (yield from self._model(key, time.monotonic() + self.timeout_s)).joining
 
     def predict(self, request: InferRequest) -> Steps[Reply]:
         """One item or one batch: the reply."""
-        if os.getpid() != self._pid:  # first of all: what follows may take locks
+        if os.getpid() != self._pid:  # comes first, because the rest may take locks
             self.check_process()
         steps = self._predict(request)
         return self.observed(request, steps) if self._observed else steps
 
     def observed(self, request: InferRequest, steps: Steps[Reply]) -> Steps[Reply]:
-        """The steps of a request, of which observers get an event; it sends the headers that they give."""
+        """The steps of a request that observers see; it carries their headers."""
         model, observers = request.key[0], self.observers
         token = observers.started(model)
         started = time.perf_counter()
@@ -125,10 +125,10 @@ class Core(AdminCalls):
         return reply
 
     def checked(self, request: InferRequest) -> Steps[None]:
-        """The request of a stream or a sequence is held against its model, and not yet sent.
+        """Check the request of a stream or a sequence against its model, without sending it.
 
         Raises:
-            Unsupported: the server does not say how the model is configured.
+            Unsupported: the server does not report the model's configuration.
         """
         request.deadline = self.deadline(request)
         try:
@@ -141,7 +141,7 @@ class Core(AdminCalls):
             raise
 
     def predict_item(self, like: InferRequest, item: Any) -> Steps[Reply]:
-        """One item of many: a value alone if the model has one input, and in parts if it is too large.
+        """The reply for one item of many: a bare value if the model has one input; sent in parts if it is too large.
 
         `like` is the request without its inputs.
         """
@@ -186,7 +186,7 @@ class Core(AdminCalls):
             )
 
     def check_cache(self) -> None:
-        """UsageError without a cache."""
+        """Raise a UsageError if there is no cache."""
         if self._cache is None:
             raise UsageError(
                 f"client of {self.address}",
@@ -207,7 +207,7 @@ class Core(AdminCalls):
         self.policy.close()
 
     async def aclose(self) -> None:
-        """Close what is awaited to be closed; in a fork, the parent's loop and connections stay as they are."""
+        """Close everything in the event loop; in a fork, the parent's loop and connections stay as they are."""
         self._closed = True
         if self.forked:
             return
@@ -218,16 +218,16 @@ class Core(AdminCalls):
         await self.policy.aclose()
 
     def deadline(self, request: InferRequest) -> float:
-        """When the request must be over: a moment of the monotonic clock."""
+        """The request's deadline, as a moment of the monotonic clock."""
         seconds = request.timeout_s
         if seconds is None:
             return time.monotonic() + self.timeout_s
         return time.monotonic() + checked_timeout(seconds, request.where)
 
     def forget_stale(self, key: ModelKey, error: BaseException | None) -> None:
-        """After a call that was refused, the model is read again by the next: it may be another one by now.
+        """Let the next call read the model again after a refused call: it may have changed.
 
-        Not after `Overloaded`, which says nothing of the model, when more requests would only add to the
+        `Overloaded` is an exception: it says nothing about the model, and more requests would only add to the
         server's load.
         """
         model = self._models.get(key)

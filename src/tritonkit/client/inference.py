@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Inference"]
 
 _UNHURRIED = 4
-"""Time a caller must have left to make a check, as a multiple of its own request's time."""
+"""Time that a caller must have left for a check, as a multiple of its own request's time."""
 
 
 class Inference:
@@ -51,7 +51,7 @@ class Inference:
         self._plain = cache is None and batching is None and regions is None
 
     def answer(self, request: InferRequest) -> Steps[Reply]:
-        """The request's outputs, from wherever they are to be had."""
+        """The request's outputs, from the cache or the server."""
         if self._plain:
             return self._in_message(request)
         return self._served(request) if self._cache is None else self._cached(request, self._cache)
@@ -60,7 +60,7 @@ class Inference:
         name, version = request.key
         key = cache.key(version, request.canonical())
         entry = cache.peek(key)
-        if entry is not None:  # the usual case goes no further
+        if entry is not None:  # the usual case ends here
             return cached_reply(request, entry, "l1")
         made: Reply | None = None
 
@@ -76,7 +76,7 @@ class Inference:
         return made
 
     def _served(self, request: InferRequest) -> Steps[Reply]:
-        # A request carries one id: a call that has an id of its own is sent by itself.
+        # A request carries one id, so a call with its own id is sent alone.
         if self._batching is None or request.items != 1 or request.request_id:
             return self._alone(request)
         joining = request.model.joining
@@ -87,12 +87,12 @@ class Inference:
         return self._unproven(request, self._batching)
 
     def _unproven(self, request: InferRequest, batching: Adaptive) -> Steps[Reply]:
-        """Send a call joined where a check has shown that its kind may be; else alone, as a part of that check."""
+        """Send a call joined if a check has allowed its kind; otherwise alone, as a part of that check."""
         joining = request.model.joining
         if not request.idempotent:
             joining.not_idempotent()
             return self._alone(request)
-        if request.classes:  # texts with rounded numbers in them cannot be compared
+        if request.classes:  # texts that contain rounded numbers cannot be compared
             return self._alone(request)
         trial = joining.trial(_kind(request))
         if trial.independent:
@@ -127,18 +127,18 @@ class Inference:
                 joining.refuse(f"several items in one request are refused: {error.found}")
         except ClientError as error:
             joining.failed(trial, error.found)
-        except BaseException:  # the caller was stopped, and says nothing of the model
+        except BaseException:  # the caller was stopped, which says nothing about the model
             trial.end(again=True)
             raise
 
     def check_parts(self, request: InferRequest, count: int) -> Steps[None]:
-        """Let rows go in several requests only where they are independent: a time axis is not to be cut.
+        """Let rows go in several requests only if they are independent: a time axis must not be cut.
 
         A model that is not declared idempotent is not checked: its rows go in parts, with a warning.
 
         Args:
-            request: the first of them.
-            count: the number of rows in all.
+            request: the first of the requests.
+            count: the total number of rows.
 
         Raises:
             InvalidInput: the answers to rows depend on each other.
@@ -201,7 +201,7 @@ class Inference:
             if trial is not None and checked is not None and batch.version != checked:
                 trial.forget(checked)
                 return (yield from self._one_by_one(common, items, deadline))
-            # Made here for all: each thread would do it at a higher price, since the interpreter's own
+            # Made here for all: it would cost each thread more, because the interpreter's own
             # data move from core to core with every thread that wakes.
             return [item_reply(batch, part) for part in split_outputs(batch.outputs, count, model.where)]
 
@@ -235,7 +235,7 @@ class Inference:
         )
 
     def _in_regions(self, request: InferRequest, regions: CallRegions, *, again: bool = True) -> Steps[Reply]:
-        """Through shared memory; once more if the server has forgotten the region, as after a restart."""
+        """Send the request through shared memory, again if the server has forgotten the region, as after a restart."""
         asked = request.outputs or tuple(request.model.signature.outputs)
         endpoint: str | None = None
 
@@ -263,11 +263,11 @@ class Inference:
         return (yield from steps or self._in_message(request))
 
     def _regions_for(self, request: InferRequest) -> CallRegions | None:
-        """Shared memory for the request's tensors; None where there is none, or no use in it."""
+        """Shared memory for the request's tensors; None if there is none, or it would not help."""
         if self._regions is None:
             return None
         signature = request.model.signature
-        classified = dict(request.classes)  # texts, of which nobody knows the size
+        classified = dict(request.classes)  # texts, whose size is unknown
         asked = request.outputs or tuple(signature.outputs)
         names = [name for name in asked if name not in classified]
         items = request.items if signature.max_batch_size else None
@@ -275,5 +275,5 @@ class Inference:
 
 
 def _kind(request: InferRequest) -> tuple[Any, ...]:
-    """All that must be equal in calls that share one request."""
+    """Everything that must be equal in calls that share one request."""
     return (*request.shared_kind(), request.model.fixed or layout(request.arrays))

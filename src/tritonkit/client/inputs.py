@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MESSAGE_LIMIT = 2**31 - 2**20
-"""Bytes of tensor data in one request: protobuf messages end at 2 GiB, and hold names too."""
+"""Most bytes of tensor data in one request: protobuf messages end at 2 GiB, and also hold names."""
 
 
 _DATATYPES = {dtype.name: name for name, dtype in FIXED.items()} | {"bfloat16": "BF16"}
@@ -42,16 +42,16 @@ _DATATYPES = {dtype.name: name for name, dtype in FIXED.items()} | {"bfloat16": 
 _ARGUMENTS = frozenset(
     ["inputs", "outputs", "timeout_s", "priority", "idempotent", "last", "parameters", "request_id", "classification"]
 )
-"""Arguments of `predict`, which cannot name an input."""
+"""Arguments of `predict`, which cannot be names of inputs."""
 
 _KEPT_SHAPES = 1024
-"""More shapes than a model is usually called with; the rest are checked each time."""
+"""Kept shapes, more than most models need; others are checked each time."""
 
 
 class Inputs:
-    """`checked_inputs` for call after call of one model: a shape that has passed passes again.
+    """`checked_inputs` for repeated calls of one model: a shape that has passed passes again.
 
-    That holds for the usual call, of one array that is already of the model's type; others are
+    This holds for the usual call, with one array that already has the model's type; others are
     checked each time.
     """
 
@@ -65,7 +65,7 @@ class Inputs:
         self._passed: dict[tuple[int, ...], int] = {}
 
     def checked(self, inputs: Mapping[str, Any]) -> tuple[dict[str, NDArray[Any]], int]:
-        """The arrays to send, and how many items they hold.
+        """The arrays to send, and their number of items.
 
         Raises:
             InvalidInput: naming the model and the input.
@@ -84,7 +84,7 @@ class Inputs:
 
 
 def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Every input as the array to send in one request, batch axis first where the model batches.
+    """Every input as the array to send in one request, batch axis first if the model batches.
 
     Raises:
         InvalidInput: naming the model and the input.
@@ -93,7 +93,7 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
 
 
 def conformed_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """`checked_inputs` of any number of items: more than one request may hold."""
+    """`checked_inputs` for any number of items, also more than one request holds."""
     specs = signature.inputs
     if inputs.keys() != specs.keys():
         _check_names(signature, inputs)
@@ -153,7 +153,7 @@ def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> i
 
 
 def checked_outputs(signature: ModelSignature, outputs: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names of outputs to ask for; None for all.
+    """The names of the outputs to request; None for all.
 
     Raises:
         InvalidInput: the model has no such output.
@@ -209,7 +209,7 @@ def merged_inputs(model: str, inputs: Mapping[str, Any] | None, named: Mapping[s
 
 
 def _size(array: NDArray[Any]) -> int:
-    """Bytes on the wire; a BYTES element has its length in 4 bytes before it."""
+    """Bytes on the wire; 4 bytes with its length precede each BYTES element."""
     if array.dtype.kind == "O":
         return sum(4 + len(cell) for cell in array.flat)
     return array.nbytes

@@ -1,4 +1,4 @@
-"""Many items through one model: in order, a few at a time, from an iterable that may never end."""
+"""Calls for many items of one model: in order, a few at a time, from an iterable that may never end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 1024
 
 
 def check_concurrency(concurrency: int) -> None:
-    """UsageError for a number that is not from 1 to 1024."""
+    """Raise a UsageError for a number that is not from 1 to 1024."""
     if not 1 <= concurrency <= _MOST:
         raise UsageError("predict_many", found=f"concurrency={concurrency}", wanted=f"a whole number from 1 to {_MOST}")
 
@@ -38,9 +38,9 @@ def many(
     concurrency: int,
     progress: Callable[[int], object] | None = None,
 ) -> Generator[Any, None, None]:
-    """Call for each item in `concurrency` threads; what comes back, in the items' order.
+    """Call for each item in `concurrency` threads, and yield the results in the items' order.
 
-    At most `concurrency` items are taken ahead of what the caller has read. Closing the generator, or an
+    At most `concurrency` items are taken ahead of the results that were read. Closing the generator, or an
     error, stops taking items and waits for the calls under way.
 
     Args:
@@ -64,7 +64,7 @@ def many(
             yield waiting.popleft().result()
             done = _counted(progress, done)
     finally:
-        if os.getpid() == pid:  # a fork has copies of its locks, and none of its threads
+        if os.getpid() == pid:  # a fork has copies of its locks, but not its threads
             for future in waiting:
                 future.cancel()
             pool.shutdown()
@@ -122,7 +122,7 @@ async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]
 
 
 async def _first(waiting: deque[asyncio.Task[Any]]) -> Any:
-    # Taken out only when it is done: a cancelled wait must still find it, to cancel it too.
+    # Removed only when it is done: a cancelled wait must still find it, to cancel it too.
     try:
         return await waiting[0]
     finally:

@@ -1,4 +1,4 @@
-"""The settings both clients take, said once."""
+"""The settings of both clients, defined once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Options(TypedDict, total=False):
     """The settings of `Client` and `AsyncClient` besides the address; each has a default."""
 
     timeout_s: float
-    """Seconds each call may take where it says nothing else, retries and waiting included; 30."""
+    """Default seconds for a call, retries and waiting included; 30."""
     idempotent: bool | None
-    """Whether calls may run twice, where they say nothing else: then they are sent again also after the
-    loss of a server that may have begun with them. None: as the model's configuration says. None."""
+    """Default for whether calls may run twice: such calls are sent again also after the loss of a server that may
+    have begun them. None: the model's configuration decides. None."""
     retry: Retry | None
-    """When a failed call is sent again; None never does. `Retry()`."""
+    """Retries of failed calls. None: no retries. `Retry()`."""
     breaker: Breaker | None
-    """When a failing server is left alone; None never does. `Breaker()`."""
+    """Pauses for a failing server. None: no pauses. `Breaker()`."""
     hedge: Hedge | None
     """Send a slow call to a second server too. None."""
     limit: Limit | None
@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     cache: Cache | None
     """Keep answers, here and in Redis. None."""
     shared_memory: SharedMemory | bool
-    """Hand tensors over in shared memory to a server on this machine. False."""
+    """Pass tensors to a server on this machine in shared memory. False."""
     observers: Sequence[Observer]
     """Notified of every call: `PrometheusMetrics`, `OpenTelemetryTracing`. None."""
     wire: Literal["http2", "grpcio"]
@@ -54,12 +54,12 @@ class Options(TypedDict, total=False):
     headers: Mapping[str, str | Secret] | None
     """More metadata for each call, such as `{"x-tritonkit-release": "candidate"}`. None."""
     admin_key: Secret | str | None
-    """For servers that restrict `models()` and `load()`, such as tritonkit's container. None."""
+    """The admin key of a server that restricts `models()` and `load()`, such as tritonkit's container. None."""
     allow_plaintext_credentials: bool
     """Send keys and tokens without TLS also to a host other than this one. False: a `UsageError`."""
     max_response_bytes: int | None
-    """Bytes of one message of a server that are taken in. None: 4 MiB for all but inference; for inference 64 MiB,
-    and more if a model that is called declares outputs for which that is little."""
+    """Largest message from a server, in bytes. None: 64 MiB for inference, more if a called model's declared outputs
+    need it, and 4 MiB for all else."""
 
 
 class ManyOptions(TypedDict, total=False):

@@ -24,13 +24,13 @@ _BY_ARGUMENT = {
     "sequence_end": "last=True in a sequence",
     "binary_data_output": "outputs=",
 }
-"""Parameters that Triton takes for itself, and the argument of ours that sets each."""
+"""Triton's own parameters, each with our argument that sets it."""
 
 _OF_SERVER = "triton_"
 """Prefix of Triton's own parameters: it refuses other parameters with this prefix."""
 
 _MOST_BYTES = 65536
-"""Bytes of a request id: it comes back in every answer and stands in the server's log."""
+"""Most bytes of a request id, which is in every answer and in the server's log."""
 
 _MOST_CLASSES = 2**31 - 1
 
@@ -62,8 +62,8 @@ def _checked(where: str, name: Any, value: Any) -> Parameter:
         argument = _BY_ARGUMENT.get(name)
         raise InvalidInput(
             where,
-            found="a parameter that the server takes for itself",
-            wanted="a name of the model's own",
+            found="a parameter that the server reserves for itself",
+            wanted="a name that the model itself defines",
             todo=f"use {argument}" if argument else "",
         )
     if isinstance(value, np.generic):
@@ -108,11 +108,11 @@ def _check_text(where: str, text: str, what: str) -> None:
 def checked_classes(
     signature: ModelSignature, outputs: tuple[str, ...] | None, given: int | Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
-    """The number of classes for each output that is to give them, in place of its values.
+    """The number of classes for each output that returns them in place of its values.
 
     Raises:
         InvalidInput: a number that is not above 0, or an output that is unknown, not requested, or not numbers.
-        Unsupported: the server is not a Triton.
+        Unsupported: the server is not Triton.
     """
     where = f"model {signature.name}"
     if not signature.configured:

@@ -43,7 +43,7 @@ class Timing:
 
 @dataclass(slots=True, eq=False)  # not frozen: setting its fields would take far longer
 class Reply:
-    """The outputs of one call by name, and who made them.
+    """The outputs of one call by name, and their origin.
 
     Arrays have the batch axis first (length 1 for one item) if the model batches, and are read-only
     views of the answer: copy one to write to it. BYTES outputs are object arrays of bytes.
@@ -61,12 +61,12 @@ class Reply:
     attempts: int = 1
     """Requests sent for this call: 0 for a cached answer, 2 and more after retries or hedging."""
     request_id: str = ""
-    """The call's `request_id`, as the server gave it back."""
+    """The call's `request_id`, as returned by the server."""
     parameters: Mapping[str, Parameter | None] = field(default_factory=dict)
-    """Values of the answer that are not tensors, as the server gave them; none in a cached answer."""
+    """The answer's values that are not tensors, as sent by the server; empty in a cached answer."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """One output; a `KeyError` names those there are."""
+        """One output; a `KeyError` lists the existing ones."""
         try:
             return self.outputs[name]
         except KeyError:
@@ -108,7 +108,7 @@ def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
 
 
 def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:
-    """One reply of many: outputs joined on the batch axis, times and attempts added up."""
+    """One reply made of many: outputs joined on the batch axis, times and attempts summed."""
     outputs = {name: np.concatenate([reply.outputs[name] for reply in replies]) for name in replies[0].outputs}
     for array in outputs.values():
         array.flags.writeable = False

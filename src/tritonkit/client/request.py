@@ -1,4 +1,4 @@
-"""One call of a model, from the caller's arguments to the message; and the model as the server describes it."""
+"""One call of a model, from the caller's arguments to the message, and the server's description of the model."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ModelKey: TypeAlias = tuple[str, str]
 """A model's name and the requested version, empty for the server's choice."""
 
 _MOST_ASSUMED = 64
-"""Kinds of inputs that are remembered of a model whose server declares none."""
+"""Remembered kinds of inputs for a model whose server declares none."""
 
 _NOTHING: Mapping[str, Any] = {}
 
 _MOST_PREPARED = 256
-"""Choices of version, outputs and classes of one model that are remembered."""
+"""Remembered choices of version, outputs and classes of one model."""
 
 Classes: TypeAlias = tuple[tuple[str, int], ...]
-"""The number of classes to give for each of these outputs."""
+"""The number of classes for each of these outputs."""
 
 
 class ModelState:
     """A model's signature as last read, and the requests prepared for it.
 
     Args:
-        signature: the model's.
-        idempotent: whether its calls may run twice; None: as the model's configuration says.
+        signature: the model's inputs and outputs.
+        idempotent: whether its calls may run twice; None: the model's configuration decides.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class ModelState:
         self.where = f"model {signature.name}"
         """For messages."""
         self.undeclared = not (signature.inputs or signature.configured)
-        """Whether the server does not say what the model takes: see `assuming`."""
+        """Whether the server does not report the model's inputs: see `assuming`."""
         self._assumed: dict[tuple[Any, ...], ModelState] = {}
         self.joining = Joining(signature)
         """Whether items of several callers may go in one request."""
@@ -79,7 +79,7 @@ class ModelState:
         self._prepared: dict[tuple[str, tuple[str, ...] | None, Classes], Prepared] = {}
 
     def assuming(self, inputs: Mapping[str, Any]) -> ModelState:
-        """The same model, with the inputs of a call as those it declares."""
+        """The same model, with a call's inputs as its declared ones."""
         specs = assumed_specs(self.where, inputs)
         key = tuple(specs.values())
         found = self._assumed.get(key)
@@ -110,11 +110,11 @@ class InferRequest:
         inputs: values by name.
         asked: names of the outputs to request; None requests all.
         timeout_s: seconds for the whole call; None: the client's.
-        priority: Triton's.
-        idempotent: whether it may run twice; None: as the client or the model's configuration says.
+        priority: Triton's priority.
+        idempotent: whether it may run twice; None: the client or the model's configuration decides.
         parameters: values for the model that are not tensors, by name.
-        request_id: the server gives it back in the answer; empty for none.
-        classification: the number of best classes to give in place of values, of every output or by its name.
+        request_id: returned in the server's answer; empty for none.
+        classification: the number of best classes in place of values, for all outputs or by name.
     """
 
     key: ModelKey
@@ -143,7 +143,7 @@ class InferRequest:
         return f"model {self.key[0]}"
 
     def check(self, model: ModelState) -> None:
-        """Hold it against the model.
+        """Check the call against the model.
 
         Raises:
             InvalidInput: a name, type, shape or size does not fit.
@@ -168,7 +168,7 @@ class InferRequest:
         return {name: (specs[name].datatype, array) for name, array in self.arrays.items()}
 
     def canonical(self) -> Body:
-        """The message without what does not change its answer: deadline, priority, the inputs' order."""
+        """The message without parts that do not change its answer: deadline, priority, the inputs' order."""
         arrays = self.arrays
         if len(arrays) > 1:
             arrays = {name: arrays[name] for name in sorted(arrays)}
@@ -178,7 +178,7 @@ class InferRequest:
     def shared_kind(self) -> tuple[Any, ...]:
         """All that must be equal in calls that share one request, next to the layout of their arrays."""
         given = self.parameters
-        # Written out, because 1, 1.0 and True are equal, and different to a model.
+        # Written out, because 1, 1.0 and True are equal in Python but differ for a model.
         named = tuple((name, repr(given[name])) for name in sorted(given)) if given else ()
         return self.key[1], self.outputs, self.priority, self.idempotent, self.classes, named
 

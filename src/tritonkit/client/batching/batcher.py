@@ -73,7 +73,7 @@ class Batcher:
         return self._window.arrived_at
 
     def join(self, item: Item) -> Steps[Any]:
-        """Go with the next batch; what came back for this item.
+        """Go with the next batch, and return this item's result.
 
         Raises:
             DeadlineExceeded: the item's own deadline passed, in the queue or under way.
@@ -153,7 +153,7 @@ class Batcher:
         return batch
 
     def _wake_next(self) -> None:
-        """Let the one look whose turn it is, if another batch may leave."""
+        """Wake the caller whose turn it is, if another batch may leave."""
         if self._queue and len(self._flying) < self._window.in_flight:
             self._queue[0].wake()
 
@@ -212,7 +212,7 @@ class Batcher:
             line[0].wake()
 
     def _failed(self, leader: Item, items: list[Item], error: Exception, started: float) -> None:
-        """Send the items again where that may help and does no harm; else all get the error."""
+        """Send the items again if that may help and does no harm; otherwise all get the error."""
         harmless = self._idempotent or (isinstance(error, ClientError) and error.unprocessed)
         # Whether without one of them the others might be answered. An overload concerns all.
         one_items = isinstance(error, (InferenceError, InvalidInput)) and not isinstance(error, Overloaded)
@@ -246,14 +246,14 @@ class Batcher:
         )
 
     def _leave(self, item: Item) -> None:
-        """The caller goes with its outcome."""
+        """Let the caller go with its outcome."""
         with self._lock:
             item.state = "gone"
             if self._answered:
                 self._wake_answered()
 
     def _give_up(self, item: Item) -> None:
-        """The caller goes, from wherever it is; those it was sending wait again or get an error."""
+        """Remove the caller, wherever it is; items it was sending wait again or get an error."""
         with self._lock:
             item.state = "gone"
             others = [other for other in self._flying.get(item, []) if other is not item]

@@ -1,4 +1,4 @@
-"""Whether an item's answer in a batch is the one it has alone."""
+"""Compares an item's answer in a batch with its answer alone."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def difference(
     datatypes: Mapping[str, str],
     tolerance: float | None = None,
 ) -> Difference | None:
-    """The first output whose values are not those of the item alone; None where all are.
+    """The first output whose values differ from those of the item alone; None if none do.
 
     Args:
         alone: outputs of a request with this item only.
         together: the item's part of the outputs of a request with several items.
-        datatypes: Triton's, of outputs by name.
-        tolerance: relative to an output's largest magnitude; by default as fits its datatype. Whole numbers and texts
-            must be equal.
+        datatypes: Triton's datatypes of outputs, by name.
+        tolerance: relative to an output's largest magnitude; the default depends on its datatype. Whole numbers and
+            texts must be equal.
     """
     for name, wanted in alone.items():
         found = together.get(name)

@@ -24,7 +24,7 @@ Fetched: TypeAlias = "tuple[Entry, Origin]"
 
 
 class _Flight:
-    """A call that one caller makes for all who make the same at that time."""
+    """A call that one caller makes for all callers with the same call at that time."""
 
     __slots__ = ("landed", "outcome")
 
@@ -38,7 +38,7 @@ class PredictionCache:
     """Answers by key, for the threads or the tasks of one client.
 
     Args:
-        settings: how much, for how long, shared with whom.
+        settings: sizes, lifetimes and sharing.
         clock: a monotonic clock, in seconds; deadlines are moments of it.
 
     Raises:
@@ -69,11 +69,11 @@ class PredictionCache:
     def fetch(
         self, key: bytes, make: Callable[[], Steps[Entry]], *, deadline: float = math.inf, where: str = "cache"
     ) -> Steps[Fetched]:
-        """The answer for a key, with read-only arrays, and where it came from.
+        """The answer for a key, with read-only arrays, and its origin.
 
         Callers with the same key at the same time share one call: the first makes it, the others wait
         for its answer or its error. If the first was stopped or ran out of time, one of the
-        others makes it; who meets that twice makes the call alone.
+        others makes it; a caller that meets this twice makes the call alone.
 
         Args:
             key: from `key`.
@@ -108,7 +108,7 @@ class PredictionCache:
         return _own(entry), origin
 
     def saw(self, model: str, version: str) -> None:
-        """Note the version a server answered with where it had the choice: answers of others are not used then."""
+        """Note the version that a server chose: answers of other versions are not used then."""
         self._versions[model] = version
 
     def close(self) -> None:
@@ -174,6 +174,6 @@ class PredictionCache:
 
 
 def _own(entry: Entry) -> Entry:
-    """The same for one caller, who may change the dictionary and not the arrays."""
+    """A copy for one caller, who may change the dictionary but not the arrays."""
     model, version, outputs = entry
     return Entry(model, version, dict(outputs))

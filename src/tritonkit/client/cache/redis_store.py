@@ -1,7 +1,7 @@
 """The second level: answers in Redis, for all processes that use it.
 
-Redis can only make a call quicker. Every failure, whatever it is, reads as "nothing cached there", and after one
-Redis is left alone for a growing moment.
+Redis can only make a call faster. Any failure reads as "nothing cached there", and after one
+Redis is left alone for a growing pause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX = "tritonkit:2:"
 """Prefix of every key in Redis; its number changes with the meaning of keys or values."""
 
 LARGEST_BYTES = 16 * 2**20
-"""Larger answers are not written: they would take Redis, which does one thing at a time, from others."""
+"""Most bytes of a stored answer: larger ones would block Redis, which does one thing at a time, for others."""
 
 _CONNECTIONS = 16
 _EXTRA = "tritonkit[cache]"
@@ -70,7 +70,7 @@ class RedisStore:
         """Store an answer under this key, if it is not too large and Redis takes it."""
         try:
             value = encode(entry, key)
-        except ValueError:  # the caller has the answer: that it cannot be shared must not lose it
+        except ValueError:  # the caller has the answer and must not lose it because it cannot be shared
             return
         if len(value) <= LARGEST_BYTES:
             yield from self._query("SET", self._prefix + key.hex(), value, "PX", self._ttl_ms)
@@ -92,7 +92,7 @@ class RedisStore:
         began = self._clock()
         try:
             answer = yield _Command(self, words)
-        except Exception as error:  # down, hung, no Redis at all, out of memory, a refused password
+        except Exception as error:  # down, hung, not Redis, out of memory, a refused password
             if self._backoff.failed(began):
                 # Not its text: a refused login or URL may be in it.
                 _log.debug("Redis at %s fails (%s)", self._address, type(error).__name__)
@@ -136,7 +136,7 @@ class RedisStore:
         except (TypeError, ValueError, refused):
             raise UsageError(
                 "Cache(redis=...)",
-                found="an address that the Redis client refuses (not shown: it may hold a password)",
+                found="an address that the Redis client refuses (hidden, because it may hold a password)",
                 wanted="redis://host:6379/0, rediss://... or unix:///path/to/socket, with options it knows",
             ) from None
         return client

@@ -1,4 +1,4 @@
-"""The settings of a cache: how much, for how long, and whether other processes share it."""
+"""The settings of a cache: sizes, lifetimes, and sharing with other processes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Cache:
             this process alone. Its password is in no message and not in `repr`.
         redis_ttl_s: seconds an answer stays in Redis.
         l1_bytes: bytes all answers in this process may take; a small answer counts as `l1_bytes / l1`.
-        namespace: names the servers whose answers are shared in Redis. Give each deployment its own
-            if one Redis serves several: version 1 of a model may not be the same model in both.
+        namespace: the name of the servers whose answers are shared in Redis. Give each deployment its own
+            if one Redis serves several: version 1 of a model may differ between them.
         redis_timeout_s: seconds to wait for Redis to connect, and to answer; then the server is called.
 
     Raises:
