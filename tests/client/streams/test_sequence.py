@@ -179,7 +179,7 @@ def test_an_end_that_fails_harms_nobody(server: Server, core: Core, caplog: pyte
     with caplog.at_level(logging.WARNING, "tritonkit"), Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         server.lost = True
-    assert "the end of a sequence was not taken" in caplog.text
+    assert "the end of a sequence was not accepted" in caplog.text
 
 
 def test_one_server_for_a_whole_sequence() -> None:

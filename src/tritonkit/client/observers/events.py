@@ -1,4 +1,4 @@
-"""The events of calls, and those who get them."""
+"""The events of calls, and their observers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CallEvent", "Observer", "Observers", "Token"]
 class CallEvent:
     """One call that is over; `error` is the name of its exception's class, None for an answer.
 
-    Of a failed call `origin`, `endpoint` and `version` may be empty, and times may be missing (0).
+    After a failure `origin`, `endpoint` and `version` may be empty, and times may be missing (0).
     """
 
     model: str
@@ -44,11 +44,11 @@ class CallEvent:
 class Observer(Protocol):
     """Gets the events of every call, in the thread or task that makes it: it must be quick and thread-safe.
 
-    What it raises is logged once and harms no call.
+    Its errors are logged once and do not affect calls.
     """
 
     def started(self, model: str) -> Any:
-        """A call begins; what is returned comes back with its other events."""
+        """A call begins; the returned value comes back with its other events."""
 
     def headers(self, token: Any) -> Headers:
         """Metadata for the call's requests."""
@@ -78,7 +78,7 @@ class Observers:
         return bool(self._observers)
 
     def started(self, model: str) -> Token:
-        """A call begins; hand the token to the other two."""
+        """A call begins; pass the token to the other two."""
         return tuple(self._notify(each, each.started, model) for each in self._observers)
 
     def headers(self, token: Token) -> Headers:

@@ -60,7 +60,7 @@ class PrometheusMetrics:
         self._children: dict[tuple[str, ...], Any] = {}
 
     def started(self, model: str) -> str:
-        """One more under way."""
+        """Count one more call under way."""
         self._child("calls_under_way", model).inc()
         return model
 
@@ -69,7 +69,7 @@ class PrometheusMetrics:
         return ()
 
     def finished(self, token: str, event: CallEvent) -> None:
-        """Count it and note where its time went."""
+        """Count the call and the parts of its time."""
         child, model, timing = self._child, token, event.timing
         child("calls_under_way", model).dec()
         child("calls", model, event.error or "ok", event.origin).inc()

@@ -1,4 +1,4 @@
-"""The attempts of one call: which server, an error or an answer, and whether once more."""
+"""The attempts of one call: the choice of a server, its answer or error, and whether to try again."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Attempts", "MakeBody", "Sent"]
 
 MakeBody: TypeAlias = Callable[[Any, float], Steps[Body]]
-"""`make(transport, timeout_s)`: the message for one server, where it differs between servers."""
+"""`make(transport, timeout_s)`: the message for one server, if it differs between servers."""
 
 
 class Sent(NamedTuple):
-    """An answer and how it came about.
+    """An answer, with its server, attempts and times.
 
     Attributes:
         body: the response message.
@@ -61,15 +61,15 @@ class Attempts:
     headers: Headers = ()
     idempotent: bool = False
     only: Replica | None = None
-    tried: tuple[Replica, ...] = ()  # where it has been, the latest last
-    last: Exception | None = None  # what the attempt before ended with
+    tried: tuple[Replica, ...] = ()  # the servers tried, the latest last
+    last: Exception | None = None  # the error of the attempt before
     hedge: Attempt | None = None
     sent: int = 0  # messages, hedges included
-    paid: bool = False  # for the message that a silent server makes necessary
+    paid: bool = False  # for another message because of a silent server
     wait_s: float = 0.0  # seconds that failed attempts took
 
     def run(self, queue_s: float = 0.0) -> Steps[Sent]:
-        """Attempts until one is answered or no more may be made."""
+        """Make attempts until one is answered or no more are allowed."""
         policy = self.policy
         clock, latencies = policy.clock, policy.latencies
         while True:
@@ -103,7 +103,7 @@ class Attempts:
                 yield Sleep(pause_s)
 
     def pick(self, now: float) -> Attempt:
-        """A server to send to; raises what the call ends with if there is none or no time."""
+        """A server to send to; raises the call's final error if there is none or no time."""
         if now >= self.deadline:
             raise self.last or self._late()
         return self.policy.pool.pick(now, self.tried, self.only) or self._no_server(now)
@@ -115,7 +115,7 @@ class Attempts:
         return Send(replica.transport, self.method, body, timeout_s, self.headers, elsewhere)
 
     def _goes_elsewhere(self, replica: Replica, begun: bool) -> bool:
-        """Whether another server takes the call over from one that is silent; pays for it where it was begun."""
+        """Whether another server takes the call over from a silent one; pays for it if the call was begun."""
         policy, now = self.policy, self.policy.clock()
         if not self._may_send() or not policy.pool.has_other(now, (*self.tried, replica)):
             return False
@@ -133,7 +133,7 @@ class Attempts:
         return answer
 
     def _slow_after_s(self, latencies: LatencyTracker) -> float | None:
-        """When to ask a second server; None: not at all."""
+        """The moment for asking a second server; None: never."""
         if self.tried or self.only is not None or not self.idempotent:
             return None
         if self.method != "ModelInfer" or len(self.policy.pool.replicas) < 2:
@@ -141,7 +141,7 @@ class Attempts:
         return latencies.slow_after_s(self.where) if self._may_send() else None
 
     def _hedged(self, attempt: Attempt, body: Body, slow_after_s: float) -> Steps[tuple[Attempt, memoryview]]:
-        """The attempt that was answered, which goes on, and the answer; the other one is ended."""
+        """The answered attempt, which continues, and its answer; the other attempt is ended."""
         policy, first = self.policy, (attempt.replica,)
 
         def second() -> Send | None:
@@ -177,27 +177,27 @@ class Attempts:
             self.tried += (self.hedge.replica,)
 
     def _failed(self, attempt: Attempt, now: float, error: Exception) -> float:
-        """Seconds until the next attempt; raises the error when there is to be none."""
+        """Seconds until the next attempt; raises the error if there is none."""
         self._end(attempt, now, error)
         policy = self.policy
         elsewhere = self.only is None and policy.pool.has_other(now, self.tried)
-        # Of a model that has answered this is the word of a server that ends, or loads it again.
+        # For a model that has answered, the server is about to end, or loads the model again.
         left = isinstance(error, ModelNotReady) and self.where in policy.answered
         if left or isinstance(error, ServerStopping):
             attempt.replica.renew(now)
         if left or isinstance(error, ServerUnavailable):
             for resolver in policy.resolvers:
                 resolver.hurry(now)
-        # A server that has just started says so of models it is still loading: another may have it.
+        # A server that has just started reports this for models it is still loading: another may have it.
         elif not isinstance(error, Overloaded) and not (elsewhere and isinstance(error, ModelNotFound)):
             raise error
-        # What a server may have begun with would be done twice.
+        # A request that the server may have begun would be done twice.
         harmless = self.idempotent or (isinstance(error, ClientError) and error.unprocessed)
         if not harmless or not self._may_send():
             raise error
         # Another server takes over immediately, unless servers are full.
         pause_s = 0.0 if elsewhere and not isinstance(error, Overloaded) else self._pause_s()
-        # The budget is for servers' work: one that did not begin with a message had none.
+        # The budget bounds servers' work: a server that did not begin had none.
         unbegun = isinstance(error, ClientError) and error.unprocessed
         free = self.paid or (elsewhere and unbegun and not isinstance(error, Overloaded))
         if now + pause_s >= self.deadline or not (free or policy.budget.spend(now)):
@@ -207,11 +207,11 @@ class Attempts:
         return pause_s
 
     def _may_send(self) -> bool:
-        """Whether the settings allow one message more."""
+        """Whether the settings allow another message."""
         return self.sent < self.policy.retry.attempts
 
     def _pause_s(self) -> float:
-        """Drawn from a range that doubles with each attempt ("full jitter")."""
+        """A pause drawn from a range that doubles with each attempt ("full jitter")."""
         retry = self.policy.retry
         longest = min(retry.longest_s, retry.first_s * 2.0 ** min(len(self.tried) - 1, 30))
         return self.policy.rng.random() * longest

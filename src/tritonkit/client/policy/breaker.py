@@ -16,11 +16,11 @@ _NEVER_OPENS = Breaker(least_calls=sys.maxsize)
 
 
 class CircuitBreaker:
-    """Whether calls may go to one server; the caller sees to it that only one thread is in here.
+    """Decides whether calls may go to one server; the caller ensures that only one thread is in here.
 
-    Each change of state starts a new generation. `enter` gives the generation a call belongs to and
+    Each change of state starts a new generation. `enter` returns a call's generation and
     `leave` takes it back: a call that began before the circuit opened says nothing about the server
-    afterwards. A probe that does not end keeps its place for `probe_s` only.
+    afterwards. A probe that does not end keeps its place only for `probe_s`.
 
     Args:
         settings: None: it never opens.
@@ -59,7 +59,7 @@ class CircuitBreaker:
         return max(self._probes[-most] + self._settings.probe_s - now, 0.0)
 
     def enter(self, now: float) -> int:
-        """A call that `admits` let through is sent: the generation to give back to `leave`."""
+        """Note that an admitted call is sent; the result is its generation for `leave`."""
         if self.state != "closed":
             if self.state == "open":
                 self._turn("half-open")
@@ -68,10 +68,10 @@ class CircuitBreaker:
         return self.generation
 
     def leave(self, generation: int, now: float, good: bool | None, began: float = 0.0) -> None:
-        """The call is over.
+        """Note that the call is over.
 
         Args:
-            generation: what `enter` gave.
+            generation: the result of `enter`.
             now: the moment.
             began: the moment of `enter`.
             good: True: the server answered. False: it failed. None: the call says nothing about it.

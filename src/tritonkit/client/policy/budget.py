@@ -19,9 +19,9 @@ _LOOK_S = 0.5
 class RetryBudget:
     """A bucket of tokens shared by all calls of a client.
 
-    However long it runs, at most `ALLOWANCE + share * answered` tokens are spent: in an outage, when
-    nothing is answered, only what was saved. It holds what about a second of calls may need when
-    one server of several breaks, and never less than the allowance once that is earned.
+    Over any time, at most `ALLOWANCE + share * answered` tokens are spent: in an outage, when
+    nothing is answered, only the savings. The bucket suffices for about a second of calls when
+    one server of several breaks, and never shrinks below the allowance once that is earned.
     """
 
     def __init__(self, share: float) -> None:
@@ -36,14 +36,14 @@ class RetryBudget:
         return self._tokens
 
     def earn(self, now: float) -> None:
-        """A call was answered at its first attempt."""
+        """Note a call that was answered at its first attempt."""
         with self._lock:
             if now - self._seen > _LOOK_S:
                 self._forget(now)
             self._tokens += self._share
 
     def spend(self, now: float) -> bool:
-        """Take one token for a message more; False when there is none."""
+        """Take one token for another message; False if there is none."""
         with self._lock:
             self._forget(now)
             # Ten tenths earned are 0.9999...: a rounding error must not cost a retry.

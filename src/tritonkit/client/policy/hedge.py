@@ -1,4 +1,4 @@
-"""Sending to a second server when the first is slow: when that is, and who answers first."""
+"""Calls a second server when the first is slow, and takes the first answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LatencyTracker:
         self._lock = threading.Lock()
 
     def add(self, model: str, seconds: float) -> None:
-        """A call of the model was answered after so long."""
+        """Note the seconds after which a call of the model was answered."""
         known = self._of(model)
         with self._lock:
             known.latest.append(seconds)
@@ -63,8 +63,8 @@ class LatencyTracker:
 class HedgedSend:
     """A step: send, and after a while send to a second server too; the first answer wins.
 
-    The loser is cancelled. That one server is lost or full does not end the race while the other call
-    is under way; the first server's error is raised when neither answered.
+    The loser is cancelled. A lost or full server does not end the race while the other call is under way.
+    If neither answers, the first server's error is raised.
     """
 
     first: Send  # the call as it would be sent alone
@@ -75,7 +75,7 @@ class HedgedSend:
     second_error: BaseException | None = None  # how the second call failed, if it did
 
     def block(self) -> memoryview:
-        """This thread waits for the first call; only a call that is slow takes another thread."""
+        """Wait for the first call in this thread; only a slow call needs another thread."""
         first = self.first.begin()
         try:
             if not first.wait(self.delay_s) and (send := self.second()) is not None:
@@ -86,7 +86,7 @@ class HedgedSend:
             raise
 
     def _race(self, first: Pending, send: Send) -> memoryview:
-        """The second call runs in a helper's thread; its answer cancels the first."""
+        """Make the second call in a helper's thread; its answer cancels the first."""
         decided = threading.Lock()  # taken once, by the thread that ends the race
         calls: list[Pending] = []
 
@@ -126,7 +126,7 @@ class HedgedSend:
         return answer
 
     async def wait(self) -> memoryview:
-        """Each call is a task."""
+        """Make each call a task."""
         first = asyncio.ensure_future(self.first.wait())
         tasks = {first}
         try:
@@ -159,6 +159,6 @@ class HedgedSend:
 
 
 def _seen(task: asyncio.Task[memoryview]) -> None:
-    """Its error was noticed; otherwise asyncio reports it when the task is collected."""
+    """Read a task's error; otherwise asyncio reports it when the task is collected."""
     if not task.cancelled():
         task.exception()

@@ -75,7 +75,7 @@ class Policy:
         self.helpers = ThreadPoolExecutor(_HELPERS, "tritonkit-hedge")  # starts when it is used
         self.limiter = ConcurrencyLimiter(limit) if limit is not None else None
         self.answered: set[str] = set()
-        """The models of which there was an answer."""
+        """The models that have answered."""
         self.pool = ReplicaPool(connect, breaker, self.rng)
         names = {address: parse_name(address) for address in self.addresses}
         self._fixed: dict[str, str | None] = {at: None for at in names if names[at] is None}
@@ -100,23 +100,23 @@ class Policy:
         headers: Headers = (),
         replica: Replica | None = None,
     ) -> Steps[Sent]:
-        """Send one message and give back the answer.
+        """Send one message and return the answer.
 
         Args:
-            method: which call.
-            body: the request message, or what makes it for one server's transport (then not hedged).
-            deadline: when it must be over, waiting and repeating included: a moment of the clock.
-            where: the model called, for messages; also what a usual latency is learned for.
-            idempotent: True: it may run twice. False: it is sent again only where the server surely
+            method: the name of the call.
+            body: the request message, or a function that makes it for one server's transport (never hedged).
+            deadline: the moment of the clock by which it must be over, waiting and retries included.
+            where: the called model, for messages and for learning its usual latency.
+            idempotent: True: it may run twice. False: it is sent again only if the server certainly
                 did not begin with it, and never hedged.
             headers: metadata for this call.
-            replica: send to this one only; None: to the one with least to do.
+            replica: send only to this one; None: to the least busy one.
 
         Raises:
-            Overloaded: no room in this client, or at the server whatever was tried.
+            Overloaded: no room in this client, or at the servers after all attempts.
             DeadlineExceeded: the time is over.
             CircuitOpen: every server's circuit is open; nothing was sent.
-            ClientError: what the last attempt raised.
+            ClientError: the last attempt's error.
         """
         attempts = Attempts(self, method, body, deadline, where, headers, idempotent, replica)
         limiter = self.limiter if method == "ModelInfer" else None  # admin calls pass by the line
@@ -152,7 +152,7 @@ class Policy:
         return attempt
 
     def resolved(self, deadline: float) -> Steps[tuple[Replica, ...]]:
-        """The servers that get calls now: DNS names are looked up that are due, what was removed is closed.
+        """The servers that get calls now, after due look-ups of DNS names and the closing of removed servers.
 
         Raises:
             ServerUnavailable: no name has an address.
@@ -180,7 +180,7 @@ class Policy:
             resolver.refresh(self.clock())
 
     def may_use_other(self, now: float, tried: tuple[Replica, ...]) -> bool:
-        """Whether another server is well, and settings and budget allow a message to it; the budget is charged."""
+        """Whether another server is well, and settings and budget allow a message to it; charges the budget."""
         return self.retry.attempts > 1 and self.pool.has_other(now, tried) and self.budget.spend(now)
 
     def close(self) -> None:

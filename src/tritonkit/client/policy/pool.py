@@ -39,8 +39,8 @@ class ReplicaPool:
 
         Args:
             now: the moment.
-            tried: where this call has been, the latest last; another one is preferred.
-            only: this one and no other.
+            tried: the servers that this call has tried, the latest last; another one is preferred.
+            only: the only allowed server.
         """
         with self._lock:
             if only is not None or len(self.replicas) == 1:
@@ -66,8 +66,7 @@ class ReplicaPool:
             return min((replica.breaker.reopens_in(now) for replica in replicas), default=0.0)
 
     def serve(self, addresses: Mapping[str, str | None]) -> None:
-        """These and no others get calls from now on, what the others have under way goes on; values are
-        names for TLS."""
+        """Let only these get calls from now on; calls under way at the others continue. Values are names for TLS."""
         with self._membership:
             if self.closed:
                 return
@@ -91,7 +90,7 @@ class ReplicaPool:
         return [replica.transport for replica in idle]
 
     def take_all(self) -> list[Any]:
-        """Every transport, to be closed; a later call is refused by them."""
+        """Every transport, to be closed; they refuse later calls."""
         with self._membership, self._lock:
             self.closed = True
             transports = self.transports()
@@ -135,7 +134,7 @@ class ReplicaPool:
 def _busier(one: Replica, other: Replica, now: float) -> bool:
     """Whether `one` has clearly more to do than `other`."""
     mine, theirs = one.in_flight + 1.0, other.in_flight + 1.0
-    if one.latency_s and other.latency_s:  # one that was never measured is compared by its calls
+    if one.latency_s and other.latency_s:  # a server without a measurement is compared by its calls
         least = min(one.latency_s, other.latency_s)
         mine *= one.aged_latency_s(now, least)
         theirs *= other.aged_latency_s(now, least)

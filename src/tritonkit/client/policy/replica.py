@@ -1,4 +1,4 @@
-"""One server: what is under way to it, how quick it was, whether it answers at all."""
+"""One server: its calls under way, its latency, and whether it answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound, Ov
 __all__ = ["Attempt", "Replica"]
 
 _WEIGHT = 0.2  # of the newest answer in the moving average
-_STALE_S = 10.0  # what was measured longer ago than this counts little
-_PAUSE_S = (0.1, 2.0)  # first and longest of one that does not answer; doubled at each failure
+_STALE_S = 10.0  # older measurements count little
+_PAUSE_S = (0.1, 2.0)  # first and longest pause of a server that does not answer; doubled at each failure
 _RENEW_S = 0.5  # between two connections that are left because the server seems to end
 _FULL_S = 0.05  # pause of a server that said it has no room
 _NOT_COUNTED = -1  # no breaker's generation: the attempt's end says nothing more to it
@@ -40,7 +40,7 @@ class Replica:
         return f"<Replica {self.address}: {self.breaker.state}, {self.in_flight} in flight>"
 
     def begin(self, now: float) -> Attempt:
-        """A call is sent to it."""
+        """Note that a call is sent to it."""
         self.in_flight += 1
         if self.rest_until:  # one call finds out whether it is back, the others still go elsewhere
             self.rest_until = now + self.pause_s
@@ -49,7 +49,7 @@ class Replica:
         return Attempt(self, breaker.generation if closed else breaker.enter(now), now)
 
     def renew(self, now: float) -> None:
-        """Have calls take a new connection, at most every half a second: behind a virtual address it may
+        """Let calls take a new connection, at most every half a second: behind a virtual address it may
         lead to another server."""
         if now - self.renewed_at >= _RENEW_S:
             self.renewed_at = now
@@ -62,14 +62,14 @@ class Replica:
         return max(self.latency_s * math.exp((self.measured_at - now) / _STALE_S), least)
 
     def measure(self, seconds: float, now: float) -> None:
-        """An answer took so long, or (a call given up) would have taken longer."""
+        """Note the seconds an answer took, or (for a cancelled call) at least would have taken."""
         age = (now - self.measured_at) / _STALE_S
         weight = 1.0 if age > 1 else age if age > _WEIGHT else _WEIGHT
         self.latency_s += weight * (seconds - self.latency_s)
         self.measured_at = now
 
     def rest(self, now: float, seconds: float) -> None:
-        """Others are preferred for so long."""
+        """Prefer other servers for this many seconds."""
         self.pause_s = seconds
         self.rest_until = now + seconds
 
@@ -88,7 +88,7 @@ class Attempt:
     kind: Literal["message", "stream", "hold"] = "message"
 
     def end(self, now: float, error: BaseException | None = None) -> None:
-        """Answered (None), or ended with this error."""
+        """End the attempt with an answer (None) or this error."""
         replica = self.replica
         with replica.lock:
             replica.in_flight -= 1
@@ -102,7 +102,7 @@ class Attempt:
             self._leave(now, True)
 
     def outrun(self, now: float) -> None:
-        """Given up because another server was quicker."""
+        """End the attempt because another server was faster."""
         replica, took_s = self.replica, now - self.started
         with replica.lock:
             replica.in_flight -= 1
@@ -111,7 +111,7 @@ class Attempt:
             self._leave(now, None)
 
     def answered(self, now: float) -> None:
-        """A stream has brought something: as a probe it has ended well, however long it goes on."""
+        """Note a stream's first message: as a probe it has ended well, however long it goes on."""
         breaker = self.replica.breaker
         with self.replica.lock:
             if self.generation == breaker.generation and breaker.state != "closed":
@@ -119,7 +119,7 @@ class Attempt:
                 self.generation = _NOT_COUNTED
 
     def only_hold(self, now: float) -> None:
-        """It counts as in flight, and no more: calls of their own will tell how the server is."""
+        """Let it count only as in flight: its own calls will show the server's state."""
         with self.replica.lock:
             self._leave(now, None)
             self.kind = "hold"
@@ -138,7 +138,7 @@ class Attempt:
             replica.rest(now, _FULL_S)
             return None
         if isinstance(error, ServerUnavailable | ModelNotFound):
-            # Saying no is quick: without a rest a server without its models would draw all calls.
+            # Refusals are fast: without a pause, a server without its models would attract all calls.
             replica.rest(now, min(max(_PAUSE_S[0], 2 * replica.pause_s), _PAUSE_S[1]))
             return False if isinstance(error, ServerUnavailable) else None
         if isinstance(error, DeadlineExceeded) and self.kind == "message":

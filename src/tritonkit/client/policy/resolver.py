@@ -1,7 +1,7 @@
 """Names that stand for several servers: every address DNS gives for the name is one.
 
 A name is looked up at the first call, again by the first call after a while, and soon after a
-server was lost. Only the first look-up keeps calls waiting; what is known stays in use meanwhile.
+server was lost. Only the first look-up keeps calls waiting; later ones leave the known addresses in use meanwhile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Resolver:
         self._lock = threading.Lock()
 
     def hurry(self, now: float) -> None:
-        """A server was lost: look again soon."""
+        """Look the name up again soon, because a server was lost."""
         self._due = min(self._due, max(now, self._began + _SOON_S))
 
     def refresh(self, now: float) -> None:
@@ -86,7 +86,7 @@ class Resolver:
             raise
 
     def _looked_up(self, done: Future[list[Place]]) -> None:
-        """The look-up is over; after a failure what was known stays."""
+        """Take the result of the look-up; after a failure the known addresses stay."""
         self._error = done.exception()
         # Each once, in a stable order: DNS turns its answers round.
         found = sorted(set(map(_address, done.result()))) if self._error is None else ()

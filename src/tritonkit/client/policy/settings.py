@@ -13,15 +13,15 @@ __all__ = ["Breaker", "Hedge", "Limit", "Retry"]
 class Retry:
     """Try a call again after `ServerUnavailable` and `Overloaded`, and after nothing else.
 
-    Only where the server surely did not begin with it (`unprocessed` of the error), or where the call is
+    This applies only if the server certainly did not begin with it (`unprocessed` of the error), or if the call is
     declared `idempotent`.
 
     Attributes:
-        attempts: how often one call is sent at most, the first time included.
+        attempts: most messages of one call, the first included.
         budget: extra messages (retries and hedges) for each answered call, shared by the whole
             client: 0.1 is at most 10 % more load. Ten are there from the start.
-        first_s: seconds; the first pause is drawn evenly from 0 to this, each later one from twice as much.
-        longest_s: seconds; no pause is drawn from more than this.
+        first_s: seconds; the first pause is drawn evenly from 0 to this, and the range doubles with each pause.
+        longest_s: upper end of that range, in seconds.
     """
 
     attempts: int = 3
@@ -38,16 +38,15 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Leave a server alone that fails too often, and find out carefully whether it is back.
+    """Stop calling a server that fails too often, and test carefully whether it is back.
 
     Attributes:
         window_s: seconds back over which failures are counted.
-        least_calls: with fewer answered or failed calls in the window nothing is concluded.
-        failure_rate: the share of failures, above 0 and at most 1, from which the server is left alone.
-        open_s: seconds it is left alone.
-        probes: calls sent to it after that, at the same time at most; as many must be answered
-            before it is used as before, and one failure leaves it alone again. A stream is answered
-            with its first message.
+        least_calls: fewest answered or failed calls in the window for a decision.
+        failure_rate: the share of failures, above 0 and at most 1, at which calls to the server stop.
+        open_s: seconds without calls to it.
+        probes: most concurrent calls to it after that. The same number must be answered before it is
+            used as before, and one failure stops calls again. A stream is answered with its first message.
         probe_s: seconds after which a call that has not ended gives up its place as a probe to another.
     """
 
@@ -70,11 +69,11 @@ class Breaker:
 class Hedge:
     """Ask a second server when the first is slower than usual; the first answer wins.
 
-    It needs two servers, takes from `Retry`'s budget, and leaves calls alone that are not declared
-    `idempotent`: a hedged call runs twice.
+    It needs two servers, uses `Retry`'s budget, and applies only to calls that are declared
+    `idempotent`, because a hedged call runs twice.
 
     Attributes:
-        percentile: which share of recent calls must have been quicker than the time waited.
+        percentile: the share of recent calls that were faster than the time waited.
         least_calls: answered calls of the same model before anything is hedged.
     """
 

@@ -1,4 +1,4 @@
-"""Tensors handed over in shared memory, where client and server are on one machine."""
+"""Tensors in shared memory, for a client and a server on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared memory of one call: a region for each of its attempts, and arrays that look into it."""
+"""The shared memory of one call: a region for each of its attempts, and arrays that are views of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Placement:
         self.server = server
         self.region = region
         self.viewed = False
-        """Whether arrays look into the region: the last of them gives it back."""
+        """Whether arrays are views of the region: the last of them gives it back."""
         self.inputs = _locations(region, layout.inputs)
         """The place of each input in shared memory; all others go in the message."""
         self.outputs = _locations(region, layout.outputs)
@@ -68,7 +68,7 @@ class Placement:
             raise InferenceError(
                 f"output {name} at {self.server.transport.address}",
                 found=f"{datatype} {list(shape)} in shared memory",
-                wanted=f"at most the {size} bytes that the model's configuration says",
+                wanted=f"at most the {size} bytes that the model's configuration declares",
             )
         raw = whole[offset : offset + length]
         if datatype in FIXED:
@@ -121,20 +121,20 @@ class CallRegions:
         return {name: _empty(*output) for name, output in described.items()}
 
     def end(self, endpoint: str | None = None, error: BaseException | None = None) -> bool:
-        """Give the regions back; for use again only where the server has said that it is done.
+        """Give the regions back; they are used again only if the server has finished with them.
 
         Args:
             endpoint: the address that answered, if one did.
             error: what the call raised otherwise.
 
         Returns:
-            Whether the call failed because the server does not know its region, as after a restart: it may be
-            made once more, with new regions, as nothing of it was run.
+            Whether the call failed because the server does not know its region, as after a restart. Nothing of
+            it has run, so it may be made again with new regions.
         """
         placements = [placement for _, placement in self._attempts if placement is not None]
         done, lost = self._last(endpoint), False
         if isinstance(error, (InferenceError, ModelNotFound, InvalidInput)):
-            # With more attempts than one it is not known whose error this is.
+            # With several attempts it is unknown to which of them this error belongs.
             done = self._attempts[0][1] if len(self._attempts) == 1 else None
         for placement in placements:
             region = placement.region

@@ -44,7 +44,7 @@ def cuda_maker(device: int) -> Callable[[int], CudaMemory]:
 
 
 class CudaMemory:
-    """`size` bytes of a GPU's memory, taken until `free`: CUDA forbids to free what another process has open.
+    """`size` bytes of a GPU's memory, held until `free`: CUDA forbids freeing memory that another process has open.
 
     Raises:
         UsageError: no room for it.
@@ -65,7 +65,7 @@ class CudaMemory:
         return message("CudaSharedMemoryRegister", name=name, **place)
 
     def hide(self) -> None:
-        """Nothing to do: it has no name, only the handle."""
+        """Do nothing: it has only a handle and no name."""
 
     def write(self, offset: int, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Copy an array of any layout and byte order, as row-major values of `dtype`."""

@@ -60,9 +60,9 @@ def lay_out(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Layout:
 
 
 def output_sizes(signature: ModelSignature, names: Iterable[str], batch: int | None) -> dict[str, int]:
-    """The bytes of those of the named outputs whose size is known before a call with `batch` items.
+    """The bytes of the named outputs whose size is known before a call with `batch` items.
 
-    Left out are outputs of open shape, of BYTES, and with a batch axis if `batch` is None.
+    Outputs of open shape, of BYTES, and with a batch axis if `batch` is None are omitted.
     """
     sizes = {}
     for name in names:

@@ -64,7 +64,7 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> int:
-    """When the process began, in clock ticks since the machine did; 0 if there is none."""
+    """The start of the process, in clock ticks since the machine's; 0 if there is no such process."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
     except OSError:

@@ -1,4 +1,4 @@
-"""The regions of one client: taken by calls, used again, given up when that is not safe."""
+"""The regions of one client: taken by calls, and used again unless that is unsafe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RegionPool:
     """Shared memory for the calls of one client, in one process. Threads and tasks may share it.
 
     Args:
-        settings: from which size on, up to how much, and whose memory.
+        settings: sizes, limits and the kind of memory.
 
     Raises:
         UsageError: this machine has no such memory.
@@ -56,7 +56,7 @@ class RegionPool:
         return sum(server.size() for server in list(self._servers.values()))
 
     def for_call(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, int]) -> CallRegions | None:
-        """Shared memory for one call; None when the call is too small to gain by it.
+        """Shared memory for one call; None if the call is too small to benefit.
 
         Args:
             inputs: datatype and array by name, as conformed to the model.
@@ -82,8 +82,8 @@ class RegionPool:
     def leave(self, transport: Any, timeout_s: float = 1.0) -> Steps[None]:
         """Let a server forget every region, before its transport is closed; never fails.
 
-        What the server still uses after `timeout_s` seconds stays with it until this process has ended
-        and another client on the machine comes. Arrays that look into regions stay valid.
+        Regions that the server still uses after `timeout_s` seconds stay with it until this process has ended
+        and another client on the machine comes. Arrays that are views of regions stay valid.
         """
         with self._lock:
             server = self._servers.pop(transport, None)
@@ -130,7 +130,7 @@ class RegionPool:
                 self._reserved += size
                 return True
             servers = list(self._servers.values())
-        # Other sizes were in demand before: what is free makes room for the calls to come.
+        # Other sizes were needed before: their free regions make room for the next calls.
         for server in servers:
             server.retire_free()
         return False
@@ -139,7 +139,7 @@ class RegionPool:
         try:
             memory = self._make(size)
         except UsageError as error:
-            # The very first: it cannot work at all, and the caller wants to know.
+            # The first region failed, so shared memory cannot work at all, and the caller must know.
             if not self._made:
                 raise
             if not self._full:

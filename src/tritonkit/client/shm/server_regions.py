@@ -1,7 +1,7 @@
-"""The regions that one server has opened: which are free, and which it should forget.
+"""The regions that one server has opened: the free ones, and those it should forget.
 
-What Triton does that shapes this is in docs/client-shared-memory.md. A region whose call got no answer is never
-used again, since the answer may still arrive there; every region has another key and another name, used once.
+docs/client-shared-memory.md explains the behavior of Triton that shapes this. A region whose call got no answer is
+never used again, because the answer may still arrive there. Every region has its own key and name, used once.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ServerRegions:
         self.returned.append((region, safe))
 
     def lost(self, region: OpenRegion) -> None:
-        """The server does not know this region: it was restarted and knows none from before."""
+        """Note that the server does not know this region: it was restarted and knows no older one."""
         with self.lock:
             if region.generation == self.generation:
                 self.generation += 1
@@ -102,7 +102,7 @@ class ServerRegions:
             self.free.clear()
 
     def size(self) -> int:
-        """Bytes of all regions, those included that the server has not forgotten yet."""
+        """Bytes of all regions, including those that the server has not forgotten yet."""
         with self.lock:
             self._settle()
             free = sum(size * len(regions) for size, regions in self.free.items())
@@ -135,7 +135,7 @@ class ServerRegions:
         return region
 
     def tidy(self, timeout_s: float, most: int = 2) -> Steps[None]:
-        """Let the server forget up to `most` regions that are used no more; never fails."""
+        """Let the server forget up to `most` unused regions; never fails."""
         end = time.monotonic() + timeout_s
         for _ in range(most):
             now = time.monotonic()
@@ -172,7 +172,7 @@ class ServerRegions:
             self.retired.extend(map(_Retired, names))
 
     def leave(self, timeout_s: float) -> Steps[int]:
-        """Let the server forget everything, waiting for what is in use; how many are left."""
+        """Let the server forget everything, waiting for regions in use, and return the number that is left."""
         end = time.monotonic() + timeout_s
         self.retire_free()
         with self.lock:
@@ -195,7 +195,7 @@ class ServerRegions:
         return Send(self.transport, self._method(verb), body, timeout_s)
 
     def _settle(self) -> None:
-        """Sort what was given back into the free and the retired."""
+        """Sort returned regions into free and retired ones."""
         while self.returned:
             region, safe = self.returned.popleft()
             if region not in self.in_use:  # the server was left meanwhile

@@ -1,4 +1,4 @@
-"""Whether and how tensors travel in shared memory."""
+"""Settings of shared memory for tensors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ __all__ = ["SharedMemory"]
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """Tensors in memory that client and server both see, instead of in the message.
+    """Pass tensors in memory that client and server share, instead of in the message.
 
     Args:
-        smallest: bytes; a call with less to hand over, inputs and outputs together, is sent as usual:
-            below it that is as quick.
-        limit: bytes that all regions of a client may hold together; what does not fit is sent as
-            usual.
+        smallest: bytes; a call whose inputs and outputs are smaller together is sent as usual, which is
+            as fast for it.
+        limit: most bytes of all regions of a client together; other tensors are sent as usual.
         device: the number of the GPU whose memory is shared, None for the machine's own.
 
     Raises:

@@ -1,6 +1,6 @@
 """Shared memory of the machine itself, POSIX: a file under `/dev/shm` that both sides map.
 
-Not `multiprocessing.shared_memory`, whose resource tracker can be switched off only from Python 3.13 on.
+It does not use `multiprocessing.shared_memory`, whose resource tracker can be switched off only since Python 3.13.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOLDER = Path("/dev/shm")  # noqa: S108 (where shm_open of the C library looks)
 
 _PREFIX = "tritonkit-client-"
 _ABANDONED_S = 600.0
-"""A file exists while a server opens it, half a minute at most."""
+"""Seconds for which a file exists while a server opens it, at most."""
 
 
 class SystemMemory:
@@ -53,7 +53,7 @@ class SystemMemory:
         return message("SystemSharedMemoryRegister", name=name, key=key, byte_size=self.size)
 
     def hide(self) -> None:
-        """Take its name away."""
+        """Remove its name."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
@@ -69,7 +69,7 @@ class SystemMemory:
         return whole
 
     def free(self) -> None:
-        """It is unmapped when the last reference is gone."""
+        """Do nothing: it is unmapped when the last reference is gone."""
 
 
 def sweep(now: float | None = None) -> None:

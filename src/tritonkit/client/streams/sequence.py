@@ -1,4 +1,4 @@
-"""Sequences for threads and for tasks: calls one after the other, at one server; what both do are steps."""
+"""Sequences for threads and for tasks: successive calls at one server; their common part is steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSequence", "Sequence"]
 
-_PARTING_S = 1.0  # how long the end of a sequence may take that is left because of an error
+_PARTING_S = 1.0  # seconds for the end of a sequence that is left because of an error
 _LONGEST_ID = 128  # bytes, Triton's limit for a correlation id that is text
 
 _NEW, _OPEN, _ENDED = "is called outside of its `with` block", "is in use", "has ended"
@@ -58,14 +58,14 @@ class _Sequence:
         self._last: InferRequest | None = None  # the latest that the model may have seen
 
     def _enter(self) -> None:
-        """The block begins; nothing is sent."""
+        """Begin the block; nothing is sent."""
         self._core.check_process()
         if self._state != _NEW:
             raise self._misused(self._state)
         self._state = _OPEN
 
     def _call(self, request: InferRequest, last: bool) -> Steps[Reply]:
-        """One call, sent to the sequence's server; again only if that surely did not begin with it."""
+        """Send one call to the sequence's server, again only if the server certainly did not begin with it."""
         self._core.check_process()
         if self._state != _OPEN:
             raise self._misused(self._state)
@@ -77,7 +77,7 @@ class _Sequence:
             self._calling.release()
 
     def _leave(self, error: BaseException | None) -> Steps[None]:
-        """The block ends: so does the sequence, at the server too; one that was not reached forgets by itself."""
+        """End the block and the sequence, at the server too; an unreachable server forgets it by itself."""
         state, self._state = self._state, _ENDED
         if self._core.forked:  # it is the parent's
             return
@@ -89,7 +89,7 @@ class _Sequence:
                 yield from self._send(last, server, start=False, end=True)
         except (ClientError, UsageError) as failed:
             if error is None:
-                logger.warning("the end of a sequence was not taken: %s", failed)
+                logger.warning("the end of a sequence was not accepted: %s", failed)
         finally:
             self._release()
 
@@ -109,7 +109,7 @@ class _Sequence:
             answer = decode(sent.body)
         except ClientError as error:
             if isinstance(error, CircuitOpen | Overloaded | InvalidInput):
-                self._last = before  # turned away: no model has seen it
+                self._last = before  # refused: no model has seen it
             elif isinstance(error, ServerUnavailable):
                 self._last = None
                 self._release()
@@ -153,12 +153,12 @@ class _Sequence:
 class Sequence(_Sequence):
     """Calls that share state in one server, for a model with `sequence_batching`: a context manager.
 
-    All of them go to the server that got the first, none is sent again that may have begun, and one ends
+    All of them go to the server that got the first. A call that may have begun is never sent again, and one ends
     before the next begins. They take places in the client's in-flight limit as other calls do.
 
     Leaving the block ends the sequence at the server, so that its state is freed. If no call was the
-    `last`, the inputs of the latest are sent once more as the end, and that answer is dropped: send the
-    last yourself where it counts. If the block is left by an exception, this takes 1 s at most.
+    `last`, the latest inputs are sent again as the end, and that answer is dropped: send the
+    last call yourself if its answer matters. After an exception in the block, this takes 1 s at most.
     """
 
     def predict(
@@ -188,8 +188,8 @@ class Sequence(_Sequence):
             **named: values by input name.
 
         Raises:
-            DeadlineExceeded: no answer in time; whether the state has these inputs is not known.
-            ServerUnavailable: after a first answer it takes the state along: begin a new sequence.
+            DeadlineExceeded: no answer in time; the state may or may not include these inputs.
+            ServerUnavailable: after a first answer the state is lost too: begin a new sequence.
             UsageError: outside of the block, after the end or the loss of the server, or while
                 another call of the sequence is under way.
             ClientError: as `Model.predict`; the sequence may go on.
@@ -201,7 +201,7 @@ class Sequence(_Sequence):
         return run_blocking(self._call(request, last))
 
     def __enter__(self) -> Sequence:
-        """Begin; the first call says so to the server."""
+        """Begin; the first call tells the server."""
         self._enter()
         return self
 
@@ -234,7 +234,7 @@ class AsyncSequence(_Sequence):
         return await run_async(self._call(request, last))
 
     async def __aenter__(self) -> AsyncSequence:
-        """Begin; the first call says so to the server."""
+        """Begin; the first call tells the server."""
         self._enter()
         return self
 

@@ -1,4 +1,4 @@
-"""Streams of replies for threads and for tasks; what happens in them is decided in `stream_call`."""
+"""Streams of replies for threads and for tasks; `stream_call` has their logic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stream:
         InferenceError: the model failed, also after replies; the text is its own.
         DeadlineExceeded: the time is over.
         ServerUnavailable: no server answers, or the connection broke. Another server is tried once, if
-            there is one and the first surely did not begin; otherwise nothing is repeated.
+            there is one and the first certainly did not begin; otherwise nothing is repeated.
         UsageError: the client is closed, or two threads read.
     """
 

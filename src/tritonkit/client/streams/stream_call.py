@@ -28,10 +28,10 @@ _GRACE_S = 0.25
 earlier reset would only be a risk: Triton 2.51 can crash over it."""
 
 _PARAMETERS = {"triton_enable_empty_final_response": True}
-"""Makes Triton say that an answer was the last, by a message without outputs if need be."""
+"""Makes Triton mark the last answer, by a message without outputs if necessary."""
 
 _ONE_REQUEST = ("x-tritonkit-requests", "1")
-"""Tells a gateway that it may wait for all of what is sent, to know for which model it is."""
+"""Tells a gateway that it may wait for the whole request before it determines the model."""
 
 
 class StreamCall:
@@ -63,7 +63,7 @@ class StreamCall:
         """The next reply, None at the end; sends the request if that was not done before, and only that
         without `read`.
 
-        Whatever is raised is the end of the stream, here and at the server.
+        Any error ends the stream, here and at the server.
         """
         if self._over:
             return None
@@ -71,7 +71,7 @@ class StreamCall:
         if not self._reading.acquire(blocking=False):
             raise UsageError(
                 f"stream of {self._request.where}",
-                found="read by two at the same time",
+                found="two threads or tasks read it concurrently",
                 wanted="one thread or task that reads it",
             )
         try:
@@ -87,7 +87,7 @@ class StreamCall:
             self._reading.release()
 
     def _advance(self, read: bool) -> Steps[Reply | None]:
-        """A server that surely did not begin may be replaced by another, once."""
+        """Replace a server that certainly did not begin by another, once."""
         if self._token is None:
             yield from self._begin()
         while True:
@@ -108,10 +108,10 @@ class StreamCall:
         yield from core.checked(request)
 
     def _send(self) -> Steps[None]:
-        """Send the request to a server, and that no other will follow.
+        """Send the request to a server, and the end of requests.
 
-        The server then ends the stream after the last answer. What is more, Triton 2.51 can crash when a
-        stream is reset that was not ended this way before, while its model sends the last answer.
+        The server then ends the stream after the last answer. Without this end, Triton 2.51 can also crash if the
+        stream is reset while its model sends the last answer.
         """
         request = self._request
         server = yield from self._core.policy.pick(request.deadline, where=request.where)
@@ -188,11 +188,11 @@ class StreamCall:
             wanted=f"the next reply within {each_s:.3g} s, the client's timeout_s"
             if whole_s is None
             else f"the end of the stream within timeout_s={whole_s:.3g}",
-            todo="allow more time; timeout_s given to a stream is for the whole of it",
+            todo="allow more time; a stream's timeout_s is for the whole stream",
         )
 
     def close(self, error: BaseException | None = None) -> Steps[bool]:
-        """The end, however it came: of the stream, of holding a server, and of what observers see.
+        """End the stream, release its server and notify observers, whatever the cause.
 
         A reader in another thread or task finds the stream at its end. False: it had ended before.
         """
@@ -209,7 +209,7 @@ class StreamCall:
         return True
 
     def _end(self, *, wait: bool) -> Steps[None]:
-        """The stream's end: the server's own, if it comes in a moment; else it is given up."""
+        """End the stream with the server's own end, if that comes in a moment; otherwise cancel it."""
         until = time.monotonic() + _GRACE_S
         try:
             with suppress(ClientError):

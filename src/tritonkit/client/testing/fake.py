@@ -28,7 +28,7 @@ __all__ = ["FakeModel", "FakeServer", "Given"]
 _OF_TRITON = frozenset(
     ["timeout", "priority", "sequence_id", "sequence_start", "sequence_end", "triton_enable_empty_final_response"]
 )
-"""Parameters of a request that Triton takes for itself: no model sees them."""
+"""Request parameters that Triton reserves for itself: no model sees them."""
 
 TensorsOf: TypeAlias = Mapping[str, tuple[str, Sequence[int]]]
 Gives: TypeAlias = Mapping[str, Any]
@@ -47,18 +47,17 @@ class FakeModel:
 
     Args:
         inputs: datatype and dims of one item by name, such as `{"image": ("BYTES", [1])}`.
-        outputs: the same for what the function gives.
+        outputs: the same for the function's results.
         function: takes the input arrays by name (batch axis first if `max_batch_size` is above 0)
-            and gives the output arrays. What it takes is a `Given`, which has
-            the request's parameters too. A generator function makes a decoupled model, which answers
-            a stream with each thing it yields. A `TritonkitError` it raises reaches the caller as it
-            is, so a test can make the server fail; any other becomes an `InferenceError`, as in
-            Triton.
+            and returns the output arrays. Its argument is a `Given`, which also has the request's
+            parameters. A generator function makes a decoupled model, which answers a stream with each
+            value it yields. A `TritonkitError` that it raises reaches the caller unchanged, so a test
+            can make the server fail; any other error becomes an `InferenceError`, as in Triton.
         max_batch_size: as in `config.pbtxt`; 0 means the model has no batch axis.
         version: the version the server would report.
         idempotent: whether its configuration declares that a request may run twice.
-        independent_items: what its configuration says of the items of a batch: `proven` or `declared` to be
-            independent; empty: nothing.
+        independent_items: the configuration's statement that items of a batch are independent: `proven` or
+            `declared`; empty: none.
     """
 
     inputs: TensorsOf
@@ -71,7 +70,7 @@ class FakeModel:
 
     @property
     def decoupled(self) -> bool:
-        """Whether it gives any number of answers to one request."""
+        """Whether it can give any number of answers to one request."""
         return isgeneratorfunction(self.function)
 
 
@@ -93,11 +92,11 @@ class FakeServer:
         Raises:
             ModelNotFound: no such model or version.
             InferenceError: the function failed, or this server cannot do that.
-            TritonkitError: whatever the function raised.
+            TritonkitError: the function's own error.
         """
         handler = _HANDLERS.get(method)
         if handler is None:
-            raise InferenceError("memory", found=f"{method} is nothing a server in memory can do")
+            raise InferenceError("memory", found=f"a server in memory does not support {method}")
         request = _read(f"{method}Request", body)
         response: bytes = getattr(self, handler)(request).SerializeToString()
         return response
@@ -157,8 +156,8 @@ class FakeServer:
         if request.parameters:
             raise InferenceError(
                 f"model {request.model_name} at memory",
-                found="a load with parameters is nothing a server in memory can do",
-                wanted="a load as the model is",
+                found="a server in memory does not support a load with parameters",
+                wanted="a load of the model as it is",
             )
         return schema().RepositoryModelLoadResponse()
 

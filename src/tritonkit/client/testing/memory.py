@@ -1,7 +1,7 @@
 """A server in memory, for the tests of programs that call models.
 
-Requests and answers take the same path as on the wire (checked, encoded, decoded); only a Python
-function on numpy arrays stands where the model would be:
+Requests and answers take the same path as on the wire (checked, encoded, decoded); only the model is
+replaced by a Python function on numpy arrays:
 
     double = FakeModel(
         inputs={"x": ("FP32", [2])},
@@ -60,7 +60,7 @@ class _Memory:
 
     def _shut(self) -> None:
         self._closed = True
-        if os.getpid() == self._pid:  # a fork has copies of its locks, and none of its threads
+        if os.getpid() == self._pid:  # a fork has copies of its locks, but not its threads
             self._threads.shutdown(wait=False)
 
     def _submit(self, method: Method, body: Body) -> Future[bytes]:
@@ -252,7 +252,7 @@ class _AsyncMessages:
         self._written.put_nowait(None)
 
     async def read(self, timeout_s: float | None = None) -> memoryview | None:
-        """See `AsyncMessageStream.read`; no answer is lost to a reader that was late or cancelled."""
+        """See `AsyncMessageStream.read`; a late or cancelled reader loses no answer."""
         message = await _in_time(self._next(), timeout_s)
         _check_stream(self._cancelled)
         return None if message is None else memoryview(message)
