@@ -10,9 +10,19 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2
 
-__all__ = ["Sender", "mutated_request"]
+__all__ = ["STATUSES", "Sender", "mutated_request"]
 
 SERVICE = "/inference.GRPCInferenceService"
+STATUSES = {
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "RESOURCE_EXHAUSTED",
+    "INTERNAL",
+}
+"""Triton's statuses for a client's mistakes: INTERNAL too, for some."""
 INTEGERS = (0, 1, -1, 2, 7, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63))
 TEXTS = (
     "",

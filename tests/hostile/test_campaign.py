@@ -36,17 +36,6 @@ its allocator; of those that it answers it keeps nothing."""
 MAY_GROW_SHARE = 0.05
 """Share of all processes' memory after a warm-up as long as the campaign, when most allocator jumps are over."""
 
-GRPC_STATUSES = {
-    "OK",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "UNAVAILABLE",
-    "UNIMPLEMENTED",
-    "RESOURCE_EXHAUSTED",
-    "INTERNAL",
-}
-"""Triton's statuses for a client's mistakes: INTERNAL too, for some."""
-
 
 class Caller(Protocol):
     """Sends one mutated request and says how it was answered."""
@@ -122,7 +111,7 @@ def test_grpc(target: Target) -> None:
     for caller in callers:
         caller.close()
     print(f"{sum(statuses.values())} requests over gRPC: {dict(statuses)}")  # noqa: T201
-    assert set(statuses) <= GRPC_STATUSES, statuses
+    assert set(statuses) <= grpc_requests.STATUSES, statuses
     eventually(lambda: sorted(regions(pid)) == before)
     unharmed(target, pid)
 

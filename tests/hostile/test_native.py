@@ -22,6 +22,7 @@ from onnx import TensorProto
 from openvino import opset13 as op
 from tritonclient.utils import InferenceServerException
 
+from tests.hostile import grpc_requests
 from tests.hostile.native_models import Damaged, damaged, is_outside
 from tests.hostile.native_requests import Network, Sender
 from tests.server.conftest import native
@@ -37,16 +38,7 @@ ROUNDS = int(os.environ.get("TRITONKIT_NATIVE_CAMPAIGN", "0"))
 MODELS = ROUNDS or 150
 REQUESTS = ROUNDS or 1500
 CALLERS = 2
-STATUSES = {
-    "OK",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "UNAVAILABLE",
-    "UNIMPLEMENTED",
-    "RESOURCE_EXHAUSTED",
-    "INTERNAL",
-    "UNSENT",
-}
+STATUSES = grpc_requests.STATUSES | {"UNSENT"}
 BATCH = "max_batch_size: 4\n"
 MERGING = "dynamic_batching { max_queue_delay_microseconds: 500 }\n"
 PADS = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }\n'

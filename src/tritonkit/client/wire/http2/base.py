@@ -44,14 +44,9 @@ class BaseTransport(Generic[C]):
     """One connection to one server, opened at the first call.
 
     Args:
-        address: `host:port`, `grpc://host:port` or `grpcs://host:port`.
-        headers: metadata of every call; values may be a `Secret`.
-        tls: the encryption; None: none, or for grpcs:// TLS with the system's authorities.
-        admin_key: sent with calls that a server may restrict (its models, loading them).
-        server_name: the intended host, if the address is only one of its IP addresses.
+        address, headers, tls, admin_key, server_name, allow_plaintext_credentials: see `ChannelConfig`.
         connect_timeout_s: seconds to wait for a connection; a call may allow less.
         limit: bounds of answers; all transports of a client share one.
-        allow_plaintext_credentials: whether keys and tokens may travel without TLS to another host.
 
     Raises:
         UsageError: a bad address or header, or credentials that would be sent in plain text.
