@@ -108,8 +108,8 @@ class ServerEvidence:
     @property
     def server_ms(self) -> float | None:
         """The mean time of a request in the server, language models left out."""
-        known = [e for e in self.entries if e.facts.language is None]
-        times = [(e.rate_per_s, e.server_ms) for e in known if e.server_ms is not None]
+        entries = [e for e in self.entries if e.facts.language is None]
+        times = [(e.rate_per_s, e.server_ms) for e in entries if e.server_ms is not None]
         whole = sum(rate for rate, _ in times)
         return sum(rate * ms for rate, ms in times) / whole if whole else None
 
@@ -122,9 +122,9 @@ class ServerEvidence:
     @property
     def compute_ms(self) -> float:
         """The duration of all runs for a mean request, one after the other."""
-        known = [e for e in self.parts if e.facts.language is None]
-        own = [(e.compute_ms or 0.0) * (e.runs_per_s > 0) for e in known]
-        return sum(own)
+        parts = [e for e in self.parts if e.facts.language is None]
+        runs_ms = [(e.compute_ms or 0.0) * (e.runs_per_s > 0) for e in parts]
+        return sum(runs_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def check_batching(
     done: list[str] = []
     verdict: Verdict = "independent"
     couplings: list[Coupling] = []
-    found = ""
+    note = ""
     if again := check.repeated():
         return _result(name, check, "not-repeatable", (again,), ())
     for arrangement, batches in _arrangements(len(items), model.signature.max_batch_size):
@@ -138,8 +138,8 @@ def check_batching(
     if couplings:
         verdict = "coupled"
     elif not several:
-        found = "its requests hold one item (max_batch_size), so nothing is joined"
-    return _result(name, check, verdict, tuple(couplings), tuple(done), joined, found)
+        note = "its requests hold one item (max_batch_size), so nothing is joined"
+    return _result(name, check, verdict, tuple(couplings), tuple(done), joined, note)
 
 
 def _result(

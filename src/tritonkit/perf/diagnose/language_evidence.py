@@ -115,12 +115,12 @@ def _quantile(buckets: Sequence[tuple[float, float]], q: float) -> float | None:
     """Interpolated within a bucket, as Prometheus does; beyond the last bound it is that bound."""
     if not buckets or not buckets[-1][1]:
         return None
-    wanted = q * buckets[-1][1]
+    rank = q * buckets[-1][1]
     below, count_below = 0.0, 0.0
     for bound, count in buckets:
-        if count >= wanted:
+        if count >= rank:
             if math.isinf(bound) or count <= count_below:
                 return below
-            return below + (bound - below) * (wanted - count_below) / (count - count_below)
+            return below + (bound - below) * (rank - count_below) / (count - count_below)
         below, count_below = bound, count
     return below

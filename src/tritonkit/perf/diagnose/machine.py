@@ -97,13 +97,13 @@ def _look_at(folder: Path, model: str) -> ProcessLook:
 
 
 def _thread_waits(folder: Path) -> dict[int, int]:
-    found = {}
+    waits = {}
     with contextlib.suppress(OSError):
         for task in (folder / "task").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 text = (task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2]
-                found[int(task.name)] = int(text.split("\n", 1)[0])
-    return found
+                waits[int(task.name)] = int(text.split("\n", 1)[0])
+    return waits
 
 
 def _thread_seconds(folder: Path) -> dict[int, float]:
@@ -133,9 +133,9 @@ def _cgroup(pid: int, controller: str, proc: Path) -> Path | None:
         first = _CGROUPS / controller if controller in names.split(",") else None
         folder = _CGROUPS if not names else first
         # In a container the path may be that of the host, where the container sees its own as the root.
-        for found in () if folder is None else (folder / path.lstrip("/"), folder):
-            if (found / f"{controller}.stat").is_file():
-                return found
+        for candidate in () if folder is None else (folder / path.lstrip("/"), folder):
+            if (candidate / f"{controller}.stat").is_file():
+                return candidate
     return None
 
 
@@ -157,11 +157,13 @@ def _number(file: Path) -> int | None:
 
 def _cpu_limit(pid: int, proc: Path) -> dict[str, Any]:
     folder = _cgroup(pid, "cpu", proc)
-    found = {} if folder is None else _numbers(folder / "cpu.stat")
-    if "nr_periods" not in found:
+    counters = {} if folder is None else _numbers(folder / "cpu.stat")
+    if "nr_periods" not in counters:
         return {}
-    throttled_s = found["throttled_usec"] / 1e6 if "throttled_usec" in found else found.get("throttled_time", 0) / 1e9
-    return {"periods": found["nr_periods"], "throttled": found["nr_throttled"], "throttled_s": throttled_s}
+    throttled_s = (
+        counters["throttled_usec"] / 1e6 if "throttled_usec" in counters else counters.get("throttled_time", 0) / 1e9
+    )
+    return {"periods": counters["nr_periods"], "throttled": counters["nr_throttled"], "throttled_s": throttled_s}
 
 
 def _memory(pid: int, proc: Path) -> dict[str, Any]:
@@ -194,11 +196,11 @@ def _memory(pid: int, proc: Path) -> dict[str, Any]:
 
 def _shared_memory(pid: int, proc: Path) -> dict[str, Any]:
     try:
-        found = os.statvfs(proc / str(pid) / "root" / "dev" / "shm")
+        filesystem = os.statvfs(proc / str(pid) / "root" / "dev" / "shm")
     except OSError:
         return {}
-    scale = found.f_frsize / (1 << 20)
-    return {"shm_free_mib": found.f_bavail * scale, "shm_mib": found.f_blocks * scale}
+    scale = filesystem.f_frsize / (1 << 20)
+    return {"shm_free_mib": filesystem.f_bavail * scale, "shm_mib": filesystem.f_blocks * scale}
 
 
 class RunnableThreads:

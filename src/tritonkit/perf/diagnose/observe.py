@@ -39,7 +39,7 @@ def plain_inputs(client: Client, model: str) -> dict[str, Any] | None:
     """One item of zeros with open axes 1; None where a text or an image would have to be made up."""
     import numpy as np
 
-    found = {}
+    inputs = {}
     for name, spec in client.model(model).signature.inputs.items():
         if spec.optional:
             continue
@@ -48,8 +48,8 @@ def plain_inputs(client: Client, model: str) -> dict[str, Any] | None:
             return None
         shape = tuple(max(1, size) for size in spec.dims)
         # BF16 is an array of float32 to the client.
-        found[name] = np.zeros((1, *shape) if spec.batched else shape, dtype or "float32")
-    return found
+        inputs[name] = np.zeros((1, *shape) if spec.batched else shape, dtype or "float32")
+    return inputs
 
 
 class Watcher:
@@ -207,8 +207,8 @@ class Watcher:
         try:
             counters = _together(self._clients[address].statistics(""))
         except ClientError as error:
-            said = f"{type(error).__name__}: {error.found}"
-            return Look(address, time.monotonic(), machine=machine, error=said)
+            message = f"{type(error).__name__}: {error.found}"
+            return Look(address, time.monotonic(), machine=machine, error=message)
         at_s = time.monotonic()
         if read is None:
             return Look(address, at_s, counters, machine=machine)
@@ -244,8 +244,8 @@ class Watcher:
             probe = Probe(address, time.monotonic(), 1e3 * timing.total_s, 1e3 * timing.wait_s)
         except TritonkitError as error:
             ended = time.monotonic()
-            said = f"{type(error).__name__}: {error.found}"
-            probe = Probe(address, ended, 1e3 * (ended - started), 0.0, said)
+            message = f"{type(error).__name__}: {error.found}"
+            probe = Probe(address, ended, 1e3 * (ended - started), 0.0, message)
         self._probes.append(probe)
         return time.monotonic() - started
 

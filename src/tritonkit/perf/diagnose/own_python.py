@@ -71,21 +71,21 @@ class _Trial:
 
     def walk(self, items: Arrays) -> None:
         """Follow items through the pipeline, and try each model that is to be tried on what reaches it."""
-        known = dict(items)
+        values = dict(items)
         left = [name for name in self._names if self.verdicts[name].state in ("unknown", "proven")]
         for name, inputs, outputs in self._parts():
             needed = [t.name for t in self._plans[name].inputs if not t.optional]
-            taken = {own: known[tensor] for own, tensor in inputs.items() if tensor in known}
+            taken = {own: values[tensor] for own, tensor in inputs.items() if tensor in values}
             if not left or not all(own in taken for own in needed):
                 continue
             if name in left:
                 left.remove(name)
-                found = self._verdict(name, taken)
-                if found.state != "unknown" or self.verdicts[name].state == "unknown":
-                    self.verdicts[name] = found
+                verdict = self._verdict(name, taken)
+                if verdict.state != "unknown" or self.verdicts[name].state == "unknown":
+                    self.verdicts[name] = verdict
             if left:
                 made = self._answers(name, taken)
-                known |= {outputs[own]: array for own, array in made.items() if own in outputs}
+                values |= {outputs[own]: array for own, array in made.items() if own in outputs}
 
     def _parts(self) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
         """Each model with the pipeline's names of its inputs and outputs."""
@@ -116,15 +116,15 @@ class _Trial:
         }
 
 
-def _said(found: BatchingCheck) -> Independence:
+def _said(check: BatchingCheck) -> Independence:
     """The verdict of a check in a build's words."""
-    if found.verdict == "independent":
-        return Independence("proven", f"{found.items} items, {', '.join(found.arrangements)}")
-    if found.verdict == "batches-refused":
-        return Independence("coupled", f"it takes an item alone and not several ({found.found})")
-    worst = found.couplings[0]
+    if check.verdict == "independent":
+        return Independence("proven", f"{check.items} items, {', '.join(check.arrangements)}")
+    if check.verdict == "batches-refused":
+        return Independence("coupled", f"it takes an item alone and not several ({check.found})")
+    worst = check.couplings[0]
     seen = (
         f"sent as {worst.arrangement}, {worst.differing} of {worst.compared} answers differ, most in"
         f" {worst.output} of item {worst.item}"
     )
-    return Independence("coupled" if found.verdict == "coupled" else "random", seen)
+    return Independence("coupled" if check.verdict == "coupled" else "random", seen)

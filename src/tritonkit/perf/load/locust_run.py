@@ -94,11 +94,11 @@ def run_load(plan: LoadPlan) -> LoadOutcome:
     with _folder(plan) as folder:
         report = folder / _REPORT
         report.unlink(missing_ok=True)
-        code, said, interrupted = _run(_command(plan, file, folder), plan)
+        code, output, interrupted = _run(_command(plan, file, folder), plan)
         if not report.is_file():
             if interrupted:
                 raise KeyboardInterrupt
-            raise _failure(code, said)
+            raise _failure(code, output)
         facts = json.loads(report.read_text(encoding="utf-8"))
     if interrupted and not facts["series"]:
         raise KeyboardInterrupt
@@ -184,7 +184,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
         process_group=0,
     ) as process:
         try:
-            said = process.communicate(timeout=plan.duration_s + _MARGIN_S)[1]
+            output = process.communicate(timeout=plan.duration_s + _MARGIN_S)[1]
         except subprocess.TimeoutExpired:
             process.kill()
             raise TritonkitError(
@@ -195,7 +195,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
         except BaseException:
             process.kill()
             raise
-    return process.returncode, said, False
+    return process.returncode, output, False
 
 
 def _interrupt(process: subprocess.Popen[str]) -> str:
@@ -209,9 +209,9 @@ def _interrupt(process: subprocess.Popen[str]) -> str:
         process.kill()
 
 
-def _failure(code: int, said: str) -> TritonkitError:
+def _failure(code: int, output: str) -> TritonkitError:
     """The error for a run without a report: what the locustfile said of it, if it did."""
-    lines = said.strip().splitlines()
+    lines = output.strip().splitlines()
     reason = next((line for line in lines if line.startswith("error: ")), "")
     return _ERRORS.get(code, TritonkitError)(
         "Locust",

@@ -61,9 +61,9 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
     Raises:
         UsageError: no real data is known for an input.
     """
-    wanted = client.model(spec.name).signature.inputs
-    given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in wanted}
-    needed = [name for name, tensor in wanted.items() if not tensor.optional]
+    tensors = client.model(spec.name).signature.inputs
+    given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in tensors}
+    needed = [name for name, tensor in tensors.items() if not tensor.optional]
     if any(name not in given for name in needed):
         given = _sample(spec, root) | given
     if left := [name for name in needed if name not in given]:
@@ -73,7 +73,7 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
             wanted="real data to send",
             todo=f"add it: example: {{{left[0]}: {{file: examples/NAME}}}}",
         )
-    return {name: given[name] for name in wanted if name in given}
+    return {name: given[name] for name in tensors if name in given}
 
 
 def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]) -> NetworkProfile:
@@ -100,8 +100,8 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
     except TritonkitError as error:
         return NetworkProfile(model, variant, problem=str(error))
     except Exception as error:  # an engine's own: the request's profile stands without it
-        said = f"{type(error).__name__}: {first_line(error)}"
-        return NetworkProfile(model, variant, problem=said)
+        problem = f"{type(error).__name__}: {first_line(error)}"
+        return NetworkProfile(model, variant, problem=problem)
 
 
 def _profile(model: str, variant: str, folder: Path, threads: int, batch: Batch) -> NetworkProfile:

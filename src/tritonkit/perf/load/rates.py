@@ -64,7 +64,7 @@ def kept_rates(root: Path, model: str, slo: str) -> tuple[HeldRate, ...]:
 
 def _read(root: Path) -> Sequence[HeldRate]:
     try:
-        found: Any = json.loads((root / _FILE).read_text(encoding="utf-8"))
-        return [HeldRate(**each) for each in found]
+        rows: Any = json.loads((root / _FILE).read_text(encoding="utf-8"))
+        return [HeldRate(**each) for each in rows]
     except (OSError, ValueError, TypeError):
         return []

@@ -52,8 +52,8 @@ class Limits(Strict):
         """The same limits as a target, without `min_rate`."""
 
         def points(prefix: str) -> dict[float, float]:
-            found = {p: getattr(self, f"{prefix}p{p:g}_ms") for p in _POINTS}
-            return {percent: ms for percent, ms in found.items() if ms is not None}
+            limits = {p: getattr(self, f"{prefix}p{p:g}_ms") for p in _POINTS}
+            return {percent: ms for percent, ms in limits.items() if ms is not None}
 
         return Slo(points(""), self.error_rate, points("ttft_"), points("itl_"))
 
@@ -171,9 +171,9 @@ def _missed(series: LoadSeries, limits: Limits) -> list[str]:
             f"({series.failures} of {series.requests}; first: {series.first_failure})"
         )
     for name in ("p50_ms", "p95_ms", "p99_ms"):
-        most, found = getattr(limits, name), getattr(series, name)
-        if most is not None and (found is None or found > most):
-            shown = "no right answer" if found is None else f"{found:.2f} ms"
+        most, measured = getattr(limits, name), getattr(series, name)
+        if most is not None and (measured is None or measured > most):
+            shown = "no right answer" if measured is None else f"{measured:.2f} ms"
             lines.append(f"{name.removesuffix('_ms')} {shown}, at most {most:g} ms")
     if limits.min_rate is not None and series.rate_per_s < limits.min_rate:
         lines.append(f"{series.rate_per_s:.1f} right answers/s, at least {limits.min_rate:g}")

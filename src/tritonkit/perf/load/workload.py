@@ -52,11 +52,11 @@ class Workload:
 
 def expect_label(label: str, output: str = "label") -> Check:
     """The best label, the first of bytes [1, k], is this one."""
-    wanted = label.encode()
+    expected = label.encode()
 
     def check(outputs: Outputs) -> str:
-        found = outputs[output].ravel()[0]
-        return "" if found == wanted else f"label {_text(found)}, expected {label}"
+        label_found = outputs[output].ravel()[0]
+        return "" if label_found == expected else f"label {_text(label_found)}, expected {label}"
 
     return check
 
@@ -65,13 +65,13 @@ def expect_embedding(known: NDArray[Any], output: str = "embedding") -> Check:
     """float32 [1, width] has length 1 and the direction of `known` [width], which has length 1."""
 
     def check(outputs: Outputs) -> str:
-        found = outputs[output].ravel()
-        if found.shape != known.shape:
-            return f"{output} has {found.size} numbers, expected {known.size}"
+        values = outputs[output].ravel()
+        if values.shape != known.shape:
+            return f"{output} has {values.size} numbers, expected {known.size}"
         # Written so that NaN, which compares with nothing, is wrong too.
-        if not abs(float(np.linalg.norm(found)) - 1.0) <= _LENGTH_OFF:
+        if not abs(float(np.linalg.norm(values)) - 1.0) <= _LENGTH_OFF:
             return f"{output} is not of length 1"
-        if not float(found @ known) >= LEAST_COSINE:
+        if not float(values @ known) >= LEAST_COSINE:
             return f"{output} has a cosine below {LEAST_COSINE} to the known one"
         return ""
 
@@ -80,14 +80,14 @@ def expect_embedding(known: NDArray[Any], output: str = "embedding") -> Check:
 
 def expect_like(first: Outputs) -> Check:
     """The outputs have the names, types and shapes of a first answer, and no NaN or infinity."""
-    wanted = {name: (array.dtype, array.shape) for name, array in first.items()}
+    expected = {name: (array.dtype, array.shape) for name, array in first.items()}
 
     def check(outputs: Outputs) -> str:
-        for name, (dtype, shape) in wanted.items():
-            found = outputs.get(name)
-            if found is None or (found.dtype, found.shape) != (dtype, shape):
+        for name, (dtype, shape) in expected.items():
+            values = outputs.get(name)
+            if values is None or (values.dtype, values.shape) != (dtype, shape):
                 return f"{name} is not {dtype} {list(shape)}, as it was at first"
-            if dtype.kind == "f" and not np.isfinite(found).all():
+            if dtype.kind == "f" and not np.isfinite(values).all():
                 return f"{name} holds NaN or infinity"
         return ""
 

@@ -94,8 +94,8 @@ def sentences(_root: Path, client: Client) -> Workload:
     """
     texts = [text for pair in PAIRS for text in pair]
     model = client.model("sentences")
-    known = np.concatenate([model.predict(text=text)["embedding"] for text in texts])
-    cosines = known @ known.T - 2 * np.eye(len(texts), dtype=known.dtype)
+    embeddings = np.concatenate([model.predict(text=text)["embedding"] for text in texts])
+    cosines = embeddings @ embeddings.T - 2 * np.eye(len(texts), dtype=embeddings.dtype)
     partners = np.arange(len(texts)) ^ 1
     # Written so that NaN, which compares with nothing, is wrong too.
     if not bool((cosines.argmax(axis=1) == partners).all() and np.isfinite(cosines).all()):
@@ -106,7 +106,7 @@ def sentences(_root: Path, client: Client) -> Workload:
             todo="look at what is served before loading it",
         )
     requests = [
-        Request({"text": text}, expect_embedding(embedding)) for text, embedding in zip(texts, known, strict=True)
+        Request({"text": text}, expect_embedding(embedding)) for text, embedding in zip(texts, embeddings, strict=True)
     ]
     return Workload("sentences", tuple(requests))
 
@@ -209,10 +209,10 @@ def _own(root: Path) -> dict[str, Callable[[Path, Client], Workload]]:
     if not file.is_file():
         return {}
     own: dict[str, Any] = runpy.run_path(str(file))
-    found = own.get("WORKLOADS")
-    if not isinstance(found, dict):
+    workloads = own.get("WORKLOADS")
+    if not isinstance(workloads, dict):
         raise UsageError(str(file), found="it has no WORKLOADS", wanted="WORKLOADS = {model: function(root, client)}")
-    return found
+    return workloads
 
 
 def _sampled(spec: Spec, client: Client) -> Workload:

@@ -104,8 +104,8 @@ class Plan:
     @property
     def range_per_s(self) -> tuple[float, float]:
         """Range of rates at which one replica holds the target: the lowest and the highest known estimate."""
-        known = [self.held_per_s, *(each.rate_per_s for each in self.before)]
-        return min(known), max(*known, self.simulated_per_s)
+        rates = [self.held_per_s, *(each.rate_per_s for each in self.before)]
+        return min(rates), max(*rates, self.simulated_per_s)
 
     @property
     def range_replicas(self) -> tuple[int, int]:

@@ -115,8 +115,8 @@ def read_measured(file: Path, option: str = "--measured") -> Measured:
     try:
         return Measured.from_dict(json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
-        found = f"it cannot be read: {error.strerror}"
-        raise UsageError(f"{option} {file}", found=found, wanted="a file of `tritonkit plan --save`") from None
+        problem = f"it cannot be read: {error.strerror}"
+        raise UsageError(f"{option} {file}", found=problem, wanted="a file of `tritonkit plan --save`") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{option} {file}",
@@ -149,13 +149,15 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
                     continue
                 most = max((p.max_batch_size for p in ready.space.points(group)), default=1)
                 ready.server.serve(Point(group, most))
-                found = ready.server.costs(ready.generator, ready.shapes)
+                group_costs = ready.server.costs(ready.generator, ready.shapes)
             except _FAILURES as error:
                 if group == ready.now.group:
                     raise
                 say(f"cannot be served: {str(error).splitlines()[0]}")
             else:
-                costs[group] = replace(found, fixed_s=slower * found.fixed_s, item_s=slower * found.item_s)
+                costs[group] = replace(
+                    group_costs, fixed_s=slower * group_costs.fixed_s, item_s=slower * group_costs.item_s
+                )
         return Measured(
             plan.model,
             ready.now,
@@ -185,5 +187,5 @@ def _now(ready: Ready, say: Callable[[str], None]) -> tuple[Costs, float, float]
             if not tries_left:
                 raise
             say(f"again, because the machine does less than a moment ago: {error.found}")
-    found = calibrated(costs, ready.now.batcher, runs)
-    return found, found.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s
+    fitted = calibrated(costs, ready.now.batcher, runs)
+    return fitted, fitted.run_s(1.0) / max(costs.run_s(1.0), 1e-9), most_per_s

@@ -99,10 +99,10 @@ def size_measured(measured: Measured, rate_per_s: float, slo: Slo, where: str = 
 
 
 def _sized(measured: Measured, fleet: Fleet, rate_per_s: float, slo: Slo, held: float, where: str = "--slo") -> Sized:
-    found = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
-    if found is None:
+    sized = size(fleet, rate_per_s, slo, near=int(_count(rate_per_s, held))) if held else None
+    if sized is None:
         raise _out_of_reach(measured, fleet, slo, where)
-    return found
+    return sized
 
 
 def _function(demand: Demand, fleet: Fleet, held: float) -> FunctionPlan | None:
@@ -167,12 +167,12 @@ def _failure(fleet: Fleet, rate: float, replicas: int, percent: float) -> Failur
     share = rate * stand / replicas
     length = max(min(_OUTAGE_S, _MOST_OUTAGE / 3 / share), _LEAST_OUTAGE / 3 / share)
     moments = draw(fleet.arrivals, share, 3 * length)
-    found = simulate_fleet(
+    simulated = simulate_fleet(
         moments, fleet.batcher, fleet.costs, stand, fleet.balancing, outages=(Outage(0, length, 2 * length),)
     )
 
     def tail(first: float, last: float) -> float:
-        chosen = found.latency_s[(moments >= first) & (moments < last)]
+        chosen = simulated.latency_s[(moments >= first) & (moments < last)]
         return FleetRun(np.sort(chosen), 0.0, 0.0, 0.0).at(percent)
 
     return Failure(replicas, length, tail(0.1 * length, length), tail(length, 2 * length), tail(2 * length, 3 * length))
@@ -214,17 +214,17 @@ def _savings(
     """The effect of each knob alone, with everything else as it is now, without autoscaling."""
     now = sized.replicas + demand.spare
     rate = demand.traffic.most_per_s
-    found: list[tuple[str, str, float]] = []
+    rows: list[tuple[str, str, float]] = []
     if days[0].rule.metric != "none":
-        found.append(("autoscaling", str(days[0].rule), days[0].replica_hours / 24))
+        rows.append(("autoscaling", str(days[0].rule), days[0].replica_hours / 24))
     if demand.spare:
-        found.append(("spare replicas", "none", float(sized.replicas)))
+        rows.append(("spare replicas", "none", float(sized.replicas)))
     for times in (2.0, 5.0):
         held = of_one.highest_rate(demand.slo, times)
         text = ",".join(f"p{p:g}={ms * times:g}ms" for p, ms in demand.slo.percentiles.items())
-        found.append(("target", text, _count(rate, held) + demand.spare))
+        rows.append(("target", text, _count(rate, held) + demand.spare))
     if best[0] != measured.now:
-        found.append(("way of serving", str(best[0]), _count(rate, best[1]) + demand.spare))
+        rows.append(("way of serving", str(best[0]), _count(rate, best[1]) + demand.spare))
     for balancing in BALANCING:
         if balancing != fleet.balancing:
             other = size(
@@ -235,8 +235,8 @@ def _savings(
                 requests=_COMPARED,
             )
             if other is not None:
-                found.append(("balancing", balancing, other.replicas + demand.spare))
-    savings = [Saving(knob, choice, count, count / now) for knob, choice, count in found]
+                rows.append(("balancing", balancing, other.replicas + demand.spare))
+    savings = [Saving(knob, choice, count, count / now) for knob, choice, count in rows]
     return tuple(sorted(savings, key=lambda saving: saving.replicas))
 
 

@@ -210,15 +210,15 @@ class _Fleet:
 
     def _scale(self, now: float, number: int) -> None:
         count = self._count()
-        wanted = self._wanted_count(now, number, count)
-        wanted = max(1, min(wanted, max(2 * count, count + _MOST_UP), _MOST * self._terms.fixed))
-        self._wanted.append((now, wanted))
+        target = self._wanted_count(now, number, count)
+        target = max(1, min(target, max(2 * count, count + _MOST_UP), _MOST * self._terms.fixed))
+        self._wanted.append((now, target))
         while self._wanted[0][0] < now - _STABILIZATION_S:
             self._wanted.popleft()
-        if wanted < count:
-            wanted = min(count, max(each for _, each in self._wanted))
-        if wanted != count:
-            self._change(now, count, wanted)
+        if target < count:
+            target = min(count, max(each for _, each in self._wanted))
+        if target != count:
+            self._change(now, count, target)
 
     def _wanted_count(self, now: float, number: int, count: int) -> int:
         rule = self._rule

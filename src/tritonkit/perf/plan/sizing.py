@@ -76,11 +76,11 @@ class FleetRun:
     rate_per_s: float
 
     @classmethod
-    def of(cls, found: Simulated, moments: NDArray[np.float64]) -> FleetRun:
+    def of(cls, simulated: Simulated, moments: NDArray[np.float64]) -> FleetRun:
         """The run after its first part."""
         first = int(_SKIPPED * len(moments))
         span_s = max(float(moments[-1]), 1e-9) if len(moments) else 1.0
-        return cls(np.sort(found.latency_s[first:]), found.batch, found.busy, len(moments) / span_s)
+        return cls(np.sort(simulated.latency_s[first:]), simulated.batch, simulated.busy, len(moments) / span_s)
 
     def at(self, percent: float) -> float:
         """A percentile in milliseconds, by the nearest rank."""
@@ -131,11 +131,11 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
         near: a number to begin with, if one is known.
         requests: simulated with each number.
     """
-    known: dict[int, FleetRun] = {}
+    runs: dict[int, FleetRun] = {}
 
     def holds(replicas: int) -> bool:
-        known[replicas] = fleet.simulate(rate_per_s, replicas, requests)
-        return known[replicas].holds(slo)
+        runs[replicas] = fleet.simulate(rate_per_s, replicas, requests)
+        return runs[replicas].holds(slo)
 
     if not alone(fleet).holds(slo):
         return None
@@ -152,15 +152,15 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
             high, step = middle, 2 * step
         else:
             low = middle
-    found = known[high]
-    tails = {percent: found.at(percent) for percent in slo.percentiles}
-    return Sized(high, tails, found.busy, found.batch)
+    run = runs[high]
+    tails = {percent: run.at(percent) for percent in slo.percentiles}
+    return Sized(high, tails, run.busy, run.batch)
 
 
 def alone(fleet: Fleet) -> FleetRun:
     """The run of requests that wait for no other: no number of replicas is faster."""
-    found = simulate_alone(fleet.batcher, fleet.costs)
-    return FleetRun(np.sort(found.latency_s), found.batch, found.busy, 0.0)
+    simulated = simulate_alone(fleet.batcher, fleet.costs)
+    return FleetRun(np.sort(simulated.latency_s), simulated.batch, simulated.busy, 0.0)
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ class Curve:
     def reader(self, percent: float, ms: float) -> Callable[[float], tuple[float, float, float]]:
         """The state of a replica at any rate: a percentile in milliseconds, the share of requests above `ms`, and its
         busy share, 0 to 1."""
-        known = [(o.at(percent), o.late(ms), o.busy) for o in self.outcomes]
+        states = [(o.at(percent), o.late(ms), o.busy) for o in self.outcomes]
         grid = np.linspace(0.0, self.rates_per_s[-1], _GRID + 1)
-        columns = [np.interp(grid, self.rates_per_s, column) for column in zip(*known, strict=True)]
+        columns = [np.interp(grid, self.rates_per_s, column) for column in zip(*states, strict=True)]
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
         each_per_s = self.rates_per_s[-1] / _GRID
 

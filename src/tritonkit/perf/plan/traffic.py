@@ -96,8 +96,8 @@ def read_traffic(file: Path, most_per_s: float) -> Traffic:
         raise UsageError(where, found="no rate above 0", wanted=_WANTED)
     times, rates = zip(*points, strict=True)
     steps = (np.arange(int(DAY_S / STEP_S)) + 0.5) * STEP_S
-    found = np.interp(steps, times, rates)
-    return Traffic(file.name, most_per_s * found / found.max())
+    day = np.interp(steps, times, rates)
+    return Traffic(file.name, most_per_s * day / day.max())
 
 
 def _point(file: Path, number: int, row: Sequence[str]) -> tuple[float, float]:

@@ -58,9 +58,9 @@ def next_batch(
     if until <= ready:
         return ready, waiting
     # It waits for the next size at which it may leave, or for its oldest request's time.
-    wanted = min([size for size in batcher.preferred if size > waiting] or [most])
-    if head + wanted <= limit and at[head + wanted - 1] <= until:
-        return at[head + wanted - 1], wanted
+    size_to_reach = min([size for size in batcher.preferred if size > waiting] or [most])
+    if head + size_to_reach <= limit and at[head + size_to_reach - 1] <= until:
+        return at[head + size_to_reach - 1], size_to_reach
     return until, bisect_right(at, until, head, limit) - head
 
 

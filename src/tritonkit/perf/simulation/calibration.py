@@ -87,8 +87,8 @@ class ObservedRun:
             latency_s: float64 [n], instead of the measured latencies.
         """
         of_all = self.latency_s if latency_s is None else latency_s
-        found = [np.percentile(of_all[turn], percents) for turn in self.turns]
-        return np.asarray(np.median(found, axis=0))
+        of_turns = [np.percentile(of_all[turn], percents) for turn in self.turns]
+        return np.asarray(np.median(of_turns, axis=0))
 
 
 def _stretches(turn: NDArray[np.intp], length: int) -> list[NDArray[np.intp]]:
@@ -112,9 +112,9 @@ def calibrated(
     # How instances share the cores is what single runs say least of: from both ends.
     alone = batcher.instances == 1
     starts = [costs.contention] if alone else [costs.contention, batcher.instances]
-    found = [_descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts]
+    candidates = [_descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts]
     # Against all of it: what fits a part of the runs best may fit the whole worse than what was measured.
-    return min([costs, *found], key=lambda each: misfit(each, batcher, observations, replicas))
+    return min([costs, *candidates], key=lambda each: misfit(each, batcher, observations, replicas))
 
 
 def _descended(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int) -> Costs:
@@ -139,21 +139,21 @@ def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[n
     """The minimum of a function, searched from 0 on."""
     optimize = need_package("scipy.optimize", "tritonkit[plan]")
     first = np.vstack([np.zeros(count), _FIRST * np.eye(count)])
-    found = optimize.minimize(
+    result = optimize.minimize(
         off,
         first[0],
         method="Nelder-Mead",
         options={"initial_simplex": first, "maxfev": _TRIED, "xatol": 0.01, "fatol": 1e-4},
     )
-    return np.asarray(found.x, np.float64)
+    return np.asarray(result.x, np.float64)
 
 
 def misfit(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1) -> float:
     """The distance of simulated percentiles from the real ones: the mean of the logarithms' squares."""
     total = 0.0
     for each in observations:
-        found = simulate_fleet(each.moments, batcher, costs, replicas, "round_robin", choice=each.choice).latency_s
-        ratios = each.percentiles_s(_POINTS, found) / each.percentiles_s(_POINTS)
+        simulated = simulate_fleet(each.moments, batcher, costs, replicas, "round_robin", choice=each.choice).latency_s
+        ratios = each.percentiles_s(_POINTS, simulated) / each.percentiles_s(_POINTS)
         total += float(np.average(np.log(np.maximum(ratios, 1e-9)) ** 2, weights=_WEIGHTS))
     return total / max(1, len(observations))
 

@@ -67,10 +67,10 @@ def simulate_fleet(
     for replica in range(replicas):
         own = chosen == replica
         its = None if choice is None else choice[own]
-        found = simulate(arrivals[own], batcher, costs, seed=seed + replica, choice=its)
-        latency_s[own] = found.latency_s
-        runs += own.sum() / found.batch if own.any() else 0.0
-        busy += found.busy / replicas
+        simulated = simulate(arrivals[own], batcher, costs, seed=seed + replica, choice=its)
+        latency_s[own] = simulated.latency_s
+        runs += own.sum() / simulated.batch if own.any() else 0.0
+        busy += simulated.busy / replicas
     return Simulated(latency_s, len(arrivals) / max(runs, 1.0), busy)
 
 

@@ -48,13 +48,13 @@ class SearchAtRate(Search):
                 if costs.capacity(point.batcher) <= self._rate_per_s:
                     continue
                 moments = self._moments(self._rate_per_s, _REQUESTS / self._rate_per_s)
-                found = simulate(moments, point.batcher, costs)
-                tail_ms = found.percentile_ms(percent)
+                simulated = simulate(moments, point.batcher, costs)
+                tail_ms = simulated.percentile_ms(percent)
                 if tail_ms > _DOUBT * target_ms:
                     continue
-                cpu_s = point.group.threads * costs.run_s(found.batch) / max(found.batch, 1.0)
-                seen = Evaluation(point, "race", 0.0, self._rate_per_s, tail_ms, cpu_s=cpu_s)
-                self._predicted[point] = self.objective.value(seen)
+                cpu_s = point.group.threads * costs.run_s(simulated.batch) / max(simulated.batch, 1.0)
+                evaluation = Evaluation(point, "race", 0.0, self._rate_per_s, tail_ms, cpu_s=cpu_s)
+                self._predicted[point] = self.objective.value(evaluation)
 
     def _held_now(self) -> float:
         """A rate that the present way surely holds."""
@@ -77,8 +77,8 @@ class SearchAtRate(Search):
             if any(e.point == point and e.stage != "costs" for e in self.evaluations):
                 continue
             self.listener.stage("race", f"{point}, at {self._rate_per_s:.1f}/s")
-            found = self._evaluate(point, "race")
-            in_vain = 0 if found is self._best else in_vain + 1
+            evaluation = self._evaluate(point, "race")
+            in_vain = 0 if evaluation is self._best else in_vain + 1
 
     def _evaluate(self, point: Point, stage: Stage) -> Evaluation:
         """One run at the rate, and another one if that would be the best."""
@@ -87,18 +87,18 @@ class SearchAtRate(Search):
         try:
             self._serve(point)
             runs.append(self._run(point, self.trial_s))
-            wanted = _BETTER * self._value(self._best)
-            found = self._judged(point, stage, predicted, runs)
-            if stage == "race" and self._value(found) <= wanted:
-                return self._keep(replace(found, rate_per_s=0.0))
+            least = _BETTER * self._value(self._best)
+            evaluation = self._judged(point, stage, predicted, runs)
+            if stage == "race" and self._value(evaluation) <= least:
+                return self._keep(replace(evaluation, rate_per_s=0.0))
             runs.append(self._run(point, self.trial_s))
-            found = self._judged(point, stage, predicted, runs)
-            if stage == "race" and self._value(found) <= wanted:
-                found = replace(found, rate_per_s=0.0)
+            evaluation = self._judged(point, stage, predicted, runs)
+            if stage == "race" and self._value(evaluation) <= least:
+                evaluation = replace(evaluation, rate_per_s=0.0)
         except FAILURES as error:
             trials = tuple(trial for trial, _ in runs)
-            found = Evaluation(point, stage, predicted, 0.0, None, trials, str(error))
-        return self._keep(found)
+            evaluation = Evaluation(point, stage, predicted, 0.0, None, trials, str(error))
+        return self._keep(evaluation)
 
     def _run(self, point: Point, seconds: float) -> tuple[RateTrial, float | None]:
         """A run at the rate, longer where few requests come, and processor seconds of the server for each request."""
@@ -152,10 +152,10 @@ class SearchAtRate(Search):
                     runs[point].append(self._run(point, 2 * self.trial_s))
                 except FAILURES as error:
                     problems[point] = str(error)
-        found = {}
+        evaluations = {}
         for point in points:
             predicted = self._predicted.get(point, 0.0)
-            found[point] = self._judged(point, "validation", predicted, runs[point])
+            evaluations[point] = self._judged(point, "validation", predicted, runs[point])
             if point in problems:
-                found[point] = replace(found[point], rate_per_s=0.0, problem=problems[point])
-        return found
+                evaluations[point] = replace(evaluations[point], rate_per_s=0.0, problem=problems[point])
+        return evaluations

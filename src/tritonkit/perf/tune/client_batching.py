@@ -76,8 +76,8 @@ def best_client_batching(
         return None
     best: ClientBatching | None = None
     for items, delay_s in ways:
-        known = best.rate_per_s if best else rate_per_s
-        best = _tried(generator, slo, known, (items, delay_s), until, say) or best
+        best_per_s = best.rate_per_s if best else rate_per_s
+        best = _tried(generator, slo, best_per_s, (items, delay_s), until, say) or best
     generator.prepare()
     return best
 

@@ -135,17 +135,17 @@ def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, 
     record = generator.send(due, choice)
     _check(generator, record)
     latency_s = record.answered - due
-    known = generator.requests <= _KINDS
+    is_known = generator.requests <= _KINDS
     return [
-        ObservedRun(due[own], latency_s[own], choice[own] if known else None, turn[own])
+        ObservedRun(due[own], latency_s[own], choice[own] if is_known else None, turn[own])
         for own in (number_of == number for number in range(len(rates_per_s)))
     ]
 
 
 def _check(generator: Generator, record: Record) -> None:
     if (record.outcome != 0).any():
-        found = next(iter(record.failures), record.ended or "it was not sent")
-        raise ClientError(f"a request to {generator.models[0]}", found=found, wanted="an answer")
+        reason = next(iter(record.failures), record.ended or "it was not sent")
+        raise ClientError(f"a request to {generator.models[0]}", found=reason, wanted="an answer")
 
 
 def _load(

@@ -75,15 +75,15 @@ def importance(outcome: Outcome) -> list[tuple[str, float]]:
         "preferred sizes": lambda p: p.preferred,
     }
     least = HOPELESS if outcome.objective.name == "throughput" else 0.0
-    found = []
+    effects = []
     for name, value in knobs.items():
         best: dict[Any, float] = defaultdict(float)
         for point, rate in outcome.predicted.items():
             best[value(point)] = max(best[value(point)], rate)
         most = max(best.values(), default=0.0)
         if len(best) > 1 and most:
-            found.append((name, most / max(min(best.values()), least * most)))
-    return sorted(found, key=lambda pair: -pair[1])
+            effects.append((name, most / max(min(best.values()), least * most)))
+    return sorted(effects, key=lambda pair: -pair[1])
 
 
 def _of(evaluation: Evaluation | None) -> list[tuple[float, float | None]]:

@@ -87,12 +87,12 @@ class Remote:
         return self._address
 
     def __enter__(self) -> Remote:
-        wanted = self._configurations(self._point)
+        configurations = self._configurations(self._point)
         with self._client() as client:
-            _check_served(client, wanted)
+            _check_served(client, configurations)
             _check_control(client, self._spec.name)
-            self._before = {name: client.config(name) for name in wanted}
-        self._check_same(wanted)
+            self._before = {name: client.config(name) for name in configurations}
+        self._check_same(configurations)
         # All of them end the search as Ctrl-C does: a trial's configuration must not stay.
         self._handled.enter_context(_signals(signal.default_int_handler))
         return self
@@ -123,9 +123,9 @@ class Remote:
         self._point = point
         if not self._answers():
             self._await()
-        wanted = self._configurations(point)
+        configurations = self._configurations(point)
         with self._client() as client:
-            self._load(client, wanted)
+            self._load(client, configurations)
             if not client.is_ready(self._spec.name):
                 raise InferenceError(
                     f"model {self._spec.name} at {self._address}",
@@ -156,22 +156,22 @@ class Remote:
 
     def _check_same(self, wanted: Configs) -> None:
         for name, config in wanted.items():
-            found = unlike(config, self._before[name])
-            if found is not None:
+            reason = unlike(config, self._before[name])
+            if reason is not None:
                 raise UsageError(
                     f"model {name} at {self._address}",
-                    found=f"it is served with {found}",
+                    found=f"it is served with {reason}",
                     wanted=f"what {self._spec.file} says on a machine with {self._cores} cores",
                     todo="give the server's cores (--cores N), or build it for them and restart the server",
                 )
 
     def _check(self, served: Configs, wanted: Configs) -> None:
         for name, config in wanted.items():
-            found = unlike(config, served[name]) if name in served else "no configuration"
-            if found is not None:
+            reason = unlike(config, served[name]) if name in served else "no configuration"
+            if reason is not None:
                 raise InferenceError(
                     f"model {name} at {self._address}",
-                    found=f"it was loaded with a configuration, and is served with {found}",
+                    found=f"it was loaded with a configuration, and is served with {reason}",
                     wanted="a Triton that accepts a configuration with a load",
                 )
 
@@ -218,11 +218,11 @@ class Remote:
 
 def _served(client: Client, wanted: Configs) -> dict[str, Any]:
     """The configurations with which these models are served; without those that are not."""
-    found = {}
+    configurations = {}
     for name in wanted:
         with contextlib.suppress(ModelNotFound):
-            found[name] = client.config(name)
-    return found
+            configurations[name] = client.config(name)
+    return configurations
 
 
 def _check_served(client: Client, wanted: Configs) -> None:

@@ -162,7 +162,7 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         file = state_file(plan.root, ready.spec)
         if plan.fresh:
             file.unlink(missing_ok=True)
-        known = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
+        earlier = load_state(file, ready.spec, plan.slo, ready.hashes, plan.objective, plan.where)
         kind = Search if plan.objective.name == "throughput" else SearchAtRate
         search = kind(
             ready.server,
@@ -173,8 +173,8 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
             ready.shapes,
             plan.budget_s,
             plan.trial_s,
-            known=known.evaluations,
-            costs=known.costs,
+            known=earlier.evaluations,
+            costs=earlier.costs,
             objective=plan.objective,
         )
 
@@ -187,8 +187,8 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
         outcome = search.run()
         save()
         if plan.client_batching and outcome.best and not outcome.ended:
-            found = _client_batching(plan, ready, outcome, search.listener)
-            outcome = replace(outcome, client_batching=found)
+            client_batching = _client_batching(plan, ready, outcome, search.listener)
+            outcome = replace(outcome, client_batching=client_batching)
     return ready.spec, outcome
 
 
@@ -302,9 +302,9 @@ def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:
     with Client(address) as client:
         if any(each.allow_ragged_batch for each in client.config(spec.network_name).input):
             return ()
-        found = [
+        shapes = [
             tuple((k, a.shape) for k, a in network_inputs(client, spec, request.inputs).items())
             for request in prepare(spec.name, root, client).requests
         ]
-    numbers = {shape: number for number, shape in enumerate(dict.fromkeys(found))}
-    return tuple(numbers[shape] for shape in found) if len(numbers) > 1 else ()
+    numbers = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+    return tuple(numbers[shape] for shape in shapes) if len(numbers) > 1 else ()

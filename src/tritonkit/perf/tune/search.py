@@ -189,12 +189,12 @@ class Search:
 
     def _current(self) -> Evaluation | None:
         """The evaluation of the present way, unless it is known."""
-        for known in self.evaluations:
-            if known.point == self.now and known.stage != "costs":
-                return known
+        for evaluation in self.evaluations:
+            if evaluation.point == self.now and evaluation.stage != "costs":
+                return evaluation
         self.listener.stage("current", f"as it is served now: {self.now}")
-        found = self._evaluate(self.now, "current")
-        return found if found.rate_per_s else None
+        measured = self._evaluate(self.now, "current")
+        return measured if measured.rate_per_s else None
 
     def _searched(self) -> bool:
         """Race until the rest of the budget is needed for the validation; whether all promising points were tried."""
@@ -222,8 +222,8 @@ class Search:
             if promised * _DOUBT < best:
                 continue
             self.listener.stage("race", f"{point} (the model says {promised:.0f}/s)")
-            found = self._evaluate(point, "race")
-            in_vain = 0 if found is self._best else in_vain + 1
+            evaluation = self._evaluate(point, "race")
+            in_vain = 0 if evaluation is self._best else in_vain + 1
 
     def _lengths(self) -> None:
         """Other lengths of texts with the best point: their effect on runs is measured, not simulated."""
@@ -244,10 +244,10 @@ class Search:
                 rate, trials = self._beat(point, self._best.rate_per_s)
             else:
                 rate, trials = self._search_rate(point, predicted)
-            found = Evaluation(point, stage, predicted, rate, tail_ms(trials, rate), tuple(trials))
+            evaluation = Evaluation(point, stage, predicted, rate, tail_ms(trials, rate), tuple(trials))
         except FAILURES as error:
-            found = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
-        return self._keep(found)
+            evaluation = Evaluation(point, stage, predicted, 0.0, None, problem=str(error))
+        return self._keep(evaluation)
 
     def _serve(self, point: Point) -> None:
         self.served.serve(point)
@@ -264,7 +264,7 @@ class Search:
 
     def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[RateTrial]]:
         """The highest rate of one point, searched from the model's prediction on."""
-        found = find_rate(
+        search = find_rate(
             self.generator,
             self.slo,
             start_per_s=predicted * 0.8 or None,
@@ -274,9 +274,9 @@ class Search:
             precision=_PRECISION,
             say=lambda trial: self._saw(point, trial),
         )
-        if found.ended == INTERRUPTED:
+        if search.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        return found.low, list(found.trials)
+        return search.low, list(search.trials)
 
     def _beat(self, point: Point, best: float) -> tuple[float, list[RateTrial]]:
         """The rate of a point that holds more than the best; 0 if it does not."""

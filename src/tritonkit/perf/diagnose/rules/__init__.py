@@ -69,8 +69,8 @@ RULES: Mapping[str, Rule] = {
 def _unseen(evidence: Evidence) -> list[str]:
     """Language models whose metrics no server told."""
     parts = [part for server in evidence.servers for part in server.parts]
-    told = {part.name for part in parts if part.language is not None}
-    return sorted({part.name for part in parts if part.facts.language} - told)
+    reported = {part.name for part in parts if part.language is not None}
+    return sorted({part.name for part in parts if part.facts.language} - reported)
 
 
 def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:

@@ -140,10 +140,10 @@ def serial_callers(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def _alone(model: ModelEvidence) -> tuple[str, ...]:
-    said = f"{model.requests_per_run:.2f} requests share a run, of at most {model.facts.max_batch_size}"
+    sentence = f"{model.requests_per_run:.2f} requests share a run, of at most {model.facts.max_batch_size}"
     if model.queue_ms and waits(model):
-        said += f", though they wait {model.queue_ms:.0f} ms for a run of {model.compute_ms:.0f} ms"
-    return (said, f"instances are busy {min(1.0, model.utilization):.0%} of the time")
+        sentence += f", though they wait {model.queue_ms:.0f} ms for a run of {model.compute_ms:.0f} ms"
+    return (sentence, f"instances are busy {min(1.0, model.utilization):.0%} of the time")
 
 
 def _left(model: ModelEvidence) -> float:

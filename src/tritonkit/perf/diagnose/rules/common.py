@@ -24,8 +24,8 @@ def parts(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidence]]:
     """Every model that ran, with its server; language models, of which Triton's runs say nothing, left out."""
     for server in evidence.servers:
         for model in server.parts:
-            known = (model.compute_ms, model.queue_ms, model.requests_per_run)
-            if model.runs_per_s and None not in known and model.facts.language is None:
+            figures = (model.compute_ms, model.queue_ms, model.requests_per_run)
+            if model.runs_per_s and None not in figures and model.facts.language is None:
                 yield server, model
 
 

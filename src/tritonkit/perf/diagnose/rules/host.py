@@ -61,26 +61,26 @@ def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     accident. Of a whole machine: tasks waited for memory a tenth of the time, or under 3 % of it is free.
     """
     for address, machine in _machines(evidence):
-        said = []
+        sentences = []
         if (machine.memory_hits or 0) >= _MEMORY_HITS:
-            said.append(f"the container ran into its memory limit {machine.memory_hits} times")
+            sentences.append(f"the container ran into its memory limit {machine.memory_hits} times")
         if machine.oom_kills:
-            said.append(f"{machine.oom_kills} of its processes were killed for memory")
+            sentences.append(f"{machine.oom_kills} of its processes were killed for memory")
         if machine.psi_memory is not None and machine.psi_memory >= _MEMORY_STALLED:
-            said.append(f"tasks waited for memory {machine.psi_memory:.0%} of the time")
+            sentences.append(f"tasks waited for memory {machine.psi_memory:.0%} of the time")
         left = None if machine.memory_share is None else 1 - machine.memory_share
         # A container's page cache fills it to its limit by itself, so that alone says nothing there.
         if left is not None and left <= _MEMORY_LEFT and machine.memory_hits is None:
-            said.append(f"{left:.1%} of the machine's memory is free")
-        if said:
+            sentences.append(f"{left:.1%} of the machine's memory is free")
+        if sentences:
             of = f"{machine.memory_share:.0%}" if machine.memory_share is not None else "all"
             limit = machine.memory_limit_mib
-            said.append(f"{of} of {limit:.0f} MiB in use" if limit else f"{of} in use")
+            sentences.append(f"{of} of {limit:.0f} MiB in use" if limit else f"{of} in use")
             yield Finding(
                 "memory",
                 address,
                 1.0,
-                tuple(said),
+                tuple(sentences),
                 "raise the memory limit, serve fewer models or instances, or a smaller variant",
                 "what is read or made is no longer thrown away and fetched again; tasks waited for memory"
                 f" {(machine.psi_memory or 0.0):.0%} of the time by the kernel's pressure counters (the least)",
@@ -127,8 +127,8 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
         runnable, waiting, others = machine.runnable, machine.waiting, machine.other_runnable
         if not runnable or waiting is None or others is None:
             continue
-        wanted = runnable + others
-        if waiting < max(_WAITING, _WAITING_SHARE * runnable) or wanted < 1.5 * machine.cores:
+        ready_threads = runnable + others
+        if waiting < max(_WAITING, _WAITING_SHARE * runnable) or ready_threads < 1.5 * machine.cores:
             continue
         if waiting < _WAITING_RUNS * busy or (machine.psi_cpu or 1.0) < _PRESSURE:
             continue
@@ -138,7 +138,7 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
             address,
             waiting / runnable,
             (
-                f"{wanted:.1f} threads want {machine.cores} cores: {runnable:.1f} of the server and"
+                f"{ready_threads:.1f} threads want {machine.cores} cores: {runnable:.1f} of the server and"
                 f" {others:.1f} of others, which use {machine.other_cores:.1f} cores",
                 f"the server's threads waited for a core {waiting / runnable:.0%} of the time in which"
                 " they could have run",

@@ -88,7 +88,7 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         if not _queues(facts, seen) or seen.cache >= _CACHE_FULL:
             continue
         room = math.floor(0.9 * seen.running / max(seen.cache, 1e-3))
-        wanted = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
+        places = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
         yield Finding(
             "places-taken",
             model.name,
@@ -98,8 +98,8 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 f"the cache is {seen.cache:.0%} full",
                 *_queue(seen),
             ),
-            f"serving.generation.max_sequences {wanted}; if tokens then become too slow, another replica",
-            f"up to {wanted / facts.max_sequences:.1f} times the tokens a second, if a step with {wanted} sequences"
+            f"serving.generation.max_sequences {places}; if tokens then become too slow, another replica",
+            f"up to {places / facts.max_sequences:.1f} times the tokens a second, if a step with {places} sequences"
             f" takes no longer than one with {facts.max_sequences} (the bound); the cache has room for about {room}",
         )
 
@@ -119,8 +119,8 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             continue
         tokens = min(seen.prompt_tokens_per_step or math.inf, facts.max_batched_tokens)
         least = max(_LEAST_BATCHED, facts.max_sequences)
-        wanted = max(least, math.ceil(tokens * max(target_ms, 2 * decode) / prefill))
-        if wanted >= facts.max_batched_tokens:
+        limit = max(least, math.ceil(tokens * max(target_ms, 2 * decode) / prefill))
+        if limit >= facts.max_batched_tokens:
             continue
         yield Finding(
             "large-prefills",
@@ -134,8 +134,8 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
                 f" {facts.max_batched_tokens}",
                 *_pace(seen),
             ),
-            f"serving.generation.max_batched_tokens {wanted}: a prompt takes more steps, and others go on between them",
-            f"gaps of about {max(prefill * wanted / tokens, decode):.0f} ms instead of {prefill:.0f} ms (a step's time"
+            f"serving.generation.max_batched_tokens {limit}: a prompt takes more steps, and others go on between them",
+            f"gaps of about {max(prefill * limit / tokens, decode):.0f} ms instead of {prefill:.0f} ms (a step's time"
             " grows with its tokens); first tokens of long prompts come later",
         )
 
@@ -192,12 +192,12 @@ def _waiting_share(seen: LanguageEvidence) -> float:
 
 def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
     """Effects of a wait on callers, as far as they were seen."""
-    said = []
+    sentences = []
     if seen.first_ms is not None:
-        said.append(f"a request waits {seen.first_ms:.0f} ms for its first token")
+        sentences.append(f"a request waits {seen.first_ms:.0f} ms for its first token")
     if seen.refused:
-        said.append(f"{seen.refused} of {seen.ended} requests were refused")
-    return tuple(said)
+        sentences.append(f"{seen.refused} of {seen.ended} requests were refused")
+    return tuple(sentences)
 
 
 def _pace(seen: LanguageEvidence) -> tuple[str, ...]:

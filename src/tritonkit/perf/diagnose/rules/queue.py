@@ -84,13 +84,13 @@ def rate_above_capacity(evidence: Evidence, target_ms: float) -> Iterator[Findin
 
 def _queue(model: ModelEvidence) -> tuple[str, ...]:
     some = "instance is" if model.facts.instances == 1 else "instances are"
-    said = [
+    sentences = [
         f"its {model.facts.instances} {some} busy {min(1.0, model.utilization):.0%} of the time",
         f"requests wait {model.queue_ms:.0f} ms for a run of {model.compute_ms:.0f} ms",
     ]
     if model.pending is not None:
-        said.append(f"{model.pending[1]:.0f} requests wait now")
-    return tuple(said)
+        sentences.append(f"{model.pending[1]:.0f} requests wait now")
+    return tuple(sentences)
 
 
 def _cores(machine: MachineEvidence | None) -> str:

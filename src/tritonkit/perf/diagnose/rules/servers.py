@@ -22,13 +22,13 @@ def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         return
     for server in evidence.servers:
         others = [each for each in evidence.servers if each is not server]
-        said = _worse(server, others)
-        if said:
+        evidence_lines = _worse(server, others)
+        if evidence_lines:
             yield Finding(
                 "bad-replica",
                 server.address,
                 1 / len(evidence.servers),
-                said,
+                evidence_lines,
                 "take it out of the callers' list and start it again; the client avoids such a server by"
                 " itself (Client(..., breaker=, hedge=))",
                 f"1 of {len(evidence.servers)} requests no longer meets it, if callers take turns",
@@ -46,10 +46,10 @@ def _worse(server: ServerEvidence, others: list[ServerEvidence]) -> tuple[str, .
         ("our requests take", server.probe_ms, [each.probe_ms for each in others]),
         ("requests are in it for", server.server_ms, [each.server_ms for each in others]),
     ):
-        known = [ms for ms in of_others if ms is not None]
-        if mine is None or not known:
+        times = [ms for ms in of_others if ms is not None]
+        if mine is None or not times:
             continue
-        usual = statistics.median(known)
+        usual = statistics.median(times)
         if mine >= _TIMES * usual and mine - usual >= _LEAST_MS:
             return (f"{what} {mine:.1f} ms, with the others {usual:.1f} ms",)
     return ()

@@ -35,8 +35,8 @@ def judge_generation(report: GenerationReport, slo: Slo, min_rate: float | None 
             if times is None:
                 what = "no right answer" if not report.right else "no answer of two tokens"
                 lines.append(f"{name}: {key}p{percent:g}: {what}")
-            elif (found := times.at(percent)) > most:
-                lines.append(f"{name}: {key}p{percent:g} {found:.2f} ms, at most {most:g} ms")
+            elif (measured := times.at(percent)) > most:
+                lines.append(f"{name}: {key}p{percent:g} {measured:.2f} ms, at most {most:g} ms")
     if min_rate is not None and report.rate_per_s < min_rate:
         lines.append(f"{name}: {report.rate_per_s:.2f} right answers/s, at least {min_rate:g}")
     return tuple(lines)

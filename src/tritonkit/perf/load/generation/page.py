@@ -151,5 +151,5 @@ def _drawn(report: GenerationReport, name: str, points: Mapping[float, float]) -
 
 
 def _points(report: GenerationReport, key: str) -> list[tuple[float, float | None]]:
-    found = [(second.at_s + 0.5, getattr(second, key)) for second in report.seconds]
-    return [(at, None if value is None else float(value)) for at, value in found]
+    values = [(second.at_s + 0.5, getattr(second, key)) for second in report.seconds]
+    return [(at, None if value is None else float(value)) for at, value in values]

@@ -75,10 +75,10 @@ class Fit:
         [n]."""
         wholes, rest = np.divmod(np.maximum(tokens - self.of_prompt, 0.0), self._total)
         at = starts % self._size
-        wanted = self._worth[at] + rest
-        after = np.searchsorted(self._worth, wanted)
+        target = self._worth[at] + rest
+        after = np.searchsorted(self._worth, target)
         before = np.maximum(after - 1, at)
-        nearer = wanted - self._worth[before] < self._worth[after] - wanted
+        nearer = target - self._worth[before] < self._worth[after] - target
         count = np.where(nearer, before, after) - at + wholes.astype(np.int64) * self._size
         found: Counts = np.maximum(count, 1)
         return found
@@ -95,16 +95,16 @@ def fit(corpus: Corpus, asked: Sequence[tuple[int, int]], counted: Counts) -> Fi
     features = np.column_stack([np.ones(len(asked)), sums])
     # A long text's tokens are known no less well, in parts of it.
     weights = 1 / np.maximum(counted, 1)
-    found, *_ = np.linalg.lstsq(features * weights[:, None], counted * weights, rcond=1e-4)
-    errors = np.abs(features @ found - counted) * weights
-    worth = np.maximum(corpus.features @ found[1:], 1e-3)
-    return Fit(worth, float(found[0]), float(errors[len(errors) // 2 :].max(initial=0.0)))
+    solution, *_ = np.linalg.lstsq(features * weights[:, None], counted * weights, rcond=1e-4)
+    errors = np.abs(features @ solution - counted) * weights
+    worth = np.maximum(corpus.features @ solution[1:], 1e-3)
+    return Fit(worth, float(solution[0]), float(errors[len(errors) // 2 :].max(initial=0.0)))
 
 
 def _features(word: str) -> tuple[float, ...]:
     lower = sum(character.islower() for character in word)
     upper = sum(character.isupper() for character in word)
     digits = sum(character.isdigit() for character in word)
-    found = (1, lower, upper, digits, len(word.encode()) - lower - upper - digits)
-    assert len(found) == _KINDS  # noqa: S101
-    return found
+    features = (1, lower, upper, digits, len(word.encode()) - lower - upper - digits)
+    assert len(features) == _KINDS  # noqa: S101
+    return features

@@ -100,7 +100,7 @@ def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, wor
 
 def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[Counts, Counts, NDArray[np.bool_]]:
     """Both shortened by the same factor where they are too long together, and which ones were."""
-    wanted = prompt * (1 + _DOUBT * error) + output
-    share = np.minimum(room / wanted, 1.0)
+    tokens = prompt * (1 + _DOUBT * error) + output
+    share = np.minimum(room / tokens, 1.0)
     shorter = [np.maximum((each * share).astype(np.int64), 1) for each in (prompt, output)]
     return shorter[0], shorter[1], share < 1

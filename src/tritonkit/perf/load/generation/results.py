@@ -327,13 +327,13 @@ def _seconds(
     right = counted & (record.outcome == 0)
     gaps = right[pieces.owner] & ~pieces.first
     run = ~record.again[pieces.owner]
-    found = []
+    seconds = []
     for at_s in np.arange(0.0, duration_s, 1.0).tolist():
         low, high = warm_s + at_s, warm_s + min(at_s + 1.0, duration_s)
         due = counted & (record.due >= low) & (record.due < high)
         came = (pieces.at >= low) & (pieces.at < high)
         good = due & right
-        found.append(
+        seconds.append(
             GenerationSecond(
                 at_s,
                 int(due.sum()),
@@ -344,7 +344,7 @@ def _seconds(
                 *_points(pieces.gap_ms[came & gaps]),
             )
         )
-    return tuple(found)
+    return tuple(seconds)
 
 
 def _points(ms: NDArray[np.float64]) -> tuple[float | None, float | None]:

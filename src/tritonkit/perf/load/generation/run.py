@@ -155,8 +155,8 @@ class TextGenerator:
         if not report.requests:
             if report.ended == INTERRUPTED:
                 raise KeyboardInterrupt
-            found = report.ended or "no request was counted"
-            raise ClientError("the run", found=found)
+            reason = report.ended or "no request was counted"
+            raise ClientError("the run", found=reason)
         return replace(report, missed=judge_generation(report, slo, self._min_rate))
 
     def _send(self, plan: SendingPlan) -> GenerationRecord:

@@ -102,20 +102,20 @@ def read_trace(file: Path) -> Moments:
     """
     try:
         with file.open(newline="", encoding="utf-8") as lines:
-            found = list(_moments(file, csv.reader(lines)))
+            moments = list(_moments(file, csv.reader(lines)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"--arrivals {file}", found=f"it cannot be read: {reason}") from None
-    if not found:
+    if not moments:
         raise UsageError(f"--arrivals {file}", found="no line with a time", wanted="one a request")
-    if found[0] > _LATEST_START_S:
+    if moments[0] > _LATEST_START_S:
         raise UsageError(
             f"--arrivals {file}",
-            found=f"a first request after {found[0]:g} s",
+            found=f"a first request after {moments[0]:g} s",
             wanted="seconds since the start of the run",
             todo="subtract the first time from all",
         )
-    return np.array(found)
+    return np.array(moments)
 
 
 def _moments(file: Path, rows: csv.Reader) -> list[float]:  # type: ignore[name-defined]

@@ -80,14 +80,14 @@ class Counters:
 
     def seconds(self, start: float) -> tuple[dict[str, Any], ...]:
         """The counts since the run's start, a moment of the monotonic clock."""
-        found = []
+        rows = []
         for (before_at, before), (after_at, after) in pairwise(self._seen):
             if after_at <= start or after_at - before_at < self._every_s / 4:
                 continue
             for model in self._models:
                 second = _difference(model, before_at - start, after_at - start, before[model], after[model])
-                found.append(asdict(second))
-        return tuple(found)
+                rows.append(asdict(second))
+        return tuple(rows)
 
     def _watch(self) -> None:
         next_at = time.monotonic()

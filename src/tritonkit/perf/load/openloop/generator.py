@@ -52,44 +52,44 @@ def main() -> None:
     end_with_parent(os.getppid())
     requests: list[LoadRequest] = []
     for line in sys.stdin:
-        asked = json.loads(line)
+        command = json.loads(line)
         try:
-            if asked["do"] == "prepare":
-                said, requests = _prepare(asked)
+            if command["do"] == "prepare":
+                answer, requests = _prepare(command)
             else:
-                said = _run(asked, requests)
+                answer = _run(command, requests)
         except TritonkitError as error:
-            said = {"error": error.to_dict()}
+            answer = {"error": error.to_dict()}
         except Exception as error:  # of a project's own code
-            found = f"{type(error).__name__}: {error}"
-            said = {"error": UsageError(f"{asked['root']}: requests", found=found).to_dict()}
-        print(json.dumps(said), file=out, flush=True)
+            message = f"{type(error).__name__}: {error}"
+            answer = {"error": UsageError(f"{command['root']}: requests", found=message).to_dict()}
+        print(json.dumps(answer), file=out, flush=True)
 
 
-def _prepare(asked: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]]:
+def _prepare(command: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]]:
     """The requests of all models in each of the sizes; the model, items and layout of each request; and the kind of
     each model, as `Generator` has them."""
-    root = Path(asked["root"])
-    said: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
+    root = Path(command["root"])
+    answer: dict[str, Any] = {"models": [], "items": [], "layouts": [], "most_items": [], "kinds": []}
     requests: list[LoadRequest] = []
-    with Client(asked["addresses"][0], timeout_s=asked["timeout_s"], retry=None) as client:
-        for model in asked["models"]:
-            workload = prepare(model, root, client, asked.get("given", ()))
+    with Client(command["addresses"][0], timeout_s=command["timeout_s"], retry=None) as client:
+        for model in command["models"]:
+            workload = prepare(model, root, client, command.get("given", ()))
             kind = kind_of(client, workload.model)
             signature = client.model(workload.model).signature
             single = _single(workload, signature)
             if not single:
                 raise UsageError(f"model {model}", found="its workload has no request")
-            _need_calls(model, kind, asked["sizes"])
-            made = [each for size in asked["sizes"] for each in joined(signature, single, size)]
-            first = len(set(said["layouts"]))
-            said["models"] += [model] * len(made)
-            said["items"] += [each.items for each in made]
-            said["layouts"] += [first + number for number in layouts(made)]
-            said["most_items"].append(signature.max_batch_size)
-            said["kinds"].append(kind)
-            requests += _encoded(made, signature, kind, asked["calls"], len(requests))
-    return said, requests
+            _need_calls(model, kind, command["sizes"])
+            made = [each for size in command["sizes"] for each in joined(signature, single, size)]
+            first = len(set(answer["layouts"]))
+            answer["models"] += [model] * len(made)
+            answer["items"] += [each.items for each in made]
+            answer["layouts"] += [first + number for number in layouts(made)]
+            answer["most_items"].append(signature.max_batch_size)
+            answer["kinds"].append(kind)
+            requests += _encoded(made, signature, kind, command["calls"], len(requests))
+    return answer, requests
 
 
 def _need_calls(model: str, kind: Kind, sizes: Sequence[int]) -> None:

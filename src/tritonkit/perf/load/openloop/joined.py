@@ -50,14 +50,14 @@ def joined(signature: ModelSignature, requests: Sequence[Encodable], size: int) 
     if size == 1:
         return tuple(requests)
     _refuse(signature, requests, size)
-    found: list[Encodable] = []
+    requests_of_size: list[Encodable] = []
     numbers = np.array(layouts(requests))
     for number in np.unique(numbers):
         own = np.flatnonzero(numbers == number)
         count = -(-len(own) // size)
         for places in np.arange(count * size).reshape(count, size) % len(own):
-            found.append(_together([requests[k] for k in own[places]], signature))
-    return tuple(found)
+            requests_of_size.append(_together([requests[k] for k in own[places]], signature))
+    return tuple(requests_of_size)
 
 
 def _item_layout(request: Encodable) -> Hashable:

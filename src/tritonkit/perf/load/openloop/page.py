@@ -202,8 +202,8 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
     step = max((high / low) ** (1 / _COLUMNS), 1.011)
     count = max(1, math.ceil(math.log(high / low) / math.log(step)))
     sums = [0] * count
-    for lower, _, found in edges:
-        sums[min(int(math.log(lower / low * 1.0001) / math.log(step)), count - 1)] += found
+    for lower, _, count_in in edges:
+        sums[min(int(math.log(lower / low * 1.0001) / math.log(step)), count - 1)] += count_in
     found_at = [(low * step**k, low * step ** (k + 1), each) for k, each in enumerate(sums)]
     return columns(found_at, "ms", width=_WIDTH, limits=limits)
 

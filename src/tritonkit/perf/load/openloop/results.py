@@ -307,7 +307,7 @@ def _seconds(
     intended, answered, right = intended[order], answered[order], right[order]
     places = np.searchsorted(intended, edges)
     places[-1] = len(intended)
-    found = []
+    seconds = []
     for k in range(len(edges) - 1):
         here = slice(places[k], places[k + 1])
         correct = right[here]
@@ -315,8 +315,8 @@ def _seconds(
         points = [None] * 3
         if len(ms):
             points = np.percentile(ms, (50, 95, 99), method="inverted_cdf").tolist()
-        found.append(Second(float(edges[k]), len(correct), len(ms), int((~correct).sum()), int(came[k]), *points))
-    return tuple(found)
+        seconds.append(Second(float(edges[k]), len(correct), len(ms), int((~correct).sum()), int(came[k]), *points))
+    return tuple(seconds)
 
 
 def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
@@ -332,8 +332,8 @@ def judge_slo(series: OpenSeries, slo: Slo) -> list[str]:
         if series.latency is None:
             lines.append(f"{series.model}: no right answer")
         for what, times in series.judged:
-            if times and (found := times.at(percent)) > most:
-                lines.append(f"{series.model}: {what}p{percent:g} {found:.2f} ms, at most {most:g} ms")
+            if times and (measured := times.at(percent)) > most:
+                lines.append(f"{series.model}: {what}p{percent:g} {measured:.2f} ms, at most {most:g} ms")
     return lines
 
 

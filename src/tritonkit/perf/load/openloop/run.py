@@ -129,7 +129,7 @@ class Generator:
         sizes = [batch] if isinstance(batch, int) else list(batch)
         if not sizes or min(sizes) < 1:
             raise UsageError("the requests", found=f"{batch} items of each", wanted="1 or more")
-        said = self._ask(
+        answer = self._ask(
             do="prepare",
             root=str(self._root),
             models=self.models,
@@ -139,10 +139,10 @@ class Generator:
             given=self._given,
             calls=self._calls,
         )
-        self._model_of = np.array([self.models.index(name) for name in said["models"]])
-        self._items, self._layouts = np.array(said["items"]), np.array(said["layouts"])
-        self._most_items: int = min(said["most_items"])
-        self._kinds: list[Kind] = said["kinds"]
+        self._model_of = np.array([self.models.index(name) for name in answer["models"]])
+        self._items, self._layouts = np.array(answer["items"]), np.array(answer["layouts"])
+        self._most_items: int = min(answer["most_items"])
+        self._kinds: list[Kind] = answer["kinds"]
         own = [self._calls if kind == SEQUENCE else 1 for kind in self._kinds]
         self._calls_of = np.array(own)[self._model_of]
 
@@ -227,7 +227,7 @@ class Generator:
         with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
             folder = Path(name)
             np.savez(folder / "plan.npz", moments=moments, choice=choice)
-            said = self._ask(
+            answer = self._ask(
                 do="run",
                 folder=name,
                 processes=processes,
@@ -236,7 +236,7 @@ class Generator:
                 stop=asdict(stop),
                 most=most,
             )
-            return said["start"], [load_record(folder / f"{k}.npz") for k in range(processes)]
+            return answer["start"], [load_record(folder / f"{k}.npz") for k in range(processes)]
 
     def _report(
         self,
@@ -265,8 +265,8 @@ class Generator:
         if lag is None and record.ended == INTERRUPTED:
             raise KeyboardInterrupt
         if lag is None:
-            found = record.ended or "no request was counted"
-            raise ClientError("the run", found=found)
+            reason = record.ended or "no request was counted"
+            raise ClientError("the run", found=reason)
         shares = tuple(each.cpu_s / span_s for each in records)
         judged = [times for each in series for _, times in each.judged if times]
         worst = max((times.at(99.0) for times in judged), default=None)
@@ -319,10 +319,10 @@ class Generator:
             line = ""
         if not line:
             raise TritonkitError("the load generator", found=f"it ended with exit code {process.wait()}")
-        said: dict[str, Any] = json.loads(line)
-        if "error" in said:
-            raise remote_error(said["error"])
-        return said
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise remote_error(answer["error"])
+        return answer
 
 
 def moments_of(load: OpenLoad) -> tuple[Moments, float]:
@@ -356,8 +356,8 @@ def moments_of(load: OpenLoad) -> tuple[Moments, float]:
 
 def _processes(moments: Moments, calls: int) -> int:
     span = max(float(moments[-1] - moments[0]), 1.0)
-    wanted = -(-calls // int(PER_PROCESS * span))
-    return max(1, min(wanted, cores()))
+    count = -(-calls // int(PER_PROCESS * span))
+    return max(1, min(count, cores()))
 
 
 def _stop(load: OpenLoad, warm: float, count: int) -> Stop:

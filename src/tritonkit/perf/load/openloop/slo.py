@@ -59,7 +59,7 @@ def parse_slo(texts: Sequence[str], where: str = "--slo", *, language: bool = Fa
     Raises:
         UsageError: one cannot be read, is given twice, or none bounds a percentile.
     """
-    wanted = _WANTED_OF_LANGUAGE if language else _WANTED
+    expected = _WANTED_OF_LANGUAGE if language else _WANTED
     points: dict[str, dict[float, float]] = {"": {}, "ttft": {}, "itl": {}}
     errors: list[float] = []
     for part in ",".join(texts).split(","):
@@ -76,23 +76,23 @@ def parse_slo(texts: Sequence[str], where: str = "--slo", *, language: bool = Fa
         if name == "errors" and not errors:
             errors.append(_share(value, where, part))
         elif match and (percent := float(match[2])) > 0 and percent not in of:
-            of[percent] = _milliseconds(value, where, wanted)
+            of[percent] = _milliseconds(value, where, expected)
         else:
-            raise UsageError(where, found=repr(part), wanted=wanted)
+            raise UsageError(where, found=repr(part), wanted=expected)
     if not any(points.values()):
-        raise UsageError(where, found="no percentile of the latency", wanted=wanted)
+        raise UsageError(where, found="no percentile of the latency", wanted=expected)
     whole, ttft, itl = (dict(sorted(each.items())) for each in points.values())
     return Slo(whole, errors[0] if errors else 0.0, ttft, itl)
 
 
 def _milliseconds(text: str, where: str, wanted: str) -> float:
     try:
-        found = parse_duration(text) / 1000
+        milliseconds = parse_duration(text) / 1000
     except ValueError as error:
         raise UsageError(where, found=str(error), wanted=wanted) from None
-    if not found:
+    if not milliseconds:
         raise UsageError(where, found=f"a target of {text}", wanted=wanted)
-    return found
+    return milliseconds
 
 
 def _share(text: str, where: str, part: str) -> float:
