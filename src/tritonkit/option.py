@@ -26,6 +26,7 @@ class Option:
         unit: `time`: seconds, written as 10s, 50ms or 5m; `rate`: requests/s, written as 500 or 500/s.
         min, max: bounds of a number, in the field's unit.
         environment: the variable that stands in for it.
+        completes: the kind of value that a shell completes.
     """
 
     help: str
@@ -35,3 +36,4 @@ class Option:
     min: float | None = None
     max: float | None = None
     environment: str | None = None
+    completes: Literal["model", "variants", "address"] | None = None

@@ -19,6 +19,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import typer
 from typer.models import ArgumentInfo
 
+from tritonkit.cli.completion import complete_address, complete_model, complete_variants
 from tritonkit.cli.options import rate_per_s, seconds
 from tritonkit.option import Option
 
@@ -33,6 +34,11 @@ class _Running(NamedTuple):
     values: Mapping[str, Any]
 
 
+_COMPLETED: dict[str | None, Callable[[str], list[str]]] = {
+    "model": complete_model,
+    "variants": complete_variants,
+    "address": complete_address,
+}
 _running: ContextVar[_Running] = ContextVar("_running")
 
 
@@ -137,7 +143,14 @@ class _Field(NamedTuple):
         name = f"--{self.name.replace('_', '-')}"
         declared = option.name or (f"{name}/--no-{name[2:]}" if default is True else name)
         bounds: dict[str, Any] = {} if option.unit else {"min": option.min, "max": option.max}
-        info = typer.Option(declared, help=option.help, metavar=option.metavar, envvar=option.environment, **bounds)
+        info = typer.Option(
+            declared,
+            help=option.help,
+            metavar=option.metavar,
+            envvar=option.environment,
+            autocompletion=_COMPLETED.get(option.completes),
+            **bounds,
+        )
         annotated: Any = Annotated
         return inspect.Parameter(
             self.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated[kind, info]

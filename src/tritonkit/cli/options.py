@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.completion import complete_address, complete_model
 from tritonkit.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -41,9 +42,19 @@ Root = Annotated[Path | None, typer.Option(help="The project's folder; found upw
 Repository = Annotated[Path | None, typer.Option(help="A model repository; model_repository/ by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 AnyServer = Annotated[
-    str | None, typer.Option("--address", help="gRPC address of a server, host:port; one is started by default.")
+    str | None,
+    typer.Option(
+        "--address",
+        autocompletion=complete_address,
+        help="gRPC address of a server, host:port; one is started by default.",
+    ),
 ]
-Address = Annotated[str, typer.Option(help="gRPC address of the server, host:port; with TLS grpcs://host:port.")]
+Address = Annotated[
+    str,
+    typer.Option(
+        autocompletion=complete_address, help="gRPC address of the server, host:port; with TLS grpcs://host:port."
+    ),
+]
 Timeout = Annotated[float, typer.Option("--timeout-s", help="Seconds to wait for an answer.")]
 KeyFile = Annotated[
     Path | None,
@@ -71,7 +82,7 @@ GatewayFolder = Annotated[
 
 def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
     """The names of any number of models."""
-    return typer.Argument(metavar="[MODEL]...", help=help)
+    return typer.Argument(metavar="[MODEL]...", help=help, autocompletion=complete_model)
 
 
 def refuse(given: Mapping[str, object], need: str) -> None:

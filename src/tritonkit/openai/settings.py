@@ -58,6 +58,7 @@ class OpenAISettings:
             "Serve only this model; may be repeated. By default all that the server has.",
             name="--model",
             metavar="NAME",
+            completes="model",
         ),
     ] = ()
     chats: Chats = Chats({})  # noqa: RUF009 - frozen

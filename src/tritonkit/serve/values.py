@@ -130,12 +130,15 @@ class Settings:
     repository: Path
     _: KW_ONLY
     models: Annotated[
-        Sequence[str] | None, Option("Serve only this model; may be repeated.", name="--model", metavar="NAME")
+        Sequence[str] | None,
+        Option("Serve only this model; may be repeated.", name="--model", metavar="NAME", completes="model"),
     ] = None
     require: Annotated[
         Sequence[str],
         Option(
-            "End if this model cannot be served; may be repeated, and `all` stands for every model.", metavar="NAME"
+            "End if this model cannot be served; may be repeated, and `all` stands for every model.",
+            metavar="NAME",
+            completes="model",
         ),
     ] = ()
     grpc_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.grpc

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritonkit.cli.caller import Caller
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import note, print_json, print_table, to_plain
@@ -23,7 +24,9 @@ _SHOWN = 6
 
 @expanded("call")
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="Name of a served model.")
+    ],
     inputs: Annotated[
         list[str],
         typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.options import AsJson, GatewayFolder, Root, gateway_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
@@ -22,7 +23,12 @@ def add(
     name: Name,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="MODEL", help="A model the key may use; may be repeated. All by default."),
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            autocompletion=complete_model,
+            help="A model the key may use; may be repeated. All by default.",
+        ),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; no limit by default.")] = None,
     burst: Annotated[

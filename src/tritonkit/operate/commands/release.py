@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.options import AsJson, Root, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_line, print_table
 
@@ -27,7 +28,7 @@ _COLUMNS = ("version", "requests", "failed", "refused", "p50 ms", "p95 ms", "p99
 
 
 def release(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A folder of models/.")],
     canary: Annotated[
         str | None,
         typer.Option(metavar="1%", help="The first step; those of --steps that are not larger are left out."),
@@ -96,7 +97,7 @@ def release(
 
 
 def rollback(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder of models/.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A folder of models/.")],
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritonkit.cli.caller import Caller
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import Address, AsJson, Root, Timeout, project_or_here
 from tritonkit.cli.output import note, print_json, print_line, print_table
@@ -26,7 +27,9 @@ _ITEMS = 16
 
 @expanded("check-batching")
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a served model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="Name of a served model.")
+    ],
     inputs: Annotated[
         list[str] | None,
         typer.Option(

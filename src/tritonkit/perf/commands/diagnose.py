@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json, print_line, print_table
@@ -39,6 +40,7 @@ class LookOptions:
         str | None,
         Option(
             "gRPC addresses of servers that serve the same; one is started and loaded by default.",
+            completes="address",
             metavar="HOST:PORT,...",
         ),
     ] = None
@@ -80,7 +82,12 @@ class LookOptions:
 @expanded("diagnose")
 def command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A model that is served; all of --address by default.")
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            autocompletion=complete_model,
+            help="A model that is served; all of --address by default.",
+        ),
     ] = None,
     *,
     options: LookOptions,

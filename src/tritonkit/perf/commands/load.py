@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AnyServer, Root, project_folder, project_or_here, refuse
 from tritonkit.perf.commands.load_generation import has_language_model, load_language_model
@@ -22,7 +23,9 @@ _KINDS = ("poisson", "constant", "bursty")
 
 @expanded("load")
 def command(
-    names: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models of models/ to call.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", autocompletion=complete_model, help="Models of models/ to call.")
+    ],
     options: LoadOptions,
     address: AnyServer = None,
     root: Root = None,

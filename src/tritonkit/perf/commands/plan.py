@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import command_line, expanded
 from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
@@ -73,7 +74,8 @@ class ReplicaOptions:
     """The replica that is measured, and the files about it."""
 
     variants: Annotated[
-        Sequence[str], Option("Also measure these variants; `spec`, `all`. May be repeated.", metavar="NAME")
+        Sequence[str],
+        Option("Also measure these variants; `spec`, `all`. May be repeated.", metavar="NAME", completes="variants"),
     ] = ()
     measured: Annotated[
         Path | None,
@@ -115,7 +117,10 @@ class LambdaOptions:
 @expanded("plan")
 def command(
     fleet: FleetOptions,
-    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="A model of models/, measured here.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", autocompletion=complete_model, help="A model of models/, measured here."),
+    ] = None,
     *,
     replica: ReplicaOptions,
     prices: LambdaOptions,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.options import AnyServer, AsJson, Repository, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
@@ -23,7 +24,7 @@ _SOURCES = {"client": "this process", "server": "Triton", "difference": "what is
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
+    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model of models/.")],
     address: AnyServer = None,
     repository: Repository = None,
     requests: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 200,

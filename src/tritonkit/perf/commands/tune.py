@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tritonkit.cli.completion import complete_model
 from tritonkit.cli.fields import command_line, expanded
 from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, read_key
 from tritonkit.cli.output import note, print_json, print_line
@@ -67,6 +68,7 @@ class TuneOptions:
         Option(
             "Also try these variants that passed the gate; `spec`, `all`. May be repeated; by default the served one.",
             metavar="NAME",
+            completes="variants",
         ),
     ] = ()
     budget_s: Annotated[
@@ -79,7 +81,11 @@ class TuneOptions:
     fresh: Annotated[bool, Option("Forget the results of earlier searches.")] = False
     address: Annotated[
         str | None,
-        Option("gRPC address of a server that runs already; one is started by default.", metavar="HOST:PORT"),
+        Option(
+            "gRPC address of a server that runs already; one is started by default.",
+            completes="address",
+            metavar="HOST:PORT",
+        ),
     ] = None
     cores: Annotated[
         int | None,
@@ -93,7 +99,7 @@ class TuneOptions:
 
 @expanded("tune")
 def command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model of models/.")],
+    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model of models/.")],
     options: TuneOptions,
     key_file: KeyFile = None,
     allow_plaintext_credentials: AllowPlaintext = False,

@@ -14,6 +14,7 @@ import typer
 
 from tritonkit import watched
 from tritonkit.cli import watch
+from tritonkit.cli.completion import complete_variants
 from tritonkit.cli.options import AsJson, Root, models_argument, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
@@ -53,6 +54,7 @@ def command(
         str,
         typer.Option(
             metavar="NAMES",
+            autocompletion=complete_variants,
             help="Optimized forms to build and compare beside the served one: names with commas, "
             "`spec` (those of model.yaml) or `all`.",
         ),
