@@ -15,14 +15,15 @@ INTRODUCTION = """# Command line
 Written by `python tools/cli_page.py` from the commands' own help.
 
 `tritonkit --version` prints the version, `tritonkit --install-completion` sets up completion in your shell
-(bash, zsh, fish), and `python -m tritonkit` is the same program.
+(bash, zsh, fish), and `python -m tritonkit` is the same program. The shell completes commands and options,
+models of `models/` and `model_repository/`, variants, and the addresses of this project's running servers.
 [install](install.md) says how to install it.
 
 Exit codes: 0 done; 2 a mistake in a spec or on the command line; 3 build, gate or publishing;
-4 server, or files that are not as published; 5 client, network or a store of backups; 6 a release went back by
-itself; 1 anything else.
+4 server, or files that are not as published; 5 client, network or a store of backups; 6 a release that was
+undone automatically; 1 anything else.
 
-What a server, a log or a model folder says is shown as text: what a terminal would act on, what turns the
+Messages of servers, logs and model folders are shown as text: control characters, characters that reverse the
 order of text, and markup are written out (an escape as `\\x1b`), and further lines of a message stand behind
 a bar. `--json` is ASCII.
 """

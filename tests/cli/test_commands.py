@@ -214,7 +214,7 @@ def test_ctrl_c_during_a_build_leaves_nothing(relu: Path) -> None:
 
 
 def test_an_interrupted_build_goes_on_from_the_cache(relu: Path) -> None:
-    """What was finished before Ctrl-C is not made again."""
+    """Variants that were finished before Ctrl-C are not made again."""
     calibrated(relu, "    print('in', flush=True)\n    time.sleep(60)\n")
     command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(relu)]
     variants = ["--variants", "onnx-fp16"]
@@ -261,7 +261,7 @@ def test_a_named_variant_that_cannot_be_made_is_a_line(relu: Path) -> None:
 
 
 def test_a_dry_run_says_what_is_in_the_cache(relu: Path) -> None:
-    """What was made earlier is not refused: it is not judged again."""
+    """Variants that were made earlier are not judged again, so not refused."""
     tritonkit("build", "--root", str(relu))
     done = tritonkit("build", "--dry-run", "--variants", "onnx-int8-dynamic", "--root", str(relu))
     assert "in the cache, served" in done.stdout

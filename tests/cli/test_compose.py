@@ -60,7 +60,7 @@ def test_the_stack_is_complete(built: Path) -> None:
 
 
 def test_the_context_runs_by_itself(built: Path) -> None:
-    """As in the builder: its sources on the path, the project as the working folder."""
+    """The command works as in the builder: its sources on the path, the project as the working folder."""
     tritonkit("compose", cwd=built)
     code = (
         "import tritonkit, tritonkit.resources as r; from tritonkit.cli import main;"
@@ -80,7 +80,7 @@ def test_the_context_runs_by_itself(built: Path) -> None:
 
 
 def test_a_compose_file_of_ones_own_stays(built: Path) -> None:
-    """What tritonkit owns is replaced; the compose file is written once."""
+    """Files that tritonkit owns are replaced; the compose file is written once."""
     tritonkit("compose", cwd=built)
     (built / "docker-compose.yml").write_text("services: {}\n")
     receivers = built / "deploy" / "alertmanager" / "alertmanager.yml"

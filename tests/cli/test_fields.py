@@ -91,7 +91,7 @@ def test_a_call_from_python_knows_its_command_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_bad_value_is_named_by_its_option() -> None:
-    """As the settings have it: a time needs its unit, and its bound counts."""
+    """A time needs its unit, and its bound counts, as the settings have it."""
     for text in ("5", "10ms"):
         with pytest.raises(UsageError, match="--duration"):
             call("x", "--port", "3", "--duration", text)
@@ -99,5 +99,5 @@ def test_a_bad_value_is_named_by_its_option() -> None:
 
 @pytest.mark.parametrize("time_s", [600.0, 90.0, 4.0, 0.05, 0.0005])
 def test_a_time_is_written_as_it_is_read(time_s: float) -> None:
-    """So a default is shown as a person would type it."""
+    """A default is shown as a person would type it."""
     assert seconds("--time", as_text(time_s)) == time_s

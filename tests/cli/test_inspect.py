@@ -34,7 +34,7 @@ def poison(root: Path) -> str:
 
 
 def ran(root: Path) -> list[str]:
-    """What of the folder has run."""
+    """The files of the folder that have run."""
     return sorted(file.name for file in root.glob("ran-*"))
 
 
@@ -194,6 +194,6 @@ def test_python_too_deep_for_the_parser_is_looked_at(root: Path) -> None:
 
 
 def test_a_name_nobody_knows_is_exit_code_2(hostile: Path) -> None:
-    """As for the other commands, by name and by path."""
+    """A name and a path give the errors of the other commands."""
     assert "did you mean" not in failed(tritonkit("inspect", "nonet", "--root", str(hostile)), 2)
     assert "no such file" in failed(tritonkit("inspect", "./nonet", "--root", str(hostile)), 2)

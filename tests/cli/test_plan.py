@@ -13,7 +13,7 @@ from tests.perf.plan.test_run import MEASURED
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """What was measured."""
+    """The file of measurements."""
     MEASURED.save(tmp_path / "net.json")
     return str(tmp_path / "net.json")
 
@@ -79,6 +79,6 @@ def test_one_message_and_exit_code_2(file: str, options: list[str], said: str) -
 
 
 def test_a_model_or_a_file_is_wanted() -> None:
-    """Of a project, or what was measured."""
+    """The command needs a model of a project, or a file of measurements."""
     done = tritonkit_here("plan", "--rate", "9", "--slo", "p99=9s")
     assert "--measured FILE" in failed(done, 2)

@@ -77,7 +77,7 @@ def test_the_package_is_a_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
-    """What `--install-completion` writes into a shell's configuration asks the program itself."""
+    """The lines that `--install-completion` writes into a shell's configuration ask the program itself."""
     home = {"HOME": str(tmp_path), "SHELL": f"/bin/{shell}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     program = [sys.executable, "-m", "tritonkit"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a hostile server says, as it reaches a person's terminal through the real commands."""
+"""A hostile server's messages, as the real commands show them on a person's terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.running import failed
 from tests.cli.running import tritonkit_here as tritonkit
 from tests.conftest import PROJECT
 
-# Sets the window's title, clears the screen, colors, shows text backwards, begins a line anew, and is
+# Sets the window's title, clears the screen, colors, shows text backwards, begins a line again, and is
 # markup of rich.
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2066\rx\u2028[red][link=http://e]y[/]"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2066\rx\u2028[red][link=http://e]y[/]"
@@ -67,7 +67,7 @@ class Hostile(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Of a real server."""
+    """The answers of a real server."""
     server = grpc.server(ThreadPoolExecutor(2))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Hostile(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -135,7 +135,7 @@ def test_a_real_terminal_gets_no_escape_but_ours(address: str, model: str) -> No
 
 
 def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None:
-    """What the container's entry refuses is written out as the command line does it."""
+    """The container's entry writes its refusals as the command line does."""
     folder = tmp_path / "m\x1b[2J\u202e\n  do: forged"
     folder.mkdir()
     code = (
@@ -153,7 +153,7 @@ def test_a_container_shows_names_of_a_repository_as_text(tmp_path: Path) -> None
 
 
 def test_what_a_model_folders_python_says_is_text_in_a_bar() -> None:
-    """A phrase with markup and escapes shows as it is beside its bar."""
+    """A phrase with markup and escapes shows as it is next to its bar."""
     from tritonkit.cli.progress import Showing, bars
 
     file = io.StringIO()

@@ -162,7 +162,7 @@ def test_ctrl_c_ends_an_engine_that_gives_nothing_back(tmp_path: Path) -> None:
 
 
 def test_streams_that_a_caller_has_closed_lead_nowhere(tmp_path: Path) -> None:
-    """As from a service without any: the build is made, and what it is not to say goes to no other file."""
+    """A build without standard streams, as in a service, works; its suppressed output goes to no other file."""
     write(tmp_path, "relu", onnx_file(RELU, ["batch", 4]), SAMPLES, DATA)
     command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", str(tmp_path)]
     closed = subprocess.run(["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=False)

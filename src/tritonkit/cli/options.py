@@ -61,7 +61,7 @@ KeyFile = Annotated[
     typer.Option(
         "--key-file",
         envvar="TRITONKIT_KEY_FILE",
-        help="File with the server's admin key; found by itself for one that runs on this machine.",
+        help="File with the server's admin key; found by itself for a server on this machine.",
     ),
 ]
 AllowPlaintext = Annotated[
@@ -73,7 +73,8 @@ AllowPlaintext = Annotated[
 ]
 
 EncryptionKeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="File with the key of encrypted backups; --new-key makes one.")
+    Path | None,
+    typer.Option(metavar="FILE", help="File with the key of encrypted backups (`tritonkit backup --new-key`)."),
 ]
 GatewayFolder = Annotated[
     Path | None, typer.Option("--gateway", help="The gateway's folder; deploy/gateway by default.")
@@ -86,17 +87,17 @@ def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
 
 
 def refuse(given: Mapping[str, object], need: str) -> None:
-    """Refuse the first of these options that stands on the command line."""
+    """Refuse the first of these options that was given."""
     for option, value in given.items():
         if value is not None:
             raise UsageError(option, found="it does not go with the other options", wanted=need)
 
 
 def seconds(option: str, text: str, least: float = 0.0) -> float:
-    """A time such as `10s`, `50ms`, `10m` or `2h`, which stands after an option.
+    """The seconds of a time such as `10s`, `50ms`, `10m` or `2h`, the value of an option.
 
     Raises:
-        UsageError: it is none, or shorter than `least` seconds, or nothing.
+        UsageError: it is not a time, or less than `least` seconds.
     """
     from tritonkit.repository.modelspec.units import parse_duration
 
@@ -114,14 +115,14 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
 
 
 def host_and_port(option: str, text: str) -> tuple[str, int]:
-    """An address that stands after an option.
+    """The host and the port of an address, the value of an option.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not an address.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"{option} {text}", found="no address", wanted="HOST:PORT")
+        raise UsageError(f"{option} {text}", found="not an address", wanted="HOST:PORT")
     return host, int(port)
 
 
@@ -130,14 +131,14 @@ _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 
 
 def project_folder(root: Path | None) -> Path:
-    """What `--root` names, or the project that the working folder is in."""
+    """The folder that `--root` names, or the project of the working folder."""
     from tritonkit.repository.modelspec import find_root
 
     return (root or find_root()).resolve()
 
 
 def project_or_here(root: Path | None) -> Path:
-    """The same; where there is no project, the working folder.
+    """The folder that `--root` names, the project of the working folder, or else the working folder.
 
     Raises:
         UsageError: `--root` names no folder.
@@ -153,8 +154,9 @@ def project_or_here(root: Path | None) -> Path:
 
 
 def read_key(file: Path | None, address: str) -> str | None:
-    """The key in a file; without one that of the server which `tritonkit serve` runs at this address, or of
-    this project's docker compose: of a server on this machine, for a key is not sent elsewhere by itself.
+    """The key in a file; without a file, the key of the server at this address, if it runs on this machine.
+
+    `tritonkit serve` and this project's docker compose keep such keys. A key is never sent to another machine unasked.
 
     Raises:
         UsageError: it cannot be read, is empty, or not one line of ASCII.

@@ -1,4 +1,4 @@
-"""How a build gets on: lines, or bars on a terminal where there are many variants."""
+"""The progress of a build: lines, or bars on a terminal for many variants."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Announcing(Progress):
         note(f"{plan.spec.name}: {doing if plan.variant.name == PLAIN else 'making'} {plan.variant} ...")
 
     def warn(self, text: str) -> None:
-        """Say it at once, whatever else is shown."""
+        """Show a warning immediately."""
         note(f"warning: {text}")
 
     def done(self, result: Result) -> None:

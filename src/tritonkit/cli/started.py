@@ -53,6 +53,6 @@ def called(
         yield address, http_address or f"{address.rpartition(':')[0]}:8000"
         return
     if http_address is not None:
-        raise UsageError("--http-address", found="it stands without --address", wanted="both, or neither")
+        raise UsageError("--http-address", found="no --address", wanted="both, or neither")
     with started(project, repository, models, http=http) as endpoint:
         yield endpoint.grpc, endpoint.http

@@ -1,4 +1,4 @@
-"""A process that watches over the one that does a command's work, because engines in that read files of strangers.
+"""A process that watches over the worker of a command, because engines in the worker read files of strangers.
 
 The watching process shows text that native code wrote to the terminal as text, ends a step that takes longer than its
 limit, and has words for a worker that an engine ended. A build is then begun again without that model.
@@ -163,7 +163,7 @@ class _Watch:
             self._interrupted_turn = self._board.read().turn
 
     def _show(self) -> None:
-        """Show no more than a pipe holds: whoever writes without an end shall not keep this process from its work."""
+        """Show no more than a pipe holds, so that endless output cannot keep this process from its work."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._native, _PIPE_BYTES)
             self._text.feed(data)

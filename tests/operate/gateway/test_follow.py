@@ -133,4 +133,4 @@ def test_the_command_writes_the_same(sources: GatewaySources, tmp_path: Path, en
     logs = re.findall(r'"path": "([^"]*\.(?:log|jsonl))"', (tmp_path / "out" / "envoy.json").read_text())
     assert logs == []
     for wrong in ("a", "a:b", "a:8001,b", ":8001", "a:99999"):
-        assert "no address" in failed(tritonkit(*words, "--replica", wrong), 2)
+        assert "not an address" in failed(tritonkit(*words, "--replica", wrong), 2)

@@ -39,7 +39,7 @@ def command(
     ] = None,
     keep: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Then leave the N latest backups alone, as `tritonkit prune` does."),
+        typer.Option(metavar="N", min=1, help="Then keep only the N latest backups, as `tritonkit prune` does."),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the backups in the store instead.")] = False,
     as_json: AsJson = False,

@@ -26,7 +26,7 @@ def command(
     gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:
-    """Make an authority, and a certificate for the gateway that it signs, for a start. Callers get tls/ca.crt.
+    """Make an authority and a certificate for the gateway that it signs, to begin with. Callers get tls/ca.crt.
 
     Run again, it makes another certificate by the same authority, which a gateway that runs takes at once.
 

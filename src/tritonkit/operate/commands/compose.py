@@ -38,7 +38,7 @@ def command(as_json: AsJson = False, root: Root = None) -> None:
 
 
 def _missing() -> list[str]:
-    """What this machine lacks to start it, with what to do; the files may be for another one."""
+    """The programs that this machine lacks to start it, and the remedy; the files may be for another machine."""
     docker = shutil.which("docker")
     if docker is None:
         return ["docker: it is not installed here; Debian: apt-get install docker.io docker-compose"]

@@ -70,8 +70,8 @@ def command(
     if prometheus is not None and (metrics or gateway):
         raise UsageError(
             "--prometheus",
-            found="--metrics or --gateway beside it",
-            wanted="one of the two: a Prometheus, or what to scrape where there is none",
+            found="--metrics or --gateway too",
+            wanted="one of them: a Prometheus, or the addresses to scrape without one",
         )
     with contextlib.ExitStack() as stack:
         url, scrape_s = prometheus, None

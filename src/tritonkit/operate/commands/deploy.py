@@ -27,7 +27,7 @@ app.command("diagnose")(deploy_diagnose.command)
 
 
 class DeployTarget(StrEnum):
-    """What runs it."""
+    """The platform that runs it."""
 
     kubernetes = "kubernetes"
     aws_lambda = "lambda"
@@ -36,7 +36,7 @@ class DeployTarget(StrEnum):
 @app.callback()
 def deploy(
     context: typer.Context,
-    target: Annotated[DeployTarget, typer.Option(help="What runs it.")] = DeployTarget.kubernetes,
+    target: Annotated[DeployTarget, typer.Option(help="The platform that runs it.")] = DeployTarget.kubernetes,
     repository: Repository = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default.")

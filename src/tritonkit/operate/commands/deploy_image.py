@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 
 class ImageBuilder(StrEnum):
-    """What makes images."""
+    """The program that makes images."""
 
     docker = "docker"
     buildah = "buildah"
@@ -78,7 +78,7 @@ def _print(made: ModelImage, server: str) -> None:
 
 
 def _next(made: ModelImage, server: str) -> list[str]:
-    """How the image comes to the nodes, and what then makes pods take it."""
+    """The commands that bring the image to the nodes and make pods use it."""
     host, _, rest = made.tag.partition("/")
     if made.out is not None:
         file = shlex.quote(str(made.out))

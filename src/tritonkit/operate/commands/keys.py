@@ -13,9 +13,11 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="API keys of the gateway: made, shown once, and kept as hashes alone.")
+app = typer.Typer(
+    no_args_is_help=True, help="Add, list or revoke the API keys of callers; only their hashes are stored."
+)
 
-Name = Annotated[str, typer.Argument(help="Whose key it is; stands in the audit log.")]
+Name = Annotated[str, typer.Argument(help="Owner of the key, as named in the audit log.")]
 
 
 @app.command("add")
@@ -30,16 +32,18 @@ def add(
             help="A model the key may use; may be repeated. All by default.",
         ),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; no limit by default.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second that the key may send; no limit by default.")
+    ] = None,
     burst: Annotated[
         int | None,
-        typer.Option(help="Requests that may come at once (the bucket's size); a tenth of a second's by default."),
+        typer.Option(help="Requests that may come in one burst (the bucket's size); a tenth of a second's by default."),
     ] = None,
     gateway: GatewayFolder = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Make a key and print it: it is kept nowhere. A gateway that runs takes it at once.
+    """Make a key and print it; the key itself is not stored. A running gateway accepts it immediately.
 
     Example: tritonkit keys add alice --model digits --rate 50 > alice.key
     """
@@ -57,7 +61,7 @@ def add(
 
 @app.command("list")
 def show(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = None) -> None:
-    """Names, models and rates; the keys themselves are not kept.
+    """List names, models and rates; the keys themselves are not stored.
 
     Example: tritonkit keys list
     """
@@ -87,7 +91,7 @@ def show(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = No
 
 @app.command("revoke")
 def revoke(name: Name, gateway: GatewayFolder = None, root: Root = None) -> None:
-    """Take a key back. A gateway that runs refuses it at once.
+    """Revoke a key. A running gateway refuses it immediately.
 
     Example: tritonkit keys revoke alice
     """

@@ -22,7 +22,7 @@ __all__ = ["ManifestTarget", "command", "write_resources"]
 
 
 class ManifestTarget(StrEnum):
-    """Who reads the file."""
+    """The program that reads the file."""
 
     compose = "compose"
 
@@ -31,7 +31,7 @@ _FILES = {ManifestTarget.compose: Path("deploy/docker/resources.yml")}
 
 
 def command(
-    target: Annotated[ManifestTarget, typer.Option(help="Who reads it.")] = ManifestTarget.compose,
+    target: Annotated[ManifestTarget, typer.Option(help="The program that reads it.")] = ManifestTarget.compose,
     repository: Repository = None,
     out: Annotated[Path | None, typer.Option(help="The file to write; deploy/docker/resources.yml by default.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Fail if the file differs; write nothing.")] = False,

@@ -18,7 +18,7 @@ __all__ = ["command", "said"]
 
 def command(
     url: Annotated[str, typer.Argument(help="The store, as `tritonkit backup` was given it.")],
-    keep: Annotated[int, typer.Option(metavar="N", help="So many of the latest backups are left.")],
+    keep: Annotated[int, typer.Option(metavar="N", help="The number of latest backups to keep.")],
     encryption_key: EncryptionKeyFile = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be.")] = False,
     as_json: AsJson = False,

@@ -49,13 +49,15 @@ def release(
     requests: Annotated[
         int, typer.Option(min=1, help="The fewest requests that the new version answers in a step.")
     ] = 200,
-    wait: Annotated[str, typer.Option(metavar="TIME", help="The longest that a step waits for so many.")] = "10m",
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="The longest time that a step waits for these requests.")
+    ] = "10m",
     shadow: Annotated[
         str | None,
         typer.Option(
             metavar="10%",
-            help="First send copies of so many gRPC requests to both versions and compare the answers; callers see"
-            " nothing of it.",
+            help="First send copies of this share of gRPC requests to both versions and compare the answers; callers"
+            " notice nothing.",
         ),
     ] = None,
     tolerance: Annotated[
@@ -143,7 +145,9 @@ def _findings(findings: Sequence[RuleState]) -> list[list[str]]:
 def _words(counts: ShadowCounts) -> str:
     kinds = "; ".join(f"{kind}: {count}" for kind, count in dict(counts.kinds).items())
     dropped = (
-        f", {counts.dropped} not compared, for too many came at once or a replica was away" if counts.dropped else ""
+        f", {counts.dropped} not compared, because too many came together or a replica was away"
+        if counts.dropped
+        else ""
     )
     more = f"{dropped}; {kinds}" if kinds else dropped
     return f"copies: {counts.compared} compared, {counts.differ} answered otherwise{more}"
@@ -151,7 +155,7 @@ def _words(counts: ShadowCounts) -> str:
 
 @contextmanager
 def _telling() -> Iterator[Callable[[Status], None]]:
-    """Where a release is: on a terminal a table, elsewhere a line for each step and every ten seconds."""
+    """The progress of a release: a table on a terminal, elsewhere a line for each step and every ten seconds."""
     from rich.console import Console
     from rich.live import Live
 

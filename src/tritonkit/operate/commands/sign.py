@@ -47,7 +47,7 @@ def _make(private: Path, as_json: bool) -> None:
     public = new_signing_key(private)
     if as_json:
         print_json({"private_key": str(private), "public_key": str(public)})
-    note(f"{private}: the private key, for whoever signs; {public}: for whoever verifies")
+    note(f"{private}: the private key, for signing; {public}: the public key, for verifying")
 
 
 def _sign(folder: Path, key: Path, as_json: bool) -> None:

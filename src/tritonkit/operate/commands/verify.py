@@ -73,7 +73,7 @@ def command(
 
 
 def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[Damage]:
-    """What is not as the owner of the key has signed it."""
+    """The files that are not as the owner of the key signed them."""
     from tritonkit.operate.store.keys import read_public_key
     from tritonkit.operate.store.whole import unsigned
 

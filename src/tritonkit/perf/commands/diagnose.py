@@ -28,7 +28,7 @@ _WINDOW_S = 5.0
 _LEAST_S = 1.5
 _WARM_S = 1.0
 _MODERATE, _MOST_PER_S = 0.5, 200.0
-"""Of what one caller alone reaches: a load that nothing need queue under."""
+"""Share of a single caller's rate, and its upper bound: a load under which nothing needs to queue."""
 _TRIES = 5
 
 
@@ -132,7 +132,7 @@ def command(
 
 
 def _refuse_language_model(project: Path, name: str) -> None:
-    """How long its prompts and answers are is what a load is made of, and this command knows nothing of that."""
+    """Refuse to load a language model: its load depends on lengths of prompts and answers, which this command lacks."""
     from tritonkit.repository.modelspec import load_all
 
     try:

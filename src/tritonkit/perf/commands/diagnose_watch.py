@@ -57,7 +57,7 @@ def _looks(
 
 
 def percentiles(seen: Observation) -> dict[int, float]:
-    """Of our own requests in the window, in ms; nothing where none was answered."""
+    """Percentiles of our own requests in the window, in ms; empty if none was answered."""
     times = sorted(probe.total_ms for probe in seen.probes if not probe.error)
     if not times:
         return {}
@@ -65,7 +65,7 @@ def percentiles(seen: Observation) -> dict[int, float]:
 
 
 def _line(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
-    """What a log can keep."""
+    """One line for a log."""
     rate = sum(server.rate_per_s for server in evidence.servers)
     return f"{rate:.1f} requests/s{_tail(seen)}: {diagnosis.verdict}"
 

@@ -1,4 +1,4 @@
-"""`tritonkit load` of a language model: streams at a rate, or of so many users."""
+"""`tritonkit load` of a language model: streams at a rate, or of a number of users."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _check(options: LoadOptions, is_open: bool, is_trace: bool) -> None:
 
 
 def _target(project: Path, options: LoadOptions) -> tuple[Slo, float | None]:
-    """What is wanted: by --slo, or else by the thresholds file; and right answers a second by that."""
+    """The target, by --slo or else by the thresholds file; and the least rate of right answers by that file."""
     from tritonkit.perf.load import limits_for, read_thresholds
     from tritonkit.perf.load.locust_run import THRESHOLDS
     from tritonkit.perf.load.openloop import parse_slo

@@ -1,4 +1,4 @@
-"""Which models `tritonkit load` may call, and with what inputs, before a server is started for them."""
+"""The models and inputs of `tritonkit load`, checked before a server is started for them."""
 
 from __future__ import annotations
 

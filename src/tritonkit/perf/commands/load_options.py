@@ -14,7 +14,7 @@ __all__ = ["LoadOptions", "ShapeName"]
 
 
 class ShapeName(StrEnum):
-    """How the number of users, or the rate, changes during the run."""
+    """The change of the number of users, or of the rate, during the run."""
 
     steady = "steady"
     ramp = "ramp"

@@ -1,4 +1,4 @@
-"""What `tritonkit load` shows of a language model's load: table, files, what was missed."""
+"""The output of a language model's load: table, files, and missed targets."""
 
 from __future__ import annotations
 

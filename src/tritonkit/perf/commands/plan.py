@@ -29,7 +29,7 @@ _MOST_RATE = 1e9
 
 
 class BalancingName(StrEnum):
-    """How requests are spread over replicas."""
+    """The ways to spread requests over replicas."""
 
     RANDOM = "random"
     ROUND_ROBIN = "round_robin"
@@ -292,10 +292,10 @@ def _print_range(plan: Plan) -> None:
 
 
 def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:
-    """What calls cost, beside the recommended day of replicas, and up to which rate they cost less."""
+    """The cost of calls, compared with the recommended day of replicas, and the rate up to which they cost less."""
     pods = plan.per_month(plan.days[0].replica_hours / 24) or 0
     cost = (
-        f"{price.text(found.per_month)} a month beside {price.text(pods)} of replicas ({plan.days[0].rule}),"
+        f"{price.text(found.per_month)} a month, and {price.text(pods)} for replicas ({plan.days[0].rule}),"
         f" {price.text(found.per_million)} for a million calls of {found.call_ms:.3g} ms, {found.memory_mib} MiB"
     )
     if found.break_even_per_s is None:

@@ -249,7 +249,7 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
 
 @contextlib.contextmanager
 def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
-    """What tells of the search: a table that changes on a terminal, lines elsewhere."""
+    """The listener that shows the search: a live table on a terminal, lines elsewhere."""
     from tritonkit.perf.tune import Listener
 
     class Lines(Listener):

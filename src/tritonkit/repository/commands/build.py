@@ -31,7 +31,7 @@ __all__ = ["TargetChoice", "command", "print_build"]
 
 
 class TargetChoice(StrEnum):
-    """Where the repository will be served."""
+    """The kind of machine that will serve the repository."""
 
     cpu = "cpu"
     gpu = "gpu"
@@ -45,7 +45,7 @@ def command(
         int | None, typer.Option(min=1, help="Cores of the machine that will serve; this one's by default.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and what Python would run, and do nothing.")
+        bool, typer.Option("--dry-run", help="Show the planned work and the Python that would run; do nothing.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Fail if the tracked text differs from a fresh render; write nothing.")
@@ -55,7 +55,7 @@ def command(
         typer.Option(
             metavar="NAMES",
             autocompletion=complete_variants,
-            help="Optimized forms to build and compare beside the served one: names with commas, "
+            help="Optimized forms to build and compare with the served one: names with commas, "
             "`spec` (those of model.yaml) or `all`.",
         ),
     ] = "",
@@ -74,7 +74,7 @@ def command(
 ) -> None:
     """Build models into a Triton repository: export, check, configure, publish.
 
-    A model that cannot be built keeps no other from being published; then the exit code is not 0.
+    A model that fails does not keep the others from being published; the exit code is then not 0.
 
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
@@ -85,7 +85,7 @@ def command(
     folder = project_folder(root)
     watched.limit(seconds("--step-timeout", step_timeout, least=1))
     if check and (dry_run or force or variants):
-        raise UsageError("--check", found="it stands beside --dry-run, --force or --variants", wanted="it alone")
+        raise UsageError("--check", found="--dry-run, --force or --variants too", wanted="--check alone")
     chosen = tuple(filter(None, (name.strip() for name in variants.split(","))))
     if check:
         different = check_repository(
@@ -171,7 +171,7 @@ def _reporting(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
 
 
 def _left(shown: Announcing, root: Path) -> str:
-    """What an interrupted build has done, and what the next one makes of it."""
+    """The state that an interrupted build leaves, and its use for the next build."""
     if shown.published:
         return "the models were being published: each is whole, the old one or the new; build again"
     cache = root / ".tritonkit" / "cache"
@@ -182,7 +182,7 @@ def _left(shown: Announcing, root: Path) -> str:
 
 
 def _print_commands(repository: Repository) -> None:
-    """How NVIDIA's own tool would build the plans."""
+    """Print the commands by which NVIDIA's own tool would build the plans."""
     from tritonkit.repository.inspection import declared_signature
     from tritonkit.repository.optimize.variants.tensorrt_plan import trtexec_command
 
@@ -199,7 +199,7 @@ def _print_commands(repository: Repository) -> None:
 
 
 def print_build(repository: Repository, dry_run: bool = False) -> None:
-    """The build table: what each network is, and how good beside its reference."""
+    """Print the build table: each network, and its quality compared with its reference."""
     served = [r for r in repository.results if repository.served.get(r.model) == r.variant]
     if len(repository.results) > len({result.model for result in repository.results}):
         print_variants(repository.results, repository.served)

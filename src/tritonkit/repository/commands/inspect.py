@@ -46,7 +46,7 @@ def command(
 
 
 def _specs(project: Path, names: list[str]) -> list[Spec]:
-    """Of models/ by name, of anywhere else by path."""
+    """The specs of models/ by name, those of other places by path."""
     from tritonkit.repository.modelspec import load, load_all, load_readable
 
     if not names:

@@ -29,7 +29,7 @@ _VARIANT_COLUMNS = [
 
 
 def build_row(result: Result) -> list[str]:
-    """What a network is, and how good beside its reference."""
+    """A network, and its quality compared with its reference."""
     from tritonkit.repository.modelspec.units import format_bytes
 
     artifact = result.artifact

@@ -47,7 +47,7 @@ def _print_event(event: ServeEvent) -> None:
 
 
 def _print(endpoint: Endpoint) -> None:
-    """The addresses, for people and for whoever waits for these lines."""
+    """Print the addresses, for people and for programs that wait for these lines."""
     print(f"gRPC     {endpoint.grpc}")
     if endpoint.http:
         print(f"HTTP     http://{endpoint.http}")
