@@ -17,7 +17,7 @@ __all__ = ["Option"]
 
 @dataclass(frozen=True)
 class Option:
-    """How a field stands on the command line.
+    """The place of a field on the command line.
 
     Args:
         help: a sentence about it.
