@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Make an authority and a certificate for the gateway that it signs, to begin with. Callers get tls/ca.crt.
 
-    Run again, it makes another certificate by the same authority, which a gateway that runs takes at once.
+    Run again, it makes another certificate by the same authority, which a running gateway takes immediately.
 
     Example: tritonkit certs --name localhost --name 127.0.0.1 --name gateway.example.org
     """
