@@ -52,9 +52,9 @@ METRICS_PORT = 8002
 _CALLED = re.compile(r'model_name:\s*"([^"]+)"')
 
 DRAIN_S = 20
-"""For the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
+"""Seconds for the requests in flight at the end, after those of ensembles have had `_ENSEMBLES_S`."""
 _LEAVE_S = 15.0
-"""At most, for callers to go, where their connections have an age and stop.py has not been there before."""
+"""Longest wait for callers to leave, if their connections have an age and stop.py has not waited before."""
 _LOOK_S = 0.1
 _ENSEMBLES_S = 20.0
 _FINALIZE_S = 8.0
@@ -141,7 +141,7 @@ def _supervise(
 
 
 def _leave_s(options: argparse.Namespace) -> float:
-    """Within which every connection has been asked to end: gRPC varies the age by a tenth. 0 without an age."""
+    """Seconds within which every connection is asked to end: gRPC varies the age by a tenth. 0 without an age."""
     age = options.connection_age_s
     return min(_LEAVE_S, 1.1 * int(age) + 1) if age else 0.0
 

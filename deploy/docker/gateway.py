@@ -31,7 +31,7 @@ RUN = Path("/tmp/tritonkit")  # noqa: S108 (a tmpfs)
 VENV = Path("/opt/tritonkit/venv")
 
 DRAIN_S = 30.0
-"""For requests under way at the end; `stop_grace_period` must be longer."""
+"""Seconds for requests in flight at the end; `stop_grace_period` must be longer."""
 _TICK_S = 0.25
 
 

@@ -136,7 +136,7 @@ def _refuse_foreign(file: Path) -> None:
 
 
 def _write(file: Path, content: bytes, user: int, group: int) -> None:
-    """In one step, for this user alone."""
+    """Write a file in one step, readable by this user only."""
     for folder in reversed([each for each in file.parents if each.is_relative_to(OUT)]):
         folder.mkdir(mode=0o700, exist_ok=True)
         os.chown(folder, user, group)

@@ -81,7 +81,7 @@ def _asked(what: str, folder: Path, timeout_s: float) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Look once."""
+    """Check once."""
     if (arguments or sys.argv[1:]) == ["--alive"]:
         if alive():
             return 0

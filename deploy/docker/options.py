@@ -10,7 +10,7 @@ __all__ = ["parser"]
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """For entry.py; what it does not know is tritonserver's."""
+    """The parser of entry.py's options; unknown arguments go to tritonserver."""
     made = argparse.ArgumentParser(prog="entry.py", description=description)
     made.add_argument("--repository", type=Path, default=Path("/models"))
     made.add_argument("--key-file", type=Path, default=Path("/handover/admin-key"))

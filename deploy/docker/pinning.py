@@ -46,7 +46,7 @@ def pinning_of(asked: str, count: int) -> Pinning | None:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """In words: `0,2`."""
+    """Cores in words: `0,2`."""
     return ",".join(map(str, sorted(numbers)))
 
 

@@ -15,7 +15,7 @@ class StartTimes:
         self._launched = self._verified = 0.0
 
     def launched(self) -> None:
-        """Triton was started."""
+        """Note that Triton was started."""
         self._launched = time.monotonic()
 
     def verified(self) -> None:

@@ -1,4 +1,4 @@
-"""Before the end of a container (Kubernetes' preStop): it is not ready any more, and goes on answering for a while.
+"""The end of a container (Kubernetes' preStop): make it unready, and go on answering for a while.
 
     stop.py [SECONDS]
 

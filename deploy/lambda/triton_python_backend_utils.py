@@ -43,7 +43,7 @@ class TritonError:
         self._message, self._code = message, code
 
     def message(self) -> str:
-        """In words."""
+        """The message in words."""
         return self._message
 
     def code(self) -> int:
@@ -73,7 +73,7 @@ class InferenceRequest:
         self._inputs, self._wanted, self._id = (list(inputs), list(requested_output_names), request_id)
 
     def inputs(self) -> list[Tensor]:
-        """All of them."""
+        """All input tensors."""
         return self._inputs
 
     def requested_output_names(self) -> list[str]:

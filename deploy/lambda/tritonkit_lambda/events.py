@@ -114,7 +114,7 @@ def _infer(function: Function, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(event: dict[str, Any]) -> str:
-    """Without the stage that API Gateway may put before it."""
+    """The path without the stage that API Gateway may prepend."""
     path = str(event.get("rawPath", ""))
     stage = event["requestContext"].get("stage", "$default")
     path = path.removeprefix(f"/{stage}") if stage != "$default" else path

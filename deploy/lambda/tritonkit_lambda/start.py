@@ -1,4 +1,4 @@
-"""From the folder of a function to one that answers: every file checked, the libraries and models loaded."""
+"""Start of a function: check every file, load the libraries and models."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Check(threading.Thread):
         self.ms = 0.0
 
     def run(self) -> None:
-        """Called by `start`."""
+        """Run the thread's work; called by `start`."""
         began = time.perf_counter()
         self.findings = verify_folder(self._folder)
         self.ms = (time.perf_counter() - began) * 1000

@@ -21,7 +21,7 @@ _LENGTH = 4
 
 
 def read_shape(found: Any, where: str) -> list[int]:
-    """A tensor's `shape`."""
+    """Read a tensor's `shape`."""
     if not isinstance(found, list) or len(found) > MOST_AXES:
         raise RefusedRequest(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
     for index, size in enumerate(found):
@@ -104,7 +104,7 @@ def _flat(data: list[Any], where: str) -> list[Any]:
 
 
 def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:
-    """Nothing is rounded, cut or taken for what it is not."""
+    """Refuse numbers that do not fit the type: nothing is rounded or cut."""
     kind = np.dtype(TYPES[datatype])
     if datatype == "FP16":
         raise RefusedRequest(f"{where}: FP16 stands behind the JSON as bytes: binary_data_size")

@@ -31,7 +31,7 @@ _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
 """Browsers take no server's certificate for longer (CA/Browser Forum, ballot SC31)."""
 _DNS_NAME = re.compile(r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_-]{1,63}")
 _SLACK = datetime.timedelta(minutes=5)
-"""Before now, for clocks that are behind."""
+"""Time by which a certificate begins early, for clocks that are behind."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Certificate:
     ends: datetime.datetime
 
     def days_left(self) -> float:
-        """Until its end; below 0 after it."""
+        """Days until its end; negative after it."""
         return (self.ends - _now()).total_seconds() / 86400
 
 
@@ -239,7 +239,7 @@ def _serialization() -> Any:
 
 
 def _new_key() -> Any:
-    """On P-256: what every client takes, and a fraction of RSA's time for a handshake."""
+    """A key on P-256: every client takes it, and a handshake takes a fraction of RSA's time."""
     ec = need_package("cryptography.hazmat.primitives.asymmetric.ec", EXTRA)
     return ec.generate_private_key(ec.SECP256R1())
 

@@ -160,7 +160,7 @@ def _guard(server: ServerInstallation) -> _Finding:
 
 
 def _sources_alone(server: ServerInstallation) -> _Finding:
-    """In NVIDIA's image its own Python decides."""
+    """Check that models run from sources only; in NVIDIA's image its own Python decides."""
     if server.native or server.runs_sources_alone:
         return _Finding("NVIDIA's image decides" if server.native else "models run from sources")
     script = shipped("python_backends/environment.py")

@@ -152,7 +152,7 @@ def environment_at(venv: Path) -> ServerInstallation:
 
 
 def _native(binary: Path) -> ServerInstallation:
-    """NVIDIA's layout: /opt/tritonserver/{bin,backends,caches,TRITON_VERSION}."""
+    """The installation in NVIDIA's layout: /opt/tritonserver/{bin,backends,caches,TRITON_VERSION}."""
     home = binary.parents[1]
     backends = home / "backends"
     if not backends.is_dir():

@@ -55,7 +55,7 @@ class Proxies:
             self._rest.poll()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._metrics.close()
         self._close_rest()
 

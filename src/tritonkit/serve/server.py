@@ -264,7 +264,7 @@ class Server:
             triton.stop(left_s, self._settings.finalize_timeout_s)
 
     def _finish(self) -> None:
-        """Nothing runs any more: put away the run's files, and say so once."""
+        """Remove the run's files once nothing runs any more, and say so once."""
         self._over.set()
         if self._run is None:
             return
@@ -293,7 +293,7 @@ class Server:
         self._over.set()
 
     def _watch_process(self, triton: SupervisedProcess, stubs: StubWatch) -> None:
-        """Until this process has ended, or is to end."""
+        """Watch until this process has ended, or is to end."""
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
             stubs.scan()
             if self._proxies is not None:

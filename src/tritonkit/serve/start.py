@@ -1,4 +1,4 @@
-"""From a repository to a process that serves it."""
+"""Preparation and launch of a process that serves a repository."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["AGE_S", "DRAIN_S", "STOP_S", "Facts", "read_facts"]
 
 STOP_S = 15
-"""For preStop: until the pod has left every endpoint list and its callers' connections have ended."""
+"""Seconds of preStop: until the pod has left every endpoint list and its callers' connections have ended."""
 AGE_S = 10
-"""After which gRPC asks a connection to end: less than STOP_S by more than the tenth by which gRPC varies it."""
+"""Age at which gRPC asks a connection to end. gRPC varies it by a tenth, and it must stay below STOP_S even so."""
 DRAIN_S = 53
 """Longest time that entry.py takes after SIGTERM: 20 s for ensembles, 28 s for the rest, 5 s for one that hangs."""
 MARGIN_S = 12
 PERIOD_S = 5
-"""Between two startup probes."""
+"""Seconds between two startup probes."""
 _START_S, _MODEL_S, _BYTES_PER_S = 60, 10, 10 * MIB
 _LONG_WARM_S = 30
 """Seconds of a warm-up that the time for each model covers, on a node whose cores are free."""
@@ -117,12 +117,12 @@ class Facts:
 
     @property
     def period_s(self) -> int:
-        """Between two startup probes."""
+        """Seconds between two startup probes."""
         return PERIOD_S
 
     @property
     def stop_s(self) -> int:
-        """For preStop."""
+        """Seconds of preStop."""
         return STOP_S
 
     @property
@@ -132,12 +132,12 @@ class Facts:
 
     @property
     def drain_s(self) -> int:
-        """For entry.py after SIGTERM."""
+        """Seconds that entry.py gets after SIGTERM."""
         return DRAIN_S
 
     @property
     def grace_s(self) -> int:
-        """From the order to end until the kubelet kills."""
+        """Seconds from the order to end until the kubelet kills."""
         return STOP_S + DRAIN_S + MARGIN_S
 
     @property

@@ -25,7 +25,7 @@ CACHE_BYTES = 4 << 30
 
 T = TypeVar("T")
 _ANSWER_S = 60.0
-"""Until the first answer of a store: its library may try again for many minutes."""
+"""Time limit for the first answer of a store: its library may retry for many minutes."""
 
 
 @dataclass(frozen=True)

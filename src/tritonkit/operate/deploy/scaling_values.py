@@ -36,7 +36,7 @@ class Scaling(Strict):
     """The span of a rate: at least four scrapes."""
     up_s: Seconds = 0
     down_s: Seconds = 600
-    """Stabilization windows."""
+    """Seconds of the stabilization window for scaling in."""
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -103,7 +103,7 @@ class ToZero(Strict):
     concurrency: Count = 16
     """Requests at the same time that one replica is to have."""
     after_s: Annotated[int, Field(ge=60, le=86_400, strict=True)] = 600
-    """Without a request for so long the last replica goes."""
+    """Seconds without a request after which the last replica goes."""
 
 
 class Monitoring(Strict):

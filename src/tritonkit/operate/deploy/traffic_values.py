@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["DRAIN_S", "LEAVE_S", "Gateway", "GatewayApi", "Kserve"]
 
 LEAVE_S = 10
-"""For preStop of a gateway's pod: until its address has left every list, and its callers' connections have ended."""
+"""Seconds of a gateway's preStop: until its address has left every list, and its callers' connections have ended."""
 DRAIN_S = 30
 """Seconds that gateway.py gives to requests in flight after SIGTERM."""
 _MARGIN_S = 10
@@ -45,17 +45,17 @@ class Gateway(Strict):
 
     @property
     def leave_s(self) -> int:
-        """For preStop."""
+        """Seconds of preStop."""
         return LEAVE_S
 
     @property
     def drain_s(self) -> int:
-        """For requests under way after SIGTERM."""
+        """Seconds for requests in flight after SIGTERM."""
         return DRAIN_S
 
     @property
     def grace_s(self) -> int:
-        """From the order to end until the kubelet kills."""
+        """Seconds from the order to end until the kubelet kills."""
         return LEAVE_S + DRAIN_S + _MARGIN_S
 
 
@@ -63,14 +63,14 @@ class GatewayApi(Strict):
     """Values of the component `gateway-api`: routes of an existing Gateway."""
 
     gateway: Label
-    """Its name."""
+    """Name of the Gateway."""
     namespace: Label | None = None
     """Its namespace; None: that of the pods."""
     section: Label | None = None
     """One of its listeners; None: all that take the hosts."""
     grpc_host: Host
     http_host: Host
-    """Under which gRPC and REST are called."""
+    """Host name by which gRPC and REST are called."""
 
     @property
     def of_a_model(self) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ class Canary(Strict):
 
 
 class Values(Strict):
-    """The file."""
+    """The content of values.yaml."""
 
     namespace: Label = "tritonkit"
     images: Images = Images()

@@ -28,7 +28,7 @@ class GatewayAdmin:
         self._folder, self._name = folder, name
 
     def ready(self) -> bool:
-        """Whether it serves."""
+        """Whether the gateway serves."""
         return self._ask("GET", "/ready")[0] == http.client.OK
 
     def active_requests(self) -> int:
@@ -85,7 +85,7 @@ class GatewayAdmin:
         self._ask("POST", "/reopen_logs")
 
     def leave(self) -> None:
-        """Not ready any more: connections that are open are told to go with their next answer, new ones are taken."""
+        """Make it unready: open connections are asked to end with their next answer, new ones are accepted."""
         self._ask("POST", "/healthcheck/fail")
 
     def drain(self, most_s: float) -> None:

@@ -16,15 +16,15 @@ SHADOW = "shadow"
 """The cluster that gets copies of requests."""
 
 CHECKED_S = 1.0
-"""Between two health checks; two that fail in a row take a replica out, one that does not brings it back."""
+"""Seconds between health checks; two failures in a row take a replica out, one success brings it back."""
 EJECTED_S = 5.0
-"""For how long a replica is ejected whose connections fail, times how often it was."""
+"""Seconds for which a replica with failing connections is ejected, times the number of its ejections."""
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
 _MOST_COPIES = 8
-"""Under way; more of them are dropped, so that comparing never becomes a load of its own."""
+"""Most copies in flight; more are dropped, so that comparing never becomes a load of its own."""
 _RETRIES = 32
-"""Under way are always allowed."""
+"""Retries in flight that are always allowed."""
 
 
 _NAMED = {

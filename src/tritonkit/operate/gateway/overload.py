@@ -39,7 +39,7 @@ def overload_manager(limits: GatewayLimits) -> dict[str, Any]:
 
 
 def memory_allocator(limits: GatewayLimits) -> dict[str, Any]:
-    """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`."""
+    """Envoy's `envoy.config.bootstrap.v3.MemoryAllocatorManager` for these limits."""
     return overload.memory_allocator(_heap_bytes(limits))
 
 

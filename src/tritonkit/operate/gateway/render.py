@@ -1,4 +1,4 @@
-"""From a gateway's spec, keys and replicas to the files that Envoy reads, each held against Envoy itself."""
+"""Files for Envoy from a gateway's spec, keys and replicas, each checked by Envoy itself."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def write_routes(spec: GatewaySpec, places: Places, models: Sequence[str], split
 
 
 def write_clusters(spec: GatewaySpec, places: Places, replicas: Sequence[Upstream], split: Split | None = None) -> None:
-    """Only the replicas, and the candidate of a split."""
+    """Write only the replicas, and the candidate of a split."""
     _write(places.clusters, {"resources": clusters(replicas, spec.limits, split)})
 
 
@@ -164,7 +164,7 @@ def _without_type(resource: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    """In place of the one there is, in one step: Envoy reads a file when it is moved."""
+    """Replace a file in one step: Envoy reads a file when it is moved."""
     try:
         # Who can write it can give themselves keys.
         write_private(file, json.dumps(content, indent=1) + "\n")

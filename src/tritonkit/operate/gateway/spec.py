@@ -113,13 +113,13 @@ class GatewayLimits(Strict):
     """Limits of the gateway. Requests beyond them are refused immediately, not queued."""
 
     request_mib: Annotated[int, Field(gt=0, le=2047, strict=True)] = 64
-    """A request's body."""
+    """Largest body of a request."""
     requests_per_replica: Count = 256
-    """Under way at a time, for each replica; one more is refused as overload. The next two give it, too."""
+    """Requests in flight for each replica; one more is refused as overload. The next two settings limit it, too."""
     capacity_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Requests that one replica can answer in a second, as `tritonkit load --find-rate` measures it."""
     target_ms: Annotated[float, Field(gt=0, le=3.6e6)] | None = None
-    """In which 99 of 100 requests are to be answered that are taken, also while more come than can be answered."""
+    """Time in which 99 of 100 accepted requests are to be answered, even under overload."""
     connections: Count = 4096
     """Connections of callers; one more is closed immediately."""
     memory_mib: Annotated[int, Field(gt=0, le=1_000_000, strict=True)] = 1024
@@ -134,11 +134,11 @@ class GatewayLimits(Strict):
     stream_s: Seconds = 3600.0
     """The same of a stream. A key that is revoked is used no longer than that: one stream outlives it."""
     header_s: Seconds = 10.0
-    """For a connection's TLS handshake, and for the headers of a request to come."""
+    """Time for a connection's TLS handshake, and for a request's headers to arrive."""
     idle_s: Seconds = 300.0
     """A connection without a request, and a request on which nothing moves, end after that."""
     unread_s: Seconds = 30.0
-    """For the rest of an answer to be read, once all of it is here; the less the more memory is taken."""
+    """Time for the rest of an answer to be read once it is complete; it shrinks as memory fills."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 100.0
     """Percent of the requests in flight that may be sent to another replica. Only requests that no replica has begun
     are sent again, so this costs little."""
@@ -165,7 +165,7 @@ class GatewayLimits(Strict):
 
 
 class GatewaySpec(Strict):
-    """The file."""
+    """The content of gateway.yaml."""
 
     host: str = "127.0.0.1"
     """The address to listen on; the default is reachable from this machine alone."""

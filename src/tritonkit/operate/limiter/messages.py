@@ -53,7 +53,7 @@ def _common(pb: Any) -> Any:
 
 
 def _protocol(pb: Any) -> Any:
-    """Request and response."""
+    """Messages of the protocol: request and response."""
     file = pb.FileDescriptorProto(name="rls.proto", package=_PACKAGE, syntax="proto3", dependency=["ratelimit.proto"])
     kind = pb.FieldDescriptorProto
     request = file.message_type.add(name="RateLimitRequest")

@@ -18,11 +18,11 @@ from tritonkit.repository.report.charts import Line
 __all__ = ["MOST_LINES", "Chosen", "Shown", "View", "look"]
 
 MOST_LINES = 8
-"""In one plot; the others are counted."""
+"""Most lines in one plot; the others are counted."""
 _POINTS = 180
-"""In a line, at most."""
+"""Most points in a line."""
 _SCRAPES = 4
-"""In the span of a rate: with fewer, one that fails leaves a gap."""
+"""Scrapes in the span of a rate: with fewer, a failed scrape leaves a gap."""
 _UNKNOWN_SCRAPE_S = 60.0
 _NAME = re.compile(r"[\w.:/-]+")
 
@@ -64,7 +64,7 @@ class Shown:
     empty: str
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain values for JSON."""
         facts = {"title": self.panel.title, "unit": self.panel.unit.text, "source": self.panel.source}
         lines = [{"name": line.name, "points": line.points} for line in self.lines]
         return facts | {"empty": self.empty, "lines": lines, "lines_left_out": self.more}
@@ -99,7 +99,7 @@ class View:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: alerts, and panels by name; points are (seconds since the epoch, value or null)."""
+        """Plain values for JSON: alerts, and panels by name; points are (seconds since the epoch, value or null)."""
         panels = {each.panel.name: each.to_dict() for shown in self.shown.values() for each in shown}
         return {
             "prometheus": self.source,

@@ -30,7 +30,7 @@ class DrawnPanel:
     latest: list[tuple[str, str]]
     """Each line's name, and its last value."""
     hues: list[int]
-    """Each line's colour."""
+    """Color of each line."""
 
 
 def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:

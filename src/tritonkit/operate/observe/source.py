@@ -64,7 +64,7 @@ class Prometheus:
         self._path = parts.path.rstrip("/")
 
     def close(self) -> None:
-        """Keep no connection."""
+        """Close the connection."""
         self._connection.close()
 
     def range(self, query: str, start_s: float, end_s: float, step_s: float) -> list[Series]:

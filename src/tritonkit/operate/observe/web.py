@@ -19,7 +19,7 @@ __all__ = ["HOST", "PageServer"]
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost", "[::1]")
 _CONNECTIONS = 16
-"""At a time; one more is closed immediately."""
+"""Concurrent connections; one more is closed immediately."""
 _HEAD_S = 5.0
 """Seconds for all headers of a request to come."""
 _IDLE_S = 10.0
@@ -77,7 +77,7 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing for a caller that has gone away; a fault of ours is printed."""
+        """Ignore callers that have gone away; print a fault of ours."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -131,7 +131,7 @@ class _Served:
         self._model = model
 
     def run(self, batch: Batch) -> Batch:
-        """In parts that the model takes."""
+        """Run a batch in parts that the model accepts."""
         import numpy as np
 
         most = self._model.signature.max_batch_size

@@ -70,7 +70,7 @@ def _names(place: Path) -> list[str]:
 
 
 def prune(root: Path, model: str) -> None:
-    """Only the last ones stay."""
+    """Keep only the latest versions."""
     place = root / FOLDER / model
     for older in sorted(path for path in place.iterdir() if path.is_dir())[:-_KEPT]:
         shutil.rmtree(older, ignore_errors=True)

@@ -37,7 +37,7 @@ class Tally:
     ms: list[float] = field(default_factory=list)
 
     def add(self, judged: Sequence[Judged]) -> None:
-        """Count more."""
+        """Count more requests."""
         self.requests += len(judged)
         self.failed += sum(each.failed for each in judged)
         self.refused += sum(each.refused for each in judged)
@@ -49,7 +49,7 @@ class Tally:
         return float(np.percentile(self.ms, percent)) if self.ms else None
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`: counts, and milliseconds by percentile."""
+        """Plain values for `--json`: counts, and milliseconds by percentile."""
         times = {f"p{percent:g}_ms": self.percentile(percent) for percent in (50, 95, 99)}
         return {"requests": self.requests, "failed": self.failed, "refused": self.refused, **times}
 
@@ -74,7 +74,7 @@ class RuleState:
         return self.evidence >= ENOUGH
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Plain values for `--json`."""
         return asdict(self) | {"evidence": min(self.evidence, 1e300), "broken": self.broken}
 
 

@@ -49,7 +49,7 @@ class Released:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Plain values for `--json`."""
         return {
             "model": self.model,
             "changes": self.changes,
@@ -156,7 +156,7 @@ def _refuse_copies(root: Path, model: str, terms: ReleaseTerms) -> None:
 
 
 def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path) -> None:
-    """In all replicas and in the repository that was built into, or in none."""
+    """Install the version in all replicas and in the project's repository, or in none."""
     former = history.keep(root, served, candidate.model, candidate.changes)
     with _uninterrupted():
         try:

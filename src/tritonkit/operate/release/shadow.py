@@ -45,7 +45,7 @@ class ShadowCounts:
             self.kinds[known] = self.kinds.get(known, 0) + 1
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Plain values for `--json`."""
         return asdict(self)
 
 

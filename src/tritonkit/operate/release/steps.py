@@ -24,7 +24,7 @@ __all__ = ["ReleaseStep", "ReleaseTerms", "Status", "Steps", "Tell"]
 
 _TICK_S = 0.5
 _SETTLE_S = 1.5
-"""Until the gateway has written down what was answered before."""
+"""Time until the gateway has logged earlier answers."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ __all__ = ["AuditLogs"]
 _AUDIT_BYTES, _AUDITS, _STRANGERS = 64 << 20, 8, 2
 """Bytes of the audit log and of the one of strangers before another one is begun, and how many older ones are kept."""
 _PAUSE_S = 30.0
-"""Between two sentences about the same."""
+"""Seconds between two messages about the same problem."""
 
 
 class AuditLogs:

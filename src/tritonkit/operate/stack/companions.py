@@ -66,7 +66,7 @@ class Companion:
         self._process = Restarting(lambda: SupervisedProcess(launch, self.log), self._died)
 
     def wait_ready(self) -> None:
-        """Until it answers.
+        """Wait until it answers.
 
         Raises:
             ServerStartError: it does not, or ended.
@@ -244,7 +244,7 @@ def redis(settings: StackSettings, folder: Path) -> Companion | str:
 
 
 def _redis_answers(folder: Path) -> bool:
-    """In Redis's own protocol, which needs no library for this."""
+    """Whether Redis answers in its own protocol, which needs no library here."""
     connection = UnixConnection(folder, REDIS_SOCKET, _CALL_S)
     try:
         connection.connect()

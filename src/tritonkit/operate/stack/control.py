@@ -26,9 +26,9 @@ _LONGEST = 1 << 20
 _ANSWER_S = 3600.0
 """Longer than starting or loading a model in all replicas takes: each part of that has limits of its own."""
 _BUSY_S = 3.0
-"""For the session before to be undone: its command may have ended just now."""
+"""Time for the previous session to be undone: its command may have ended just now."""
 _UNDONE_S = 60.0
-"""For a session to be undone while the stack ends."""
+"""Time for a session to be undone while the stack ends."""
 
 
 class Session(Protocol):

@@ -66,7 +66,7 @@ class RunningReplica:
             self.error, self._state = error, "down"
 
     def wait_ready(self) -> None:
-        """Until it has answered.
+        """Wait until it has answered.
 
         Raises:
             ServerError, UsageError: it does not start.

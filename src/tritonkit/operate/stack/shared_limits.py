@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["SharedLimitsWatch"]
 
 _PAUSE_S = 30.0
-"""Between two sentences about the same; and without a failure until all is well."""
+"""Seconds between two messages about the same problem, and seconds without a failure until all counts as well."""
 
 
 class SharedLimitsWatch:

@@ -71,7 +71,7 @@ def read_state(root: Path) -> dict[str, Any] | None:
 
 
 def clear_state(root: Path) -> None:
-    """Nothing runs any more."""
+    """Remove the state: nothing runs any more."""
     (root / FOLDER / _FILE).unlink(missing_ok=True)
 
 

@@ -27,7 +27,7 @@ Fetch = Callable[[], Iterator[bytes]]
 
 _CHUNK = 1 << 20
 _LEFT_S = 86400.0
-"""After which an unfinished file is one that a killed process left."""
+"""Age at which an unfinished file counts as left by a killed process."""
 
 
 @dataclass
@@ -178,7 +178,7 @@ class _Kept:
                 self._file.write(part)
 
     def keep(self) -> None:
-        """It is whole."""
+        """Keep the file: it is whole."""
         with self._failing():
             if self._file is not None:
                 self._file.close()
@@ -188,7 +188,7 @@ class _Kept:
                 self._cache._sizes[self._entry.sha256] = self._entry.size_bytes
 
     def close(self) -> None:
-        """Leave nothing unfinished."""
+        """Remove an unfinished file."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()

@@ -76,7 +76,7 @@ class StoreMark:
         return self._path.rpartition("/")[2] in self._store.names(self._kind)
 
     def wait_until_none(self, kind: str, most_s: float = _WAIT_S) -> None:
-        """Until no work of this kind is under way.
+        """Wait until no process marks work of this kind.
 
         Raises:
             StoreBusy: it still is.

@@ -1,4 +1,4 @@
-"""Before a stop: no new calls, and ensembles to their end.
+"""Draining before a stop: refuse new calls, and let ensembles finish.
 
 A server that was told to end refuses what an ensemble sends to its next step, so ensembles are unloaded first. For a
 model that is being unloaded Triton says NOT_FOUND, which callers take for the last word: the guard lets it say
@@ -30,7 +30,7 @@ def refuse_calls(pid: int) -> None:
 
 
 def spare_calls(pid: int) -> None:
-    """Before a tritonserver is killed for calls that will never end: no new ones, and a moment for the others."""
+    """Give calls a moment before a tritonserver with endless calls is killed, and refuse new ones."""
     refuse_calls(pid)
     time.sleep(_SPARED_S)
 

@@ -21,7 +21,7 @@ __all__ = ["Gauges"]
 
 _MODEL = re.compile(r'^nv_inference_request_success\{model="((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _CONFIG_S = 2.0
-"""For Triton to answer with a configuration; a scrape waits for it."""
+"""Time limit for Triton's answer with a configuration; a scrape waits for it."""
 _KNOWN_S = 30.0
 """A batch limit is read again after this time: its model may have been reloaded."""
 

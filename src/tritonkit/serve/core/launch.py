@@ -32,7 +32,7 @@ _VARIABLES = {
     # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
     "ORT_DISABLE_TELEMETRY": "1",
 }
-"""For every server, where its launch does not say otherwise."""
+"""Variables of every server, unless its launch sets them."""
 
 SCHEDULING_VARIABLE = "TRITONKIT_SCHEDULING"
 """`other`, in a launch's environment or in this process's, leaves the kernel's default policy."""
@@ -79,7 +79,7 @@ class Launch:
     guard: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `Launch(**facts)` makes it again."""
+        """Plain values for JSON; `Launch(**facts)` restores it."""
         return asdict(self)
 
     def start(self, output: int | None = None) -> subprocess.Popen[bytes]:

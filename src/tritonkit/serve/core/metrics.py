@@ -24,10 +24,10 @@ _CONNECTIONS = 16
 
 _HEAD_BYTES = 16 << 10
 _HEAD_S = 5.0
-"""For the whole head of a request to come."""
+"""Time for the whole head of a request to arrive."""
 
 _ANSWER_S = 10.0
-"""For Triton to answer, and for the answer to be taken."""
+"""Time for Triton to answer, and for the caller to read the answer."""
 
 
 class MetricsProxy:
@@ -58,7 +58,7 @@ class MetricsProxy:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._stop.set)

@@ -79,7 +79,7 @@ class RestLimits:
 
     @property
     def heap_bytes(self) -> int:
-        """Envoy's whole heap."""
+        """Size of Envoy's whole heap."""
         return max(self.max_memory_mib << 20, 3 * self.body_bytes)
 
 

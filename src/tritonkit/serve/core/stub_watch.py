@@ -23,7 +23,7 @@ from .unix_http import Admin
 __all__ = ["MOST_DEATHS", "TICK_S", "StubWatch"]
 
 TICK_S = 0.5
-"""Between two scans; a death counts at the second, so it is reported within about a second."""
+"""Seconds between two scans; a death counts at the second scan, so it is reported within about a second."""
 
 MOST_DEATHS = 5
 """Deaths of a model within `_PERIOD_S` after which it is not reloaded."""
@@ -108,7 +108,7 @@ class StubWatch:
             return Counter(self._died)
 
     def health(self) -> dict[str, tuple[bool, int]]:
-        """For each model with stubs: whether they are there, and how many have died so far."""
+        """Model with stubs -> whether all are alive, and the number of deaths so far."""
         with self._lock:
             down, died = self._recovering | self._unloaded, Counter(self._died)
             models = {stub.model for stub in self._running} | down | died.keys()

@@ -197,7 +197,7 @@ def _body(response: Any) -> bytes:
 
 
 def _check(response: Any) -> None:
-    """Not every release of the library raises for a response that it is told not to read."""
+    """Raise for an error status: not every release of the library does so for a response that it does not read."""
     if response.status >= 300:
         exceptions = need_package("kubernetes.client.exceptions", EXTRA)
         error = exceptions.ApiException(status=response.status, reason=response.reason)

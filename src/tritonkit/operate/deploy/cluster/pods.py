@@ -60,7 +60,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The pod's."""
+        """The pod's name."""
         return str(self.pod["metadata"]["name"])
 
     @property
@@ -392,4 +392,4 @@ POD_RULES: tuple[Callable[[Subject], Cause | None], ...] = (
     partial(_probe, kind="Readiness", todo="kubectl logs; the text above is the probe's own"),
     _starting,
 )
-"""In the order of cause and effect."""
+"""Rules in the order of cause and effect."""
