@@ -36,7 +36,7 @@ class Scaling(Strict):
     """The span of a rate: at least four scrapes."""
     up_s: Seconds = 0
     down_s: Seconds = 600
-    """Seconds of the stabilization window for scaling in."""
+    """Seconds of the stabilization windows for scaling out and in."""
 
     @model_validator(mode="after")
     def _order(self) -> Self:

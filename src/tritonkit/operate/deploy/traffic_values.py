@@ -70,7 +70,7 @@ class GatewayApi(Strict):
     """One of its listeners; None: all that take the hosts."""
     grpc_host: Host
     http_host: Host
-    """Host name by which gRPC and REST are called."""
+    """Host names by which gRPC and REST are called."""
 
     @property
     def of_a_model(self) -> tuple[str, ...]:

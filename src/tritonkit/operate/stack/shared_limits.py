@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["SharedLimitsWatch"]
 
 _PAUSE_S = 30.0
-"""Seconds between two messages about the same problem, and seconds without a failure until all counts as well."""
+"""Seconds between two messages about the same problem; after as long without a failure all is well again."""
 
 
 class SharedLimitsWatch:

@@ -30,7 +30,7 @@ def refuse_calls(pid: int) -> None:
 
 
 def spare_calls(pid: int) -> None:
-    """Give calls a moment before a tritonserver with endless calls is killed, and refuse new ones."""
+    """Refuse new calls, and give the others a moment, before a tritonserver with endless calls is killed."""
     refuse_calls(pid)
     time.sleep(_SPARED_S)
 
