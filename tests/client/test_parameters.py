@@ -162,7 +162,7 @@ def test_keys_of_parameters_are_the_same_in_every_process() -> None:
         ({"parameters": {3: 1}}, "the name 3"),
         ({"parameters": {"timeout": 1}}, "use timeout_s="),
         ({"parameters": {"sequence_id": 1}}, "model.sequence"),
-        ({"parameters": {"triton_x": 1}}, "takes for itself"),
+        ({"parameters": {"triton_x": 1}}, "reserves for itself"),
         ({"request_id": 3}, "request_id= is a int"),
         ({"request_id": "\ud800"}, "lone surrogate"),
         ({"request_id": "x" * 70_000}, "70000 bytes"),

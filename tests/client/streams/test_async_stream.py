@@ -138,7 +138,7 @@ def test_closing_ends_another_tasks_wait(run: Callable[..., Any]) -> None:
         await anext(stream)
         reading = asyncio.create_task(anext(stream, None))
         await asyncio.sleep(0.05)
-        with pytest.raises(UsageError, match="two at the same time"):
+        with pytest.raises(UsageError, match="read it concurrently"):
             await anext(stream)
         await stream.close()
         assert await reading is None

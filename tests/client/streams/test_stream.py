@@ -169,7 +169,7 @@ def test_two_readers_are_refused(client: Client) -> None:
         first = pool.submit(next, stream)
         while not stream._call._reading.locked():
             time.sleep(0.001)
-        with pytest.raises(UsageError, match="two at the same time"):
+        with pytest.raises(UsageError, match="read it concurrently"):
             next(stream)
         assert first.result()["y"].item() == 1
 
