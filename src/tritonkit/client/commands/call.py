@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +15,7 @@ from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import Address, AsJson, Timeout
 from tritonkit.cli.output import note, print_json, print_table, to_plain
 from tritonkit.errors import UsageError
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.client import Reply
@@ -22,49 +25,49 @@ __all__ = ["command"]
 _SHOWN = 6
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """The request of `tritonkit call`, and the form of its answer."""
+
+    inputs: Annotated[
+        Sequence[str],
+        Option(
+            "An input: text, @FILE for a file's bytes, @FILE.npy for an array, or JSON numbers.",
+            name="--input",
+            metavar="NAME=VALUE",
+        ),
+    ]
+    parameters: Annotated[
+        Sequence[str] | None,
+        Option(
+            "A value for the model that is not a tensor: a number, true, false, or text.",
+            name="--parameter",
+            metavar="NAME=VALUE",
+        ),
+    ] = None
+    request_id: Annotated[str, Option("An id of the request, for the server's trace and log.", metavar="TEXT")] = ""
+    classes: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Show the N best classes in place of values, of every output or of the one named.", metavar="N|OUTPUT=N"
+        ),
+    ] = None
+    version: Annotated[int | None, Option("Model version; the server's choice by default.")] = None
+    stream: Annotated[
+        bool,
+        Option("Show each reply of a decoupled model as it comes: the text of a language model, else a line each."),
+    ] = False
+
+
 @expanded("call")
 def command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="Name of a served model.")
     ],
-    inputs: Annotated[
-        list[str],
-        typer.Option(
-            "--input",
-            metavar="NAME=VALUE",
-            help="An input: text, @FILE for a file's bytes, @FILE.npy for an array, or JSON numbers.",
-        ),
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--parameter",
-            metavar="NAME=VALUE",
-            help="A value for the model that is not a tensor: a number, true, false, or text.",
-        ),
-    ] = None,
-    request_id: Annotated[
-        str, typer.Option(metavar="TEXT", help="An id of the request, for the server's trace and log.")
-    ] = "",
-    classes: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="N|OUTPUT=N",
-            help="Show the N best classes in place of values, of every output or of the one named.",
-        ),
-    ] = None,
-    version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,
-    *,
+    request: RequestOptions,
     caller: Caller,
     address: Address = "127.0.0.1:8001",
     timeout_s: Timeout = 30.0,
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream",
-            help="Show each reply of a decoupled model as it comes: the text of a language model, else a line each.",
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Call a served model once and show what it answers; through a gateway with --ca and --api-key-file.
@@ -77,21 +80,21 @@ def command(
     from tritonkit.client.commands.call_stream import print_stream
     from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
-    given = split_inputs(inputs)
+    given = split_inputs(request.inputs)
     options = caller.options()
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
-        handle = client.model(model, version)
+        handle = client.model(model, request.version)
         converted: list[str] = []
         values = read_inputs(given, handle.signature, converted)
         for line in converted:
             note(line)
         more: dict[str, Any] = {
-            "parameters": _parameters(parameters or []),
-            "request_id": request_id,
-            "classification": _classes(classes or []),
+            "parameters": _parameters(request.parameters or []),
+            "request_id": request.request_id,
+            "classification": _classes(request.classes or []),
         }
-        if stream:
+        if request.stream:
             with handle.stream(inputs=values, **more) as replies:
                 print_stream(replies, handle.signature, as_json)
             return
@@ -113,7 +116,7 @@ def _missing(reply: Reply, names: list[str]) -> str:
     )
 
 
-def _parameters(texts: list[str]) -> dict[str, Any]:
+def _parameters(texts: Sequence[str]) -> dict[str, Any]:
     """The values of --parameter: JSON numbers, booleans and texts; anything else is taken as text."""
     named: dict[str, Any] = {}
     for text in texts:
@@ -128,7 +131,7 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
     return named
 
 
-def _classes(texts: list[str]) -> int | dict[str, int] | None:
+def _classes(texts: Sequence[str]) -> int | dict[str, int] | None:
     """The values of --classes: one number for all outputs, or one for each output named."""
     named: dict[str, int] = {}
     for text in texts:

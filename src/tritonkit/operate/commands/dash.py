@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Root, project_or_here, seconds
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
 from tritonkit.errors import UsageError
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.operate.observe import View
@@ -27,33 +28,39 @@ _LOOK_S = 15.0
 _REFRESH_S = 5.0
 
 
-def command(
+@dataclass(frozen=True)
+class DashOptions:
+    """The source of a page's figures, and the time that they cover."""
+
     prometheus: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Prometheus that scrapes the jobs triton and gateway.")
-    ] = None,
+        str | None, Option("A Prometheus that scrapes the jobs triton and gateway.", metavar="URL")
+    ] = None
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            help="Without one: replicas' metrics, which a Prometheus of its own scrapes every second meanwhile; "
+        Option(
+            "Without one: replicas' metrics, which a Prometheus of its own scrapes every second meanwhile; "
             "those of `tritonkit serve` in this project by default.",
+            metavar="HOST:PORT,...",
         ),
-    ] = None,
+    ] = None
     gateway: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --metrics: the gateway's metrics, perhaps with a path."),
-    ] = None,
-    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this; may be repeated.")] = None,
-    past: Annotated[str, typer.Option("--range", metavar="TIME", help="How far back plots go.")] = "15min",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page; 0 picks a free one.")] = 8003,
-    out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
+        str | None, Option("With --metrics: the gateway's metrics, perhaps with a path.", metavar="HOST:PORT")
+    ] = None
+    model: Annotated[Sequence[str] | None, Option("Only this; may be repeated.", metavar="NAME")] = None
+    past: Annotated[str, Option("How far back plots go.", name="--range", metavar="TIME")] = "15min"
+    port: Annotated[int, Option("Of the page; 0 picks a free one.", min=0, max=65535)] = 8003
+    out: Annotated[Path | None, Option("Write the page to this file instead of serving it.")] = None
     duration: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long to show it, by default without end; with --out and --json how long to look first.",
+        Option(
+            "How long to show it, by default without end; with --out and --json how long to look first.", metavar="TIME"
         ),
-    ] = None,
+    ] = None
+
+
+@expanded("dash")
+def command(
+    options: DashOptions,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -65,18 +72,18 @@ def command(
     """
     from tritonkit.operate.observe import Chosen, Prometheus, look
 
-    chosen = Chosen(seconds("--range", past, _LEAST_RANGE_S), tuple(model or ()))
-    duration_s = None if duration is None else seconds("--duration", duration)
-    if prometheus is not None and (metrics or gateway):
+    chosen = Chosen(seconds("--range", options.past, _LEAST_RANGE_S), tuple(options.model or ()))
+    duration_s = None if options.duration is None else seconds("--duration", options.duration)
+    if options.prometheus is not None and (options.metrics or options.gateway):
         raise UsageError(
             "--prometheus",
             found="--metrics or --gateway too",
             wanted="one of them: a Prometheus, or the addresses to scrape without one",
         )
     with contextlib.ExitStack() as stack:
-        url, scrape_s = prometheus, None
+        url, scrape_s = options.prometheus, None
         if url is None:
-            url, scrape_s = stack.enter_context(_recorded(metrics, gateway, project_or_here(root)))
+            url, scrape_s = stack.enter_context(_recorded(options.metrics, options.gateway, project_or_here(root)))
         source = Prometheus(url)
         stack.callback(source.close)
 
@@ -84,12 +91,12 @@ def command(
             return look(source, chosen, scrape_s)
 
         see()  # a Prometheus that does not answer is said now
-        if out is not None or as_json:
+        if options.out is not None or as_json:
             # One that has run for long has it all.
             _wait(duration_s or (_LOOK_S if scrape_s else 0.0))
-            _write(see(), out, as_json)
+            _write(see(), options.out, as_json)
         else:
-            _serve(see, port, duration_s)
+            _serve(see, options.port, duration_s)
 
 
 @contextlib.contextmanager

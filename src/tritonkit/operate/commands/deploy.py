@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Repository, Root, project_or_here
 from tritonkit.cli.output import note, print_json
 from tritonkit.operate.commands import (
@@ -17,6 +20,7 @@ from tritonkit.operate.commands import (
     deploy_lambda,
 )
 from tritonkit.operate.commands.drift import refuse_drift
+from tritonkit.option import Option
 
 __all__ = ["DeployTarget", "app", "deploy"]
 
@@ -33,32 +37,33 @@ class DeployTarget(StrEnum):
     aws_lambda = "lambda"
 
 
+@dataclass(frozen=True)
+class DeployOptions:
+    """The files to render, and the platform that they are for."""
+
+    target: Annotated[DeployTarget, Option("The platform that runs it.")] = DeployTarget.kubernetes
+    out: Annotated[
+        Path | None, Option("The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default.")
+    ] = None
+    namespace: Annotated[str | None, Option("For a new values.yaml; an older one must say the same.")] = None
+    check: Annotated[bool, Option("Fail, with a diff, if a file differs; write nothing.")] = False
+    force: Annotated[bool, Option("Write over files that were edited by hand.")] = False
+    model: Annotated[str | None, Option("For lambda: the model; needed where there are several.")] = None
+    variant: Annotated[
+        str | None, Option("For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served.")
+    ] = None
+    require: Annotated[
+        Sequence[str] | None,
+        Option("For lambda: a package that a step of yours imports. May be repeated.", metavar="NAME==VERSION"),
+    ] = None
+
+
 @app.callback()
+@expanded("deploy")
 def deploy(
     context: typer.Context,
-    target: Annotated[DeployTarget, typer.Option(help="The platform that runs it.")] = DeployTarget.kubernetes,
+    options: DeployOptions,
     repository: Repository = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default.")
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="For a new values.yaml; an older one must say the same.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Fail, with a diff, if a file differs; write nothing.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that were edited by hand.")] = False,
-    model: Annotated[str | None, typer.Option(help="For lambda: the model; needed where there are several.")] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(help="For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served."),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME==VERSION", help="For lambda: a package that a step of yours imports. May be repeated."
-        ),
-    ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -71,28 +76,41 @@ def deploy(
     """
     if context.invoked_subcommand is not None:
         return
-    if target is DeployTarget.aws_lambda:
-        options = {"--repository": repository, "--namespace": namespace}
-        deploy_lambda.refuse(options, "kubernetes")
-        deploy_lambda.deploy_lambda(root, out, model, variant, require or [], check, force, as_json)
+    if options.target is DeployTarget.aws_lambda:
+        deploy_lambda.refuse({"--repository": repository, "--namespace": options.namespace}, "kubernetes")
+        deploy_lambda.deploy_lambda(
+            root,
+            options.out,
+            options.model,
+            options.variant,
+            options.require or [],
+            options.check,
+            options.force,
+            as_json,
+        )
         return
-    deploy_lambda.refuse({"--model": model, "--variant": variant, "--require": require}, "lambda")
+    deploy_lambda.refuse(
+        {"--model": options.model, "--variant": options.variant, "--require": options.require}, "lambda"
+    )
+    _deploy_to_kubernetes(options, repository, as_json, project_or_here(root))
+
+
+def _deploy_to_kubernetes(options: DeployOptions, repository: Path | None, as_json: bool, project: Path) -> None:
     from tritonkit.operate.deploy import FILE, compare, read_facts, read_values, render_tree, write_tree
     from tritonkit.operate.deploy.measured import read_profile
     from tritonkit.operate.deploy.pinned import tagged
     from tritonkit.operate.deploy.values import with_namespace, write_values
 
-    project = project_or_here(root)
-    folder = out or project / "deploy" / target.value
-    values = with_namespace(read_values(folder / FILE), namespace, folder / FILE)
+    folder = options.out or project / "deploy" / options.target.value
+    values = with_namespace(read_values(folder / FILE), options.namespace, folder / FILE)
     profile = read_profile(folder, values.measured)
     facts = read_facts((repository or project / "model_repository").resolve(), values, profile)
     tree = render_tree(values, facts)
-    if check:
+    if options.check:
         todo = "the same command without --check, and commit what it wrote"
         refuse_drift(folder, compare(folder, tree), todo, as_json)
-    written = [] if check else write_tree(folder, tree, force=force)
-    if not check:
+    written = [] if options.check else write_tree(folder, tree, force=options.force)
+    if not options.check:
         written += write_values(folder / FILE, values.namespace)
     if as_json:
         print_json(

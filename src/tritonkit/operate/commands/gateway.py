@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, GatewayFolder, Repository, Root, gateway_folder, host_and_port, project_folder
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.errors import ServerNotFound
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from tritonkit.operate.gateway import Upstream
@@ -70,44 +74,47 @@ def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = N
     )
 
 
-@app.command("render")
-def render(
-    out: Annotated[Path, typer.Option(help="The folder to write, which Envoy reads.")],
+@dataclass(frozen=True)
+class RenderOptions:
+    """The files of a gateway, and the servers behind it."""
+
+    out: Annotated[Path, Option("The folder to write, which Envoy reads.")]
     replicas: Annotated[
-        list[str],
-        typer.Option(
-            "--replica",
-            metavar="GRPC[,REST]",
-            help="HOST:PORT of a server's gRPC, and of its REST after a comma; may be repeated. Every address of a"
+        Sequence[str],
+        Option(
+            "HOST:PORT of a server's gRPC, and of its REST after a comma; may be repeated. Every address of a"
             " host's name counts.",
+            name="--replica",
+            metavar="GRPC[,REST]",
         ),
-    ],
-    each: Annotated[int, typer.Option(min=1, help="Servers behind each --replica, for the limits.")] = 1,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="In place of gateway.yaml's host and port.")
-    ] = None,
-    metrics: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where Prometheus finds Envoy's metrics; none by default.")
-    ] = "",
+    ]
+    each: Annotated[int, Option("Servers behind each --replica, for the limits.", min=1)] = 1
+    listen: Annotated[str | None, Option("In place of gateway.yaml's host and port.", metavar="HOST:PORT")] = None
+    metrics: Annotated[str, Option("Where Prometheus finds Envoy's metrics; none by default.", metavar="HOST:PORT")] = (
+        ""
+    )
     models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
+        Sequence[str] | None,
+        Option(
+            "A model that is served; may be repeated. Without it those of the repository.",
+            name="--model",
             metavar="MODEL",
-            help="A model that is served; may be repeated. Without it those of the repository.",
         ),
-    ] = None,
+    ] = None
     candidate: Annotated[
-        str | None,
-        typer.Option(metavar="GRPC[,REST]", help="A server with the next version of all models, as a --replica."),
-    ] = None,
-    percent: Annotated[float, typer.Option(min=0, max=100, help="Of the requests, that go to the candidate.")] = 0.0,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on, and write again what changed keys and models need.")
-    ] = False,
+        str | None, Option("A server with the next version of all models, as a --replica.", metavar="GRPC[,REST]")
+    ] = None
+    percent: Annotated[float, Option("Of the requests, that go to the candidate.", min=0, max=100)] = 0.0
+    watch: Annotated[bool, Option("Go on, and write again what changed keys and models need.")] = False
     envoy: Annotated[
-        Path | None, typer.Option(help="The Envoy that checks it; the server environment's by default, or PATH's.")
-    ] = None,
+        Path | None, Option("The Envoy that checks it; the server environment's by default, or PATH's.")
+    ] = None
+
+
+@app.command("render")
+@expanded("gateway render")
+def render(
+    options: RenderOptions,
     gateway: GatewayFolder = None,
     repository: Repository = None,
     root: Root = None,
@@ -120,24 +127,24 @@ def render(
     """
     from tritonkit.operate.gateway import GatewayFiles, GatewaySources
 
-    for option, text in (("--listen", listen), ("--metrics", metrics)):
+    for option, text in (("--listen", options.listen), ("--metrics", options.metrics)):
         if text:
             host_and_port(option, text)
-    known = repository is not None or models
+    known = repository is not None or options.models
     project = None if gateway is not None and known else project_folder(root)
     sources = GatewaySources(
         gateway_folder(root, gateway).resolve(),
         (repository or (project or Path()) / "model_repository").resolve(),
-        [_replica(text, each) for text in replicas],
-        host_and_port("--listen", listen) if listen else None,
-        metrics,
-        models or (),
-        _replica(candidate, 1, "--candidate") if candidate else None,
-        percent,
+        [_replica(text, options.each) for text in options.replicas],
+        host_and_port("--listen", options.listen) if options.listen else None,
+        options.metrics,
+        options.models or (),
+        _replica(options.candidate, 1, "--candidate") if options.candidate else None,
+        options.percent,
     )
-    files = GatewayFiles(sources, out.resolve(), envoy or _envoy(project))
+    files = GatewayFiles(sources, options.out.resolve(), options.envoy or _envoy(project))
     print_line(str(files.write()))
-    if watch:
+    if options.watch:
         files.follow(_until_signal(), note)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tritonkit.cli.completion import complete_model
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Root, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_line, print_table
+from tritonkit.option import Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,43 +30,44 @@ _SAID_S = 10.0
 _COLUMNS = ("version", "requests", "failed", "refused", "p50 ms", "p95 ms", "p99 ms")
 
 
-def release(
-    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A folder of models/.")],
+@dataclass(frozen=True)
+class ReleaseOptions:
+    """The steps of a release, and the rules that undo it."""
+
     canary: Annotated[
-        str | None,
-        typer.Option(metavar="1%", help="The first step; those of --steps that are not larger are left out."),
-    ] = None,
+        str | None, Option("The first step; those of --steps that are not larger are left out.", metavar="1%")
+    ] = None
     steps: Annotated[
-        str, typer.Option(metavar="5,25,100", help="Percent of the requests for the new version, one after the other.")
-    ] = "5,25,100",
+        str, Option("Percent of the requests for the new version, one after the other.", metavar="5,25,100")
+    ] = "5,25,100"
     abort_if: Annotated[
         str | None,
-        typer.Option(
-            "--abort-if",
-            metavar="RULES",
-            help="Go back if one is broken: p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
+        Option(
+            "Go back if one is broken: p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
             " (of copies). By default p99>2x,errors>0.1%.",
+            metavar="RULES",
         ),
-    ] = None,
-    hold: Annotated[str, typer.Option(metavar="TIME", help="The shortest time of a step.")] = "60s",
-    requests: Annotated[
-        int, typer.Option(min=1, help="The fewest requests that the new version answers in a step.")
-    ] = 200,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="The longest time that a step waits for these requests.")
-    ] = "10m",
+    ] = None
+    hold: Annotated[str, Option("The shortest time of a step.", metavar="TIME")] = "60s"
+    requests: Annotated[int, Option("The fewest requests that the new version answers in a step.", min=1)] = 200
+    wait: Annotated[str, Option("The longest time that a step waits for these requests.", metavar="TIME")] = "10m"
     shadow: Annotated[
         str | None,
-        typer.Option(
-            metavar="10%",
-            help="First send copies of this share of gRPC requests to both versions and compare the answers; callers"
+        Option(
+            "First send copies of this share of gRPC requests to both versions and compare the answers; callers"
             " notice nothing.",
+            metavar="10%",
         ),
-    ] = None,
+    ] = None
     tolerance: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Of numbers in those answers, as a part of the largest one of an output."),
-    ] = 0.01,
+        float, Option("Of numbers in those answers, as a part of the largest one of an output.", min=0, max=1)
+    ] = 0.01
+
+
+@expanded("release")
+def release(
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A folder of models/.")],
+    options: ReleaseOptions,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -75,16 +79,16 @@ def release(
     from tritonkit.operate.release import ReleaseTerms, choose_rules, parse_percent, parse_steps
     from tritonkit.operate.release import release as run
 
-    percents = parse_steps(steps, canary)
-    copied = parse_percent(shadow, "--shadow") if shadow else 0.0
+    percents = parse_steps(options.steps, options.canary)
+    copied = parse_percent(options.shadow, "--shadow") if options.shadow else 0.0
     terms = ReleaseTerms(
         percents,
-        choose_rules(abort_if, percents, copies=bool(copied)),
-        hold_s=seconds("--hold", hold),
-        requests=requests,
-        wait_s=seconds("--wait", wait),
+        choose_rules(options.abort_if, percents, copies=bool(copied)),
+        hold_s=seconds("--hold", options.hold),
+        requests=options.requests,
+        wait_s=seconds("--wait", options.wait),
         shadow_percent=copied,
-        tolerance=tolerance,
+        tolerance=options.tolerance,
     )
     try:
         with _telling() as tell:

@@ -219,7 +219,7 @@ def _print(plan: Plan) -> None:
     from tritonkit.perf.plan.price import count_text
 
     demand, price = plan.demand, plan.demand.price
-    percent, ms = demand.slo.tightest
+    percent, _ = demand.slo.tightest
     tails = ", ".join(f"p{p:g} {found:.1f} ms" for p, found in plan.sized.tails_ms.items())
     print_line(f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}")
     _print_range(plan)
@@ -240,6 +240,15 @@ def _print(plan: Plan) -> None:
             f"one goes down p{percent:g} {plan.failure.before_ms:.1f} ms before, {plan.failure.down_ms:.1f} while it is"
             f" down, {plan.failure.after_ms:.1f} after"
         )
+    _print_tables(plan)
+
+
+def _print_tables(plan: Plan) -> None:
+    """Print other choices with their replicas, and the rules of scaling over a day."""
+    from tritonkit.perf.plan.price import count_text
+
+    demand, price = plan.demand, plan.demand.price
+    _, ms = demand.slo.tightest
     print_line()
     header = ["choice", "", "replicas", "of now"]
     if price is not None:

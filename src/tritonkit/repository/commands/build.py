@@ -6,18 +6,18 @@ import difflib
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tritonkit import watched
 from tritonkit.cli import watch
-from tritonkit.cli.completion import complete_variants
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Root, models_argument, project_folder, seconds
 from tritonkit.cli.output import note, print_json, print_table
 from tritonkit.errors import BuildError, RenderError, TritonkitError, UsageError
+from tritonkit.option import Option
 from tritonkit.repository.commands.variants import COLUMNS, build_row, print_variants
 
 if TYPE_CHECKING:
@@ -37,38 +37,41 @@ class TargetChoice(StrEnum):
     gpu = "gpu"
 
 
-def command(
-    names: Annotated[list[str] | None, models_argument("Folders of models/; all by default.")] = None,
-    target: Annotated[TargetChoice, typer.Option("--target", help="Where it will be served.")] = TargetChoice.cpu,
-    out: Annotated[Path | None, typer.Option(help="The repository to write; model_repository/ by default.")] = None,
-    cores: Annotated[
-        int | None, typer.Option(min=1, help="Cores of the machine that will serve; this one's by default.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the planned work and the Python that would run; do nothing.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Fail if the tracked text differs from a fresh render; write nothing.")
-    ] = False,
+@dataclass(frozen=True)
+class BuildOptions:
+    """The work of `tritonkit build`."""
+
+    target: Annotated[TargetChoice, Option("Where it will be served.")] = TargetChoice.cpu
+    out: Annotated[Path | None, Option("The repository to write; model_repository/ by default.")] = None
+    cores: Annotated[int | None, Option("Cores of the machine that will serve; this one's by default.", min=1)] = None
+    dry_run: Annotated[bool, Option("Show the planned work and the Python that would run; do nothing.")] = False
+    check: Annotated[bool, Option("Fail if the tracked text differs from a fresh render; write nothing.")] = False
     variants: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            autocompletion=complete_variants,
-            help="Optimized forms to build and compare with the served one: names with commas, "
+        Option(
+            "Optimized forms to build and compare with the served one: names with commas, "
             "`spec` (those of model.yaml) or `all`.",
+            metavar="NAMES",
+            completes="variants",
         ),
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Build again what is in the cache.")] = False,
+    ] = ""
+    force: Annotated[bool, Option("Build again what is in the cache.")] = False
     step_timeout: Annotated[
         str,
-        typer.Option(
-            metavar="TIME",
-            envvar=watch.STEP_VARIABLE,
-            help="Longest time of one step in an engine, such as opening or running a network. Python of the model's"
+        Option(
+            "Longest time of one step in an engine, such as opening or running a network. Python of the model's"
             " folder, such as training, has no limit.",
+            metavar="TIME",
+            environment=watch.STEP_VARIABLE,
         ),
-    ] = "30m",
+    ] = "30m"
+
+
+@expanded("build")
+def command(
+    names: Annotated[list[str] | None, models_argument("Folders of models/; all by default.")] = None,
+    *,
+    options: BuildOptions,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -78,33 +81,29 @@ def command(
 
     Example: tritonkit build digits --variants onnx-int8-static,openvino-int8
     """
-    from tritonkit.cli.progress import Announcing
-    from tritonkit.repository.pipeline import build_repository, check_repository
+    from tritonkit.repository.pipeline import build_repository
     from tritonkit.repository.publish.numbers import used_by_all
 
     folder = project_folder(root)
-    watched.limit(seconds("--step-timeout", step_timeout, least=1))
-    if check and (dry_run or force or variants):
+    watched.limit(seconds("--step-timeout", options.step_timeout, least=1))
+    if options.check and (options.dry_run or options.force or options.variants):
         raise UsageError("--check", found="--dry-run, --force or --variants too", wanted="--check alone")
-    chosen = tuple(filter(None, (name.strip() for name in variants.split(","))))
-    if check:
-        different = check_repository(
-            folder, names or (), target=target.value, out=out, cores=cores, progress=Announcing(), prover=_prove
-        )
-        _print_check(different, as_json)
+    chosen = tuple(filter(None, (name.strip() for name in options.variants.split(","))))
+    if options.check:
+        _check(folder, names or (), options, as_json)
         return
-    if not force:
+    if not options.force:
         watched.can_continue()
     with _reporting(len(chosen) > 0, folder, as_json) as shown:
         repository = build_repository(
             folder,
             names or (),
-            target=target.value,
-            out=out,
-            cores=cores,
+            target=options.target.value,
+            out=options.out,
+            cores=options.cores,
             variants=chosen,
-            force=force,
-            dry_run=dry_run,
+            force=options.force,
+            dry_run=options.dry_run,
             progress=shown,
             after=used_by_all(folder),
             keep_going=True,
@@ -112,8 +111,25 @@ def command(
             refused=watch.refused,
         )
     if as_json or repository.results:
-        _print_built(repository, dry_run, as_json)
+        _print_built(repository, options.dry_run, as_json)
     _raise_failed(repository)
+
+
+def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: bool) -> None:
+    """Compare the tracked text with a fresh render."""
+    from tritonkit.cli.progress import Announcing
+    from tritonkit.repository.pipeline import check_repository
+
+    different = check_repository(
+        folder,
+        names,
+        target=options.target.value,
+        out=options.out,
+        cores=options.cores,
+        progress=Announcing(),
+        prover=_prove,
+    )
+    _print_check(different, as_json)
 
 
 def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]) -> Verdicts:

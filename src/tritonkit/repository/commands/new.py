@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Root, project_or_here
 from tritonkit.cli.output import note, print_json
 from tritonkit.errors import UsageError
+from tritonkit.option import Option
 
 __all__ = ["command", "schema"]
 
 
-def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
-    onnx: Annotated[Path | None, typer.Option("--onnx", metavar="FILE", help="An ONNX file.")] = None,
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The network of a new model."""
+
+    onnx: Annotated[Path | None, Option("An ONNX file.", metavar="FILE")] = None
     torch: Annotated[
         str | None,
-        typer.Option(
-            "--torch",
+        Option(
+            "Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
             metavar="MODULE:FACTORY",
-            help="Returns a torch.nn.Module; a Python file here (it is copied) or an installed module.",
         ),
-    ] = None,
+    ] = None
     inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="NAME=DTYPE:SHAPE",
-            help="With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)', or"
+        Sequence[str] | None,
+        Option(
+            "With --torch: an input without its batch axis; a free size as in 'ids=INT64:length(2-64)', or"
             " 'H(32-640/32)' for multiples of 32.",
+            name="--input",
+            metavar="NAME=DTYPE:SHAPE",
         ),
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --torch: a .safetensors or checkpoint file.")
-    ] = None,
+    ] = None
+    weights: Annotated[Path | None, Option("With --torch: a .safetensors or checkpoint file.", metavar="FILE")] = None
     llm: Annotated[
-        Path | None,
-        typer.Option(
-            "--llm", metavar="FOLDER", help="A Hugging Face checkpoint of a language model, with safetensors."
-        ),
-    ] = None,
+        Path | None, Option("A Hugging Face checkpoint of a language model, with safetensors.", metavar="FOLDER")
+    ] = None
+
+
+@expanded("new")
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name clients will call.")],
+    network: NetworkOptions,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
@@ -55,13 +60,16 @@ def command(
     from tritonkit.repository.scaffold import new_from_checkpoint, new_from_onnx, new_from_torch
 
     project = project_or_here(root)
-    _check({"--onnx": onnx, "--torch": torch, "--llm": llm}, {"--input": inputs, "--weights": weights})
-    if onnx is not None:
-        folder = new_from_onnx(project, name, onnx)
-    elif llm is not None:
-        folder = new_from_checkpoint(project, name, llm, note)
+    _check(
+        {"--onnx": network.onnx, "--torch": network.torch, "--llm": network.llm},
+        {"--input": network.inputs, "--weights": network.weights},
+    )
+    if network.onnx is not None:
+        folder = new_from_onnx(project, name, network.onnx)
+    elif network.llm is not None:
+        folder = new_from_checkpoint(project, name, network.llm, note)
     else:
-        folder = new_from_torch(project, name, torch or "", inputs or (), weights, Path.cwd())
+        folder = new_from_torch(project, name, network.torch or "", network.inputs or (), network.weights, Path.cwd())
     load(folder, project)
     if as_json:
         print_json({"name": name, "folder": str(folder)})
