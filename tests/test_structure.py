@@ -238,6 +238,16 @@ def test_the_version_is_one(project: Path) -> None:
     assert f"## {declared}" in (project / "CHANGELOG.md").read_text()
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """No two modules of the package define a public class of the same name."""
+    places: dict[str, list[str]] = {}
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(SOURCE)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 def shell_lines(text: str) -> list[str]:
     """The commands of a page's shell blocks."""
     blocks = re.findall(r"```(?:sh|console|bash)\n(.*?)```", text, re.DOTALL)
