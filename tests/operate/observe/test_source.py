@@ -94,7 +94,7 @@ def test_what_is_no_prometheus_is_said() -> None:
     [
         (("--prometheus", "nowhere"), 2, "not the URL"),
         (("--prometheus", f"http://{NOBODY}"), 5, NOBODY),
-        (("--prometheus", "http://a:1", "--metrics", NOBODY), 2, "one of the two"),
+        (("--prometheus", "http://a:1", "--metrics", NOBODY), 2, "cannot be used together"),
         (("--metrics", "x"), 2, "--metrics"),
         (("--metrics", NOBODY, "--gateway", "x"), 2, "--gateway"),
         (("--range", "soon"), 2, "--range"),

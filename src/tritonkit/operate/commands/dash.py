@@ -77,8 +77,8 @@ def command(
     if options.prometheus is not None and (options.metrics or options.gateway):
         raise UsageError(
             "--prometheus",
-            found="--metrics or --gateway too",
-            wanted="one of them: a Prometheus, or the addresses to scrape without one",
+            found="it cannot be used together with --metrics or --gateway",
+            wanted="a Prometheus, or the addresses to scrape without one",
         )
     with contextlib.ExitStack() as stack:
         url, scrape_s = options.prometheus, None
