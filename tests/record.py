@@ -74,12 +74,15 @@ class Record:
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run git in the project."""
-    return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S607
+    """Run git in the project; without git the outcome is that of a shell that does not find it."""
+    try:
+        return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)  # noqa: S607
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(["git", *words], 127, "", "git is not installed")
 
 
 def head() -> str:
-    """The commit that is checked out; "" outside a repository."""
+    """The commit that is checked out; "" outside a repository and without git."""
     return git("rev-parse", "--verify", "HEAD").stdout.strip()
 
 

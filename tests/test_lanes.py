@@ -185,3 +185,10 @@ def test_ci_runs_everything_and_names_what_failed(tmp_path: Path, fails: str, na
     lines = calls.read_text().splitlines()
     assert {f"make {step}" for step in steps} <= set(lines)
     assert lines[-1].startswith("python -m tests.lanes due --seconds ")
+
+
+def test_lanes_run_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A clean machine has what README names, which is no git."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert record.head() == ""
+    assert record.Record("x").changed() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_runs_that_are_gone_are_forgotten(tmp_path: Path, cache: Path) -> None:
     noted.rmdir()
     noted.write_text("a file")
     clear(begun(tmp_path / "project", "127.0.0.1:8001", "secret"))
+    assert find_own_key_file("127.0.0.1:8001") is None
+
+
+def test_a_run_that_another_server_has_removed_is_cleared(tmp_path: Path, cache: Path) -> None:
+    """Two servers of a project end and start together: the folder of the first may go before it is cleared."""
+    run_dir = begun(tmp_path / "project", "127.0.0.1:8001", "secret")
+    shutil.rmtree(run_dir)
+    clear(run_dir)
     assert find_own_key_file("127.0.0.1:8001") is None
 
 

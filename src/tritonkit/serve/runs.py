@@ -3,6 +3,7 @@ runs, for other programs of its owner, `endpoint.json` and `admin-key`: where it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -65,13 +66,17 @@ def new_run_dir(root: Path) -> Path:
 
 
 def clear(run_dir: Path) -> None:
-    """Remove everything but the log."""
+    """Remove everything but the log.
+
+    The folder may be gone: once its server has ended, the next server of the project removes the oldest runs.
+    """
     forget_run(run_dir)
     for folder in (run_dir / "backends", *run_dir.glob(ENVIRONMENTS)):
         shutil.rmtree(folder, ignore_errors=True)
-    for entry in run_dir.iterdir():
-        if not entry.name.startswith("server.log"):
-            entry.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        for entry in run_dir.iterdir():
+            if not entry.name.startswith("server.log"):
+                entry.unlink(missing_ok=True)
 
 
 def _forget_old(runs: Path) -> None:

@@ -228,7 +228,7 @@ def test_models_that_cannot_be_loaded(server: Endpoint, digits_server: Endpoint)
     with pytest.raises(ModelNotFound), TextGenerator("none", (server.grpc,), traffic("5", "5")):
         pass
     with (
-        pytest.raises(UsageError, match="no language model"),
+        pytest.raises(UsageError, match="it is not a language model"),
         TextGenerator("digits", (digits_server.grpc,), traffic("5", "5")),
     ):
         pass
