@@ -152,6 +152,7 @@ PARTS = {
         "Docker", docker, "apt-get install docker.io docker-compose iptables debootstrap", fixtures=("daemon",)
     ),
     "envoy": Part("Envoy", in_server("lib/python*/site-packages/envoy*"), "make setup"),
+    "git": Part("git", programs("git"), "apt-get install git"),
     "gpu": Part("NVIDIA GPU", lambda: answers("nvidia-smi", "-L"), "a GPU and its driver", demanded=False),
     "h2load": Part("h2load", programs("h2load"), "apt-get install nghttp2-client"),
     "haproxy": Part("HAProxy", programs("haproxy"), "apt-get install haproxy"),

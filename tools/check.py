@@ -6,6 +6,8 @@ repository have no part in that comparison. All checks run; the exit code is 1 w
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,10 +17,12 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def tracked(repository: Path) -> list[Path]:
-    """The models of a repository whose configuration git tracks; all of them outside a clone."""
+    """The models of a repository whose configuration git tracks; all of them outside a clone or without git."""
     words = ["git", "ls-files", "-z", "--", "*/config.pbtxt"]
-    listed = subprocess.run(words, cwd=repository, capture_output=True, text=True, check=False).stdout.split("\0")
-    names = {Path(name).parts[0] for name in listed if name}
+    listed = b""
+    with contextlib.suppress(FileNotFoundError):
+        listed = subprocess.run(words, cwd=repository, capture_output=True, check=False).stdout
+    names = {Path(name).parts[0] for name in os.fsdecode(listed).split("\0") if name}
     return [folder for folder in sorted(repository.iterdir()) if folder.name in names or not names]
 
 

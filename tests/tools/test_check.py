@@ -38,6 +38,7 @@ def model(folder: Path) -> None:
     (folder / "config.pbtxt").write_text(CONFIG)
 
 
+@pytest.mark.needs("git")
 def test_a_model_that_is_not_tracked_is_left_out(tool: Any, tmp_path: Path) -> None:
     """The facts for a cluster are those of the tracked models alone."""
     repository, alone = tmp_path / "repository", tmp_path / "alone"
@@ -59,3 +60,10 @@ def test_outside_a_clone_all_models_count(tool: Any, tmp_path: Path, monkeypatch
     for name in ("a", "b"):
         model(tmp_path / name)
     assert [folder.name for folder in tool.tracked(tmp_path)] == ["a", "b"]
+
+
+def test_without_git_all_models_count(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean machine has none."""
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    model(tmp_path / "a")
+    assert [folder.name for folder in tool.tracked(tmp_path)] == ["a"]

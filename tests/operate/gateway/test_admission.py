@@ -151,11 +151,8 @@ def test_a_stream_of_one_request_is_like_any_request(gateway: Gateway) -> None:
         assert refused[0] == "PERMISSION_DENIED"
     key = gateway.add_key("streams", "digits", rate=0.01)
     gateway.reload()
-    eventually(
-        lambda: gateway.call(f"{INFERENCE}/ModelReady", infer("digits"), x_api_key=key)[0] == "UNAVAILABLE", "a new key"
-    )
-    found = [gateway.call(path, infer("digits"), x_api_key=key, **ONE)[0] for _ in range(2)]
-    assert found == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
+    statuses = [gateway.call_with_new_key(key, path, infer("digits"), **ONE) for _ in range(2)]
+    assert statuses == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
 
 
 def test_a_stream_that_says_one_request_has_no_other(gateway: Gateway) -> None:
@@ -177,9 +174,9 @@ def test_what_asks_about_a_model_has_a_bucket_of_its_own(gateway: Gateway) -> No
     gateway.reload()
 
     def ask(method: str) -> str:
-        return gateway.call(f"{INFERENCE}/{method}", infer("digits"), x_api_key=key)[0]
+        return gateway.call_with_new_key(key, f"{INFERENCE}/{method}", infer("digits"))
 
-    eventually(lambda: ask("ModelReady") == "UNAVAILABLE", "a new key")
+    assert ask("ModelReady") == "UNAVAILABLE"
     assert [ask(method) for method in ("ModelMetadata", "ModelConfig")] == ["UNAVAILABLE"] * 2
     assert [ask("ModelInfer") for _ in range(2)] == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
     found = {ask("ModelConfig") for _ in range(40)}
