@@ -37,13 +37,13 @@ class Datatype:
 
     name: DataType
     config: str
-    """In `config.pbtxt`."""
+    """Its name in `config.pbtxt`."""
     size: int | None
     """Bytes of one element; None for BYTES, whose elements have any length."""
     numpy: str | None
-    """None if numpy has no such type; tritonkit's arrays hold BF16 as float32 and BYTES as objects."""
+    """Its numpy name; None if numpy has no such type. tritonkit's arrays hold BF16 as float32, BYTES as objects."""
     onnx: str
-    """In `TensorProto.DataType`."""
+    """Its name in `TensorProto.DataType`."""
     torch: str | None
     """Type of the tensor that Triton's pytorch backend makes (ConvertDataTypeToTorchType); None if it makes none."""
     contents_field: int | None

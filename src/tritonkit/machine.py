@@ -53,7 +53,7 @@ def _quota(cgroup: Path, groups: Path) -> float | None:
 
 
 def _cpu_folders(cgroup: Path, groups: Path) -> set[Path]:
-    """Folders that may hold limits: in a container the root, else the process's group and all groups above it."""
+    """Folders that may hold limits: the root in a container, else the process's group and all groups above it."""
     found = {cgroup, cgroup / "cpu"}
     try:
         lines = groups.read_text().splitlines()

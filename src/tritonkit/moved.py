@@ -35,7 +35,7 @@ MOVED: Final = {
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds the modules below an old name, which are the very modules of the new one."""
+    """Finds the modules below an old name, which are the same objects as those of the new name."""
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None

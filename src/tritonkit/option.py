@@ -1,4 +1,4 @@
-"""An option: what a field of settings is called on the command line, and how people write its value.
+"""An option: the name of a settings field on the command line, and the notation of its value.
 
 A room's settings carry it in the annotation of a field, from which the command line is made:
 

@@ -31,7 +31,7 @@ def shipped(path: str) -> Path:
     """A file or folder that came with tritonkit, such as `shipped("python_backends/steps")`.
 
     Raises:
-        TritonkitError: the installation lacks it.
+        TritonkitError: the installation lacks the file.
     """
     found = (clone() or _carried()) / path
     if not found.exists():

@@ -1,4 +1,4 @@
-"""For the tests of programs that call models: served models made of functions, without a server.
+"""Tools to test programs that call models: served models made of functions, without a server.
 
 from tritonkit import Client
 from tritonkit.testing import FakeModel, MemoryTransport

@@ -1,6 +1,6 @@
 """Announces the current step of this process to the process that watches it, if there is one.
 
-Engines are native code that reads files of strangers. Only another process (`tritonkit.cli.watch`) can name and end a
+Engines are native code that reads untrusted files. Only another process (`tritonkit.cli.watch`) can name and end a
 step that never ends or that kills its process. Without a watching process nothing here has an effect.
 """
 
@@ -74,7 +74,7 @@ _steps: list[str] = []
 
 
 def announce_to(board: Board) -> None:
-    """Announce all further steps of this process there."""
+    """Announce all further steps of this process on this board."""
     global _board
     _board = board
 

@@ -1,7 +1,7 @@
 """The command line: the only place that prints.
 
 Every command takes `--json` for programs where it prints a table for people; errors go to standard
-error, and the exit code says whose they are (see `tritonkit.errors`).
+error, and the exit code says which part failed (see `tritonkit.errors`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Let standard streams that a caller has closed (`>&-`) lead nowhere; else their numbers go to other files."""
+    """Open standard streams that a caller closed (`>&-`) to /dev/null, so that no file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is its own
@@ -104,7 +104,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _understood(error: Exception) -> TritonkitError | None:
-    """The error for what the system or a limit has refused anywhere in a command; None for a fault of ours."""
+    """The error for a refusal by the system or a limit anywhere in a command; None for a bug of tritonkit."""
     refused = _refused(error) if isinstance(error, OSError) else None
     limits = is_of_limits(error)
     return _too_little(error, limits) if limits else refused

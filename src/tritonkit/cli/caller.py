@@ -1,4 +1,4 @@
-"""Options of commands that call as a gateway wants it: TLS, and a key or token that is never an argument."""
+"""Options of commands that call a gateway: TLS, and a key or token, which is never an argument."""
 
 from __future__ import annotations
 

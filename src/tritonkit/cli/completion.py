@@ -44,7 +44,7 @@ def complete_address(incomplete: str) -> list[str]:
 
 
 def _project() -> Iterator[Path]:
-    """The nearest folder, from the working folder upwards, that has models; none where there is no such folder."""
+    """The nearest folder with models, from the working folder upward; yields nothing if there is none."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "models").is_dir() or (folder / "model_repository").is_dir():

@@ -27,7 +27,7 @@ __all__ = ["as_text", "command_line", "expanded"]
 
 
 class _Running(NamedTuple):
-    """The command that runs: its words, its parameters, and the value of each."""
+    """The running command: its words, its parameters, and the value of each."""
 
     words: str
     parameters: Mapping[str, inspect.Parameter]
@@ -157,7 +157,7 @@ class _Field(NamedTuple):
         )
 
     def read(self, value: Any) -> Any:
-        """The value for the settings, of the one that the command was given."""
+        """The value for the settings, converted from the one that the command was given."""
         if self.is_many:
             return tuple(value) if value else self.default
         if not isinstance(value, str) or self.option.unit is None:

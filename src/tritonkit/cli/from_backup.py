@@ -45,16 +45,16 @@ class Source:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the models are not those of the project."""
+        """Whether the models come from outside the project."""
         return self.repository is not None or self.from_backup is not None
 
     def project(self, root: Path | None) -> Path:
-        """The project, or the working folder where the models are from elsewhere and there is none."""
+        """The project; the working folder if there is none and the models come from elsewhere."""
         return project_or_here(root) if self.is_elsewhere else project_folder(root)
 
 
 def _heed_signals(held: ExitStack) -> None:
-    """SIGTERM as Ctrl-C, and a terminal's end as SIGTERM, that what was restored is removed; until the stack closes."""
+    """Treat SIGTERM as Ctrl-C and SIGHUP as SIGTERM until the stack closes, so that the restored files are removed."""
 
     def hang_up(*_: object) -> None:
         signal.raise_signal(signal.SIGTERM)
@@ -72,11 +72,11 @@ def _heed_signals(held: ExitStack) -> None:
 
 @contextmanager
 def repository_of(source: Source, project: Path) -> Iterator[Path]:
-    """The folder to serve, as long as the block; what was restored is removed at the end.
+    """The folder to serve during the block; restored files are removed at its end.
 
     Raises:
-        UsageError: options that do not go together, or as `restored_in_memory` has them.
-        StoreError, PublishError: as there.
+        UsageError: options cannot be used together, or `restored_in_memory` raises it.
+        StoreError, PublishError: `restored_in_memory` raises it.
     """
     if source.from_backup is None:
         given = {"--as-of": source.as_of, "--encryption-key": source.encryption_key, "--memory": source.memory}

@@ -13,7 +13,7 @@ __all__ = ["NativeText"]
 
 _BREAK = re.compile(r"\r\n|\n|\r")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
-"""ONNX Runtime colors its log: that is taken out, all else is written out."""
+"""Colors in ONNX Runtime's log, which are removed; any other control character is written out."""
 _LONGEST = 4000
 
 

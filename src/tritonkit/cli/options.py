@@ -97,7 +97,7 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
     """The seconds of a time such as `10s`, `50ms`, `10m` or `2h`, the value of an option.
 
     Raises:
-        UsageError: it is not a time, or less than `least` seconds.
+        UsageError: the text is not a time, or less than `least` seconds.
     """
     from tritonkit.repository.modelspec.units import parse_duration
 
@@ -118,7 +118,7 @@ def host_and_port(option: str, text: str) -> tuple[str, int]:
     """The host and the port of an address, the value of an option.
 
     Raises:
-        UsageError: it is not an address.
+        UsageError: the text is not an address.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -218,7 +218,7 @@ def rate_per_s(text: str | None) -> float | None:
 
 
 def read_encryption(file: Path | None) -> EncryptionKey | None:
-    """The key in a file; None where none is named."""
+    """The key in a file; None if no file is named."""
     from tritonkit.operate.store.keys import read_encryption_key
 
     return None if file is None else read_encryption_key(file)

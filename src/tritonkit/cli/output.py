@@ -1,6 +1,6 @@
 """Tables for people, JSON for programs, errors for both.
 
-What a server, a model folder or a log says is shown through `tritonkit.text.printable`; JSON is ASCII.
+Text from a server, a model folder or a log is shown through `tritonkit.text.printable`; JSON is ASCII.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _notes = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def note(text: str) -> None:
-    """A line about what is going on, on standard error so that output can be piped."""
+    """Print a line about progress on standard error, so that output can be piped."""
     _notes.print(barred(text), markup=False)
 
 
@@ -87,7 +87,7 @@ def to_plain(value: Any) -> Any:
 
 @contextmanager
 def byte_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of the bytes done and in all, on a terminal; nothing elsewhere, because most repositories take a second."""
+    """A bar of the bytes done out of all, on a terminal; nothing elsewhere, because most repositories take a second."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     console = Console(stderr=True)

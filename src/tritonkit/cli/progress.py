@@ -26,7 +26,7 @@ PLAIN = "onnx-fp32"
 
 
 class Announcing(Progress):
-    """A line for each variant that is made; nothing is said of what the cache holds."""
+    """A line for each variant that is made; none for variants in the cache."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
@@ -69,21 +69,21 @@ class Announcing(Progress):
         self.results.append(result)
 
     def timing(self, model: str, count: int) -> None:
-        """Say what takes the next seconds."""
+        """Say which step takes the next seconds."""
         note(f"{model}: measuring the speed of {count} variants in turns ...")
 
     def timed(self, results: Sequence[Result]) -> None:
-        """Keep them for the table instead of those without their speed."""
+        """Keep the results with their speed for the table, in place of those without."""
         again = {(result.model, result.variant): result for result in results}
         self.results = [again.get((each.model, each.variant), each) for each in self.results]
 
     def publishing(self) -> None:
-        """Keep that the repository is being written, for what an interrupted build says."""
+        """Note that the repository is being written, for the message of an interrupted build."""
         self.published = True
 
 
 class Showing(Announcing):
-    """A line on a terminal for each variant, with what it is at and how long it takes."""
+    """A line on a terminal for each variant, with its present step and elapsed time."""
 
     def __init__(self, bars: Bars) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def progress(many: bool) -> Iterator[Announcing]:
 
 
 def bars(console: Console) -> Bars:
-    """A line for each variant: what it is, how long it takes, what it is at."""
+    """A line for each variant: its name, the elapsed time, and its present step."""
     # No markup: what a hook or a library says is text, whatever stands in brackets.
     return Bars(
         SpinnerColumn(finished_text="·"),

@@ -1,4 +1,4 @@
-"""The server that a command calls: one that is there, or one that it starts for itself."""
+"""The server that a command calls: a running one, or one that the command starts for itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["called", "recovered", "started"]
 
 
 def recovered(repository: Path) -> Path:
-    """The repository, once what a killed publish left in it is finished or undone."""
+    """The repository, after an interrupted publish in it is finished or undone."""
     from tritonkit.repository.publish import recover
 
     if recover(repository):
@@ -48,7 +48,7 @@ def called(
     *,
     http: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """gRPC and HTTP address of the server there is, or of one that is started for the block."""
+    """gRPC and HTTP address of the running server, or of one that is started for the block."""
     if address is not None:
         yield address, http_address or f"{address.rpartition(':')[0]}:8000"
         return

@@ -1,7 +1,7 @@
-"""A process that watches over the worker of a command, because engines in the worker read files of strangers.
+"""A process that watches the worker of a command, because engines in the worker read untrusted files.
 
 The watching process shows text that native code wrote to the terminal as text, ends a step that takes longer than its
-limit, and has words for a worker that an engine ended. A build is then begun again without that model.
+limit, and explains why an engine ended the worker. A build then begins again without that model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ refused: dict[str, BuildError] = {}
 
 
 def is_watched(arguments: Sequence[str]) -> bool:
-    """Whether a command's work belongs into a process of its own."""
+    """Whether a command's work belongs in a separate process."""
     command = arguments[0] if arguments and "--help" not in arguments else ""
     packs = command == "deploy" and bool({"lambda", "--target=lambda"} & set(arguments))
     return packs or command in _COMMANDS
@@ -57,14 +57,14 @@ def bound_steps() -> None:
     """Bound each step by the environment's limit, if there is one.
 
     Raises:
-        UsageError: it is not a time.
+        UsageError: the limit is not a time.
     """
     if given := os.environ.get(STEP_VARIABLE):
         limit(seconds(STEP_VARIABLE, given, least=1))
 
 
 def fork_worker(command: str, as_json: bool) -> None:
-    """Return in a new process, which is to do the command's work; the calling one ends in here, as that does."""
+    """Return in a new process that does the command's work; the calling process ends in here, with the same exit."""
     while True:
         board = Board()
         reading, writing = os.pipe()
@@ -135,9 +135,9 @@ class _Watch:
         self._looked_s = time.monotonic()
         self._interrupted_turn, self._waited_s = -1, 0.0
         self.timed_out = False
-        """Whether a step was ended for its time."""
+        """Whether a step was ended because of its time limit."""
         self.interrupted = False
-        """Whether one was ended because it did not end after Ctrl-C."""
+        """Whether the worker was ended because it did not end after Ctrl-C."""
 
     def follow(self) -> int:
         """The worker's wait status, once it has ended."""
@@ -195,7 +195,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def _forwarding(hand_on: Callable[[int], None]) -> Iterator[int]:
-    """Hand signals on to the worker; gives a descriptor that is readable when one came, or the worker ended."""
+    """Pass signals on to the worker; yield a descriptor that is readable when one came, or the worker ended."""
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
 
@@ -218,7 +218,7 @@ def _forwarding(hand_on: Callable[[int], None]) -> Iterator[int]:
 
 
 def _kill(worker: int) -> None:
-    """End a worker that listens to nothing, and have the processes that it started end."""
+    """End a worker that reacts to no signal, and the processes that it started."""
     others = list(_descendants(worker))
     os.kill(worker, signal.SIGKILL)
     for pid in others:
@@ -268,7 +268,7 @@ def _explain(status: int, seen: Seen, timed_out: bool, command: str) -> BuildErr
 
 
 def _say_limits(status: int) -> None:
-    """Name low limits where a library may have ended the worker for them: some say little, and exit."""
+    """Name low limits if a library may have ended the worker because of them, as some exit with little explanation."""
     if os.waitstatus_to_exitcode(status) == 1 and (limits := low()):
         note(f"note: it ended with exit code 1; {advice(limits, 'this command')}")
 

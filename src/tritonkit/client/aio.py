@@ -32,12 +32,12 @@ class AsyncClient:
     """`Client` for asyncio: tasks of one event loop may share it.
 
     Args:
-        address: as for `Client`.
-        transport: what carries the calls, instead of an address: an `AsyncMemoryTransport` in tests.
+        address: the same as for `Client`.
+        transport: the transport to use instead of an address: an `AsyncMemoryTransport` in tests.
         **options: see `Options`.
 
     Raises:
-        UsageError: a bad address or setting, or not exactly one of address and transport.
+        UsageError: an address or setting is invalid, or not exactly one of address and transport is given.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class AsyncClient:
         return done
 
     async def close(self) -> None:
-        """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
+        """Close connections; closing twice is harmless, and a later call raises `UsageError`."""
         await self._core.aclose()
 
     async def __aenter__(self) -> AsyncClient:

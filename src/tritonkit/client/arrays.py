@@ -85,7 +85,7 @@ def read_array(value: Any, where: str) -> tuple[NDArray[Any], str]:
     """Any array or value as a numpy array, small types as those that hold them, and the name of its own type.
 
     Raises:
-        InvalidInput: at `where`: hidden values, memory of another device, or not an array.
+        InvalidInput: masked values, memory of another device, or not an array; the message names `where`.
         ValueError, TypeError, OverflowError, RuntimeError: numpy cannot read it.
     """
     if isinstance(value, np.ma.MaskedArray):
@@ -105,7 +105,7 @@ def read_values(value: Any, where: str) -> Any:
     """A list whose arrays have been read, so that numpy makes one array of it.
 
     Raises:
-        InvalidInput: as `read_array`, for any array in it.
+        InvalidInput: `read_array` refuses one of its arrays.
     """
     if isinstance(value, (list, tuple)):
         if set(map(type, value)) <= _PLAIN:

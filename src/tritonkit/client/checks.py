@@ -11,7 +11,7 @@ def check_setting(settings: object, name: str, fine: bool, wanted: str) -> None:
     """Refuse a value unless it is fine. Write comparisons so that NaN, which equals nothing, is refused.
 
     Raises:
-        UsageError: with the settings, the value and the accepted values.
+        UsageError: the value is refused; the message has the settings, the value and the accepted values.
     """
     if not fine:
         raise UsageError(type(settings).__name__, found=f"{name}={getattr(settings, name)!r}", wanted=wanted)

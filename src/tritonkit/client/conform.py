@@ -46,7 +46,7 @@ def conform(value: Any, spec: TensorSpec, where: str) -> NDArray[Any]:
         batch axis first if `spec.batched`; contiguous or not.
 
     Raises:
-        InvalidInput: at `where`, when type, values or shape cannot fit.
+        InvalidInput: the type, values or shape cannot fit; the message names `where`.
     """
     if spec.datatype == "BYTES":
         return _shaped(bytes_array(value, where), spec, where)

@@ -45,14 +45,14 @@ class Core(AdminCalls):
     """All that a client does, over the policy that knows its servers.
 
     Args:
-        policy: where calls go and what happens when they fail.
+        policy: the policy that chooses servers and handles failures.
         timeout_s: default seconds for a call.
-        limit: bounds of answers; they grow with the models that become known.
+        limit: upper bounds on answer size; they grow with the models that become known.
         idempotent: default for whether a call may run twice; None: its model's configuration decides.
         cache: answers to use again, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.
-        observers: get an event for each call.
+        observers: the observers that get an event for each call.
     """
 
     def __init__(

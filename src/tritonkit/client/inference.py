@@ -35,7 +35,7 @@ class Inference:
     """The parts of one client between its callers and its servers.
 
     Args:
-        policy: where requests go and what happens when they fail.
+        policy: the policy that chooses servers and handles failures.
         cache: answers to use again, or None.
         batching: joins single items into batches, or None.
         regions: shared memory for tensors, or None.

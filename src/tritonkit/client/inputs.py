@@ -68,7 +68,7 @@ class Inputs:
         """The arrays to send, and their number of items.
 
         Raises:
-            InvalidInput: naming the model and the input.
+            InvalidInput: an input does not fit; the message names the model and the input.
         """
         value: Any = inputs.get(self._name)
         usual = type(value) is np.ndarray and value.dtype is self._dtype and len(inputs) == 1
@@ -87,7 +87,7 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
     """Every input as the array to send in one request, batch axis first if the model batches.
 
     Raises:
-        InvalidInput: naming the model and the input.
+        InvalidInput: an input does not fit; the message names the model and the input.
     """
     return Inputs(signature).checked(inputs)[0]
 
@@ -138,7 +138,7 @@ def items_in(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]]) -> i
     """The number of items in the arrays; 1 for a model without a batch axis.
 
     Raises:
-        InvalidInput: one array holds more than another.
+        InvalidInput: one array holds more items than another.
     """
     if not signature.max_batch_size:
         return 1
@@ -196,7 +196,7 @@ def merged_inputs(model: str, inputs: Mapping[str, Any] | None, named: Mapping[s
     """Inputs given as a mapping and as arguments, together.
 
     Raises:
-        InvalidInput: one was given both ways.
+        InvalidInput: an input was given both ways.
     """
     if inputs is None:
         return named

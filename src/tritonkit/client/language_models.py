@@ -17,8 +17,8 @@ class TextTensors:
 
     Args:
         inputs, outputs: names by which a model of the kind is recognized.
-        text: its input for a prompt.
-        messages: its input for a chat; empty: a template has to make a prompt of it first.
+        text: the name of its input for a prompt.
+        messages: the name of its input for a chat; empty: a template has to turn the chat into a prompt first.
     """
 
     inputs: frozenset[str]

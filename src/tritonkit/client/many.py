@@ -1,4 +1,4 @@
-"""Calls for many items of one model: in order, a few at a time, from an iterable that may never end."""
+"""Calls for many items of one model: in order, a few at a time, from a possibly endless iterable."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Reloaded:
     now: tuple[str, ...]
     seconds: float
     reconfigured: bool = False
-    """Whether it was served before, and is served now with another configuration."""
+    """Whether the model was served before, and is served now with another configuration."""
 
     @property
     def changed(self) -> bool:

@@ -65,7 +65,7 @@ class ModelState:
         self.idempotent = signature.idempotent if idempotent is None else idempotent
         self.inputs = Inputs(signature)
         self.where = f"model {signature.name}"
-        """For messages."""
+        """The model, for messages."""
         self.undeclared = not (signature.inputs or signature.configured)
         """Whether the server does not report the model's inputs: see `assuming`."""
         self._assumed: dict[tuple[Any, ...], ModelState] = {}
@@ -139,7 +139,7 @@ class InferRequest:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The model, for messages."""
         return f"model {self.key[0]}"
 
     def check(self, model: ModelState) -> None:
@@ -228,7 +228,7 @@ def model_key(name: str, version: str | int | None) -> ModelKey:
     """The key of a model and version.
 
     Raises:
-        UsageError: an empty name, or a version that is not a whole number.
+        UsageError: the name is empty, or the version is not a whole number.
     """
     key = (name, "" if version is None else str(version))
     if not name or (key[1] and not key[1].isdecimal()):

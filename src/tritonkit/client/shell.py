@@ -23,7 +23,7 @@ class ModelShell:
     """One model on the servers.
 
     Args:
-        core: of the client.
+        core: the client's core.
         key: the model and version.
     """
 

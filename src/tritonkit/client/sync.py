@@ -40,11 +40,11 @@ class Client:
     Args:
         address: a server's gRPC address, `host:port`, `grpc://host:port` or `grpcs://host:port`; a list
             of them; or `dns:host:port` for every server that name stands for. Nothing is sent yet.
-        transport: what carries the calls, instead of an address: a `MemoryTransport` in tests.
+        transport: the transport to use instead of an address: a `MemoryTransport` in tests.
         **options: see `Options`.
 
     Raises:
-        UsageError: a bad address or setting, or not exactly one of address and transport.
+        UsageError: an address or setting is invalid, or not exactly one of address and transport is given.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Client:
         return run_blocking(self._core.models())
 
     def load(self, name: str, *, config: Any = None, timeout_s: float | None = None) -> None:
-        """Load a model, or its newest version, with what an ensemble needs; ready when this returns.
+        """Load a model, or its newest version, with the models that an ensemble needs; it is ready when this returns.
 
         The old version answers until the new one is loaded and warm. Each of several servers loads it.
         A server that was not started with explicit model control refuses.
 
         Args:
-            name: of the model.
-            config: instead of its configuration in the repository, whose files stay as they are: a
-                `ModelConfig` message, as `config()` gives, or its JSON text. Triton 2.51
-                serves it so until the model's files are newer: a load without it does not undo it, one
+            name: the model's name.
+            config: a configuration to use instead of the repository's, whose files stay as they are: a
+                `ModelConfig` message, as `config()` returns, or its JSON text. Triton 2.51
+                keeps it until the model's files are newer: a load without `config` does not undo it, one
                 with the former configuration does.
             timeout_s: seconds for each server; the client's if None.
 
         Raises:
-            InferenceError: it could not be loaded, and why; what was served before still is.
-            DeadlineExceeded: not loaded in time; the server goes on loading.
+            InferenceError: the model could not be loaded; the message says why. What was served before still is.
+            DeadlineExceeded: the model was not loaded in time; the server goes on loading.
         """
         run_blocking(self._core.load(name, config, timeout_s))
 
@@ -131,7 +131,7 @@ class Client:
         return sum(1 for _ in self.model(name).predict_many(items, concurrency=concurrency))
 
     def close(self) -> None:
-        """Free connections; closing twice is closing once, calling afterwards a `UsageError`."""
+        """Close connections; closing twice is harmless, and a later call raises `UsageError`."""
         if not self._core.forked:
             with self._lock:
                 pool, self._pool = self._pool, None
@@ -212,7 +212,7 @@ class Model(ModelShell):
             The outputs as arrays, batch axis first (length 1 for one item).
 
         Raises:
-            InvalidInput: refused before sending: a name, type, shape or size does not fit.
+            InvalidInput: a name, type, shape or size does not fit; nothing was sent.
             ModelNotFound: the model or version is no longer served.
             InferenceError: the server answered with an error; `Overloaded` if it had no room.
             DeadlineExceeded: no answer in time; the server may still have worked.

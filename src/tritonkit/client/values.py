@@ -39,7 +39,7 @@ def number_array(value: Any, spec: TensorSpec, where: str) -> NDArray[Any]:
     """Numbers or booleans as an array of the type declared (float32 for BF16), in their own shape.
 
     Raises:
-        InvalidInput: at `where`, when the type or a value does not fit.
+        InvalidInput: the type or a value does not fit; the message names `where`.
     """
     target = FIXED.get(spec.datatype, FIXED["FP32"])
     if type(value) is np.ndarray and value.dtype == target:
@@ -187,7 +187,7 @@ def bytes_array(value: Any, where: str) -> NDArray[Any]:
     """Texts or buffers as an object array of bytes, in their own shape.
 
     Raises:
-        InvalidInput: at `where`, when something is neither.
+        InvalidInput: a value is neither; the message names `where`.
     """
     if isinstance(value, (bytes, str, bytearray, memoryview)):
         cells = np.empty((), dtype=object)

@@ -31,7 +31,7 @@ class Wakeup:
     that comes before the sleep is not lost: it ends the next sleep immediately.
 
     Args:
-        seconds: of the next sleep, infinity allowed; may be set before each.
+        seconds: the longest time of the next sleep, infinity allowed; may be set before each sleep.
     """
 
     _future: asyncio.Future[bool] | None = None
@@ -58,14 +58,14 @@ class Wakeup:
             _finish(future)
 
     def block(self) -> bool:
-        """Sleep in this thread; whether it was woken."""
+        """Sleep in this thread; return whether it was woken."""
         seconds = self.seconds
         if seconds > threading.TIMEOUT_MAX:
             seconds = threading.TIMEOUT_MAX
         return self._lock.acquire(True, seconds if seconds > 0.0 else 0.0)
 
     async def wait(self) -> bool:
-        """Sleep in this task; whether it was woken."""
+        """Sleep in this task; return whether it was woken."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         # The order matters: `wake` releases the lock first and then looks for a future.
@@ -120,7 +120,7 @@ class Event:
             sleeper.wake()
 
     def wait_for(self, seconds: float) -> Steps[bool]:
-        """Sleep until it happens or the seconds have passed; whether it has happened."""
+        """Sleep until it happens or the seconds have passed; return whether it has happened."""
         sleeper = Wakeup(seconds)
         self._sleepers.append(sleeper)
         try:

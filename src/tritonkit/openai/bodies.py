@@ -218,7 +218,7 @@ def read_body(kind: type[Body], data: bytes) -> Body:
     """A request's body.
 
     Raises:
-        Problem: not JSON, nested too deep, not an object, or a parameter that is wrong or unsupported.
+        Problem: the body is not a JSON object, is nested too deep, or has a wrong or unsupported parameter.
     """
     try:
         given = from_json(data, allow_inf_nan=False)

@@ -167,10 +167,10 @@ class KeyedCallers:
         await self._kept.pop(idle).client.close()
 
     async def asks_for_keys(self) -> bool:
-        """Whether the server behind this one refuses calls without a key: otherwise all callers would be let in.
+        """Whether the server behind this one refuses calls without a key: otherwise all callers would be admitted.
 
         Raises:
-            ClientError: it does not answer.
+            ClientError: the server does not answer.
         """
         try:
             await self._stranger.server_metadata()
@@ -192,7 +192,7 @@ class KeyedCallers:
         """Check at the start, if it answers by then, that it requires a key.
 
         Raises:
-            UsageError: it answers calls without a key.
+            UsageError: the server answers calls without a key.
         """
         try:
             asks = await self.asks_for_keys()

@@ -1,4 +1,4 @@
-"""The server's models that answer chats, complete texts or embed them, told by their inputs and outputs."""
+"""The server's models that answer chats, complete texts or embed them, recognized by their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Catalog:
         """The signature of a model for a task.
 
         Raises:
-            Problem: there is no such model, or it does something else.
-            ClientError: the server does not report it.
+            Problem: there is no such model, or it does not do this task.
+            ClientError: the server does not report the signature.
         """
         model = await self._model(name)
         signature = await model.signature()
@@ -102,7 +102,7 @@ class Catalog:
         return [name for name in names if await self.has(name)]
 
     async def has(self, name: str) -> bool:
-        """Whether there is such a model, for some task."""
+        """Whether there is a model of this name, for some task."""
         try:
             return bool(tasks_of(await (await self._model(name)).signature()))
         except (Problem, ModelNotFound):
@@ -120,7 +120,7 @@ class Catalog:
         return list(self._met)
 
     async def _counted(self) -> Sequence[str]:
-        """Models with statistics, which a gateway gives to keys for all models; it lists models to no caller."""
+        """Models with statistics, which a gateway returns to keys for all models; it lists models to no caller."""
         try:
             return sorted({each.name for each in await self._client.statistics("")})
         except InferenceError as error:

@@ -16,7 +16,7 @@ from tritonkit.openai.certificate import ServedCertificate
 __all__ = ["BACKLOG", "MOST_HANDSHAKES", "BoundedProtocol", "allow_connections"]
 
 HEAD_S = 10.0
-"""Seconds in which the head of a request must have come; before it, as many for TLS."""
+"""Seconds in which the head of a request must come, and before that the same time for the TLS handshake."""
 UNREAD_S = 30.0
 """Seconds in which a caller must read some of the bytes that wait for it."""
 MOST = 1024
@@ -56,7 +56,7 @@ class BoundedProtocol(H11Protocol):  # type: ignore[misc, unused-ignore]
     certificate: ServedCertificate | None = None
     """The server's certificate; None: no TLS."""
     handshakes: ClassVar[dict[BoundedProtocol, asyncio.Task[None]]] = {}
-    """Connections that uvicorn does not have yet."""
+    """Connections that have not been handed to uvicorn yet."""
     _head: asyncio.TimerHandle | None = None
     _early: bytearray | None = None
     """Bytes that came before uvicorn had the connection; None once it has it."""

@@ -28,10 +28,11 @@ class Dialect:
     """The requests and replies of one kind of language model.
 
     Args:
-        tensors: of the kind.
-        translated: makes the inputs of a choice from the requested values, by the names of `Sampled` and `text` or
-            `messages`; raises a `Problem` for what the kind cannot do. None: these are the model's own names.
-        reader: makes the function that reads the replies to the choice of this number.
+        tensors: the kind's tensors.
+        translated: the function that makes a choice's inputs from the requested values, by the names of `Sampled` and
+            `text` or `messages`. It raises a `Problem` for values that the kind does not support. None: these are the
+            model's own names.
+        reader: the function that makes a reader of the replies to the choice of this number.
     """
 
     tensors: TextTensors

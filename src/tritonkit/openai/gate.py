@@ -68,7 +68,7 @@ class Room:
         """A place for one request.
 
         Raises:
-            Problem: there is none.
+            Problem: there is no free place.
         """
         if not self._left:
             raise Problem(429, "too many requests", kind="rate_limit_error", code="overloaded")
@@ -85,7 +85,7 @@ async def body_of(request: Request, most: int) -> bytes:
     A form's type is refused: a page in a browser may send forms anywhere, but JSON only to servers that allow it.
 
     Raises:
-        Problem: too large, too slow, or declared as something else.
+        Problem: the body is too large, too slow, or declared as something else.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Problem(415, "the content type is not application/json", code="invalid_content_type")

@@ -30,11 +30,11 @@ class Problem(Exception):
     """The reason why a request is not answered.
 
     Args:
-        status: HTTP's status.
-        message: for a person.
-        kind: OpenAI's `type`; by default that of a caller's mistake below 500, else that of a server's.
-        param: the wrong parameter.
-        code: for programs.
+        status: the HTTP status.
+        message: the text for a person.
+        kind: OpenAI's `type`; by default a caller's mistake for a status below 500, else a server error.
+        param: the name of the invalid parameter.
+        code: the error code for programs.
     """
 
     def __init__(

@@ -33,11 +33,11 @@ class Chat:
 
     Args:
         source: the template's text.
-        special: its values `bos_token`, `eos_token` and so on.
+        special: values for the template, such as `bos_token` and `eos_token`.
         added: text that the engine's tokenizer itself puts before every prompt, and which is left out here.
 
     Raises:
-        TemplateError: it does not compile.
+        TemplateError: the template does not compile.
     """
 
     def __init__(self, source: str, special: Mapping[str, str] | None = None, added: str = "") -> None:

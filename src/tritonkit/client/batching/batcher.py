@@ -69,7 +69,7 @@ class Batcher:
 
     @property
     def used_at(self) -> float:
-        """When the last caller came, by the clock."""
+        """The moment at which the last caller came."""
         return self._window.arrived_at
 
     def join(self, item: Item) -> Steps[Any]:
@@ -78,7 +78,7 @@ class Batcher:
         Raises:
             DeadlineExceeded: the item's own deadline passed, in the queue or under way.
             InferenceError: the caller that sent this item with its own was stopped.
-            ClientError: what the sender raised for this item or its batch. After an InferenceError or InvalidInput
+            ClientError: the sender raised it for this item or its batch. After an InferenceError or InvalidInput
                 a batch that may run twice, or surely did not run, is halved until the culprit is alone.
         """
         try:
@@ -100,7 +100,7 @@ class Batcher:
         return outcome
 
     def _enter(self, item: Item) -> bool:
-        """Queue up; whether this caller is the first, and leads."""
+        """Queue up; return whether this caller is the first, and leads."""
         now = item.joined_at = self._clock()
         item.seconds = item.deadline - now
         with self._lock:
@@ -174,7 +174,7 @@ class Batcher:
             self._hand_out(leader, items, outcomes, started)
 
     def _land(self, leader: Item, took_s: float | None) -> None:
-        """The leader's batch is not under way any more; `took_s` is None if it was not answered."""
+        """Note that the leader's batch has ended; `took_s` is None if it was not answered."""
         aboard = self._aboard - len(self._flying[leader])
         del self._flying[leader]
         self._aboard = aboard

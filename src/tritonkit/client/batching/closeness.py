@@ -43,8 +43,8 @@ def difference(
         alone: outputs of a request with this item only.
         together: the item's part of the outputs of a request with several items.
         datatypes: Triton's datatypes of outputs, by name.
-        tolerance: relative to an output's largest magnitude; the default depends on its datatype. Whole numbers and
-            texts must be equal.
+        tolerance: the allowed difference, relative to an output's largest magnitude; the default depends on its
+            datatype. Whole numbers and texts must be equal.
     """
     for name, wanted in alone.items():
         found = together.get(name)

@@ -32,7 +32,7 @@ CHECKED_ITEMS = 4
 """Different items of the check, or as many as the model takes."""
 _MOST_KINDS = 256
 _MOST_ATTEMPTS = 3
-"""Checks of one kind that may fail for reasons that say nothing of the model."""
+"""Checks of one kind that may fail for reasons unrelated to the model."""
 _MOST_BYTES = 1 << 20
 """Largest item in bytes that is kept for a check: joining larger ones gains nothing."""
 _DECLARE = (
@@ -66,7 +66,7 @@ class Trial:
         self._lock = threading.Lock()
 
     def take(self, arrays: Arrays, outputs: Arrays, version: str) -> list[CheckedItem] | None:
-        """Keep an item with its answer; all samples where they suffice, for this caller to check."""
+        """Keep an item with its answer; return all samples if they suffice, for this caller to check."""
         if sum(array.nbytes for array in arrays.values()) > _MOST_BYTES:
             return None
         with self._lock:
@@ -92,7 +92,7 @@ class Trial:
                 self._samples = []
 
     def forget(self, version: str) -> None:
-        """Record that another version answers than the one that was checked."""
+        """Record that a version answers that was not the checked one."""
         with self._lock:
             if version != self.version:
                 return

@@ -28,7 +28,7 @@ class Item(Wakeup):
     outcome: Any = None
     """The item's result: the value that the sender made of its part of the answer, or an error."""
     half: object = None
-    """The same object in those of a failed batch that go together again, and with nobody else."""
+    """A marker that items of a failed batch share if they are sent together again, without any others."""
     joined_at = 0.0
 
     def __init__(self, arrays: Arrays, deadline: float) -> None:
@@ -38,7 +38,7 @@ class Item(Wakeup):
 
 
 def layout(arrays: Arrays) -> Hashable:
-    """Names, types and shapes: what two items must share to go in one batch."""
+    """Names, types and shapes, which must be equal for two items to go in one batch."""
     if len(arrays) == 1:
         ((name, array),) = arrays.items()
         return name, array.dtype, array.shape
@@ -60,7 +60,7 @@ def split_outputs(outputs: Arrays, count: int, where: str) -> list[Arrays]:
     """Each item's outputs, as read-only views (leading axis 1) of the batch's.
 
     Raises:
-        InferenceError: at `where`, when an output does not hold `count` items.
+        InferenceError: an output does not hold `count` items; the message names `where`.
     """
     if count == 1:
         return [outputs]

@@ -15,10 +15,10 @@ __all__ = ["BatcherPool"]
 
 
 class BatcherPool:
-    """Batchers by key, made when first needed; the `limit` used last stay when nobody is in them.
+    """Batchers by key, made when first needed; the `limit` used last stay even without callers.
 
     A key names everything that must be equal in one request: version, outputs, priority, and the
-    arrays' `layout`. There are never two for one key: its callers hold a batcher, so that it is found.
+    arrays' `layout`. There are never two for one key: its callers hold the batcher, so that others find it.
     """
 
     def __init__(self, limit: int = 256) -> None:

@@ -32,7 +32,7 @@ class Adaptive:
             its request. False: the model's configuration decides, else a check with real items.
 
     Raises:
-        UsageError: a value out of range.
+        UsageError: a value is out of range.
     """
 
     max_batch: int = 64

@@ -81,7 +81,7 @@ class BatchWindow:
             self._peak_before, self._peak = self._peak, present
 
     def hold_s(self, now: float, queued: int, present: int, joined: float, soonest: float) -> float:
-        """Seconds that a batch of `queued` items should stay open yet; 0 or less: send it.
+        """Further seconds that a batch of `queued` items should stay open; 0 or less: send it.
 
         `present` items are in it or under way; its first came at `joined`, its earliest deadline is `soonest`.
         """

@@ -38,7 +38,7 @@ _CELL_BYTES = 41
 
 
 class Entry(NamedTuple):
-    """An answer: who gave it, and its outputs in the server's order, as a reply has them."""
+    """An answer: its model and version, and its outputs in the server's order, as in a reply."""
 
     model: str
     version: str
@@ -77,7 +77,7 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def size_of(entry: Entry) -> int:
-    """Bytes an answer takes, about."""
+    """The approximate bytes of an answer."""
     return _ENTRY_BYTES + sum(map(_array_bytes, entry.outputs.values()))
 
 

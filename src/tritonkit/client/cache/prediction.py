@@ -31,7 +31,7 @@ class _Flight:
     def __init__(self) -> None:
         self.landed = Event()
         self.outcome: Fetched | Exception | None = None
-        """None: the leader ran out of time or was stopped, which says nothing about the call."""
+        """The result or error; None: the leader ran out of time or was stopped, which says nothing about the call."""
 
 
 class PredictionCache:
@@ -76,12 +76,12 @@ class PredictionCache:
         others makes it; a caller that meets this twice makes the call alone.
 
         Args:
-            key: from `key`.
+            key: the call's key, as `key` returns it.
             make: gives the steps of the call itself; called at most once here, and not at all for a
                 cached answer. Its errors are raised as they are, and never cached.
             deadline: the moment at which to stop waiting for another's call; nor is Redis used when less
                 than `redis_timeout_s` is left.
-            where: what is called, for the message of a `DeadlineExceeded`.
+            where: the called model, for the message of a `DeadlineExceeded`.
         """
         for _ in range(2):
             mine = _Flight()
@@ -174,6 +174,6 @@ class PredictionCache:
 
 
 def _own(entry: Entry) -> Entry:
-    """A copy for one caller, who may change the dictionary but not the arrays."""
+    """A copy for one caller, which may change the dictionary but not the arrays."""
     model, version, outputs = entry
     return Entry(model, version, dict(outputs))

@@ -62,7 +62,7 @@ class RedisStore:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, key: bytes) -> Steps[Entry | None]:
-        """The answer under this key; None if there is no good one or Redis fails."""
+        """The answer under this key; None if there is no valid one or Redis fails."""
         found = yield from self._query("GET", self._prefix + key.hex())
         return decode(found, key) if isinstance(found, bytes) else None
 

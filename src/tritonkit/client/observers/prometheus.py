@@ -44,7 +44,7 @@ class PrometheusMetrics:
     Several of them on one registry count into the same series, so each client may have one.
 
     Args:
-        registry: of the package prometheus_client; its default one if None.
+        registry: the prometheus_client package's registry; its default one if None.
 
     Raises:
         UsageError: the package is not installed (`pip install 'tritonkit[metrics]'`).

@@ -22,7 +22,7 @@ class OpenTelemetryTracing:
     Attributes follow OpenTelemetry's conventions for RPC where they have a name.
 
     Args:
-        tracer_provider: of the package opentelemetry; the global one if None.
+        tracer_provider: the opentelemetry package's tracer provider; the global one if None.
 
     Raises:
         UsageError: the package is not installed (`pip install 'tritonkit[tracing]'`).

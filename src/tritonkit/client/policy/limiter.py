@@ -1,4 +1,4 @@
-"""A bound on concurrent calls: the others wait in line, or are refused immediately if there is no room."""
+"""A bound on concurrent calls: further calls wait in line, or are refused immediately if the line is full."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ConcurrencyLimiter:
             return True
 
     def acquire(self, seconds: float) -> Steps[None]:
-        """Take a place, waiting in line for it at most so long.
+        """Take a place, waiting in line for at most `seconds`.
 
         Raises:
             Overloaded: the line is full, or so long that the call would be answered too late.
@@ -108,7 +108,7 @@ class ConcurrencyLimiter:
             return not waiter.granted
 
     def _check_line(self, left_s: float) -> None:
-        """Refuse a call for which there is no room, or not in time."""
+        """Refuse a call if the line is full, or if it would be answered too late."""
         places, waiting = self._limit.in_flight, self.waiting
         if self.in_flight < places:
             return

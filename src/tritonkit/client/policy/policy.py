@@ -180,7 +180,7 @@ class Policy:
             resolver.refresh(self.clock())
 
     def may_use_other(self, now: float, tried: tuple[Replica, ...]) -> bool:
-        """Whether another server is well, and settings and budget allow a message to it; charges the budget."""
+        """Whether another server is healthy, and settings and budget allow a message to it; charges the budget."""
         return self.retry.attempts > 1 and self.pool.has_other(now, tried) and self.budget.spend(now)
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class ReplicaPool:
         return transports
 
     def transports(self) -> list[Any]:
-        """Every transport, without a lock: in a fork it may be held by a thread that is not there."""
+        """Every transport, read without the lock: in a forked child, a thread that no longer exists may hold it."""
         return [replica.transport for replica in (*self.replicas, *self.retired)]
 
     def _others(self, now: float, tried: tuple[Replica, ...]) -> list[Replica]:

@@ -56,7 +56,7 @@ class Replica:
             self.transport.renew()
 
     def aged_latency_s(self, now: float, least: float) -> float:
-        """Its latency, trusted less the older it is: it shrinks towards `least`, so it is tried again."""
+        """Its latency, which shrinks towards `least` as it ages, so that the server is tried again."""
         if self.latency_s <= least:
             return self.latency_s
         return max(self.latency_s * math.exp((self.measured_at - now) / _STALE_S), least)
@@ -78,8 +78,8 @@ class Replica:
 class Attempt:
     """A message at one server, or a stream or a sequence that holds it: in flight there until `end`.
 
-    The length of a stream and its reader's own time limit say nothing about the server; the end of what
-    only holds it says nothing at all.
+    The length of a stream and its reader's own time limit say nothing about the server; the end of a
+    `hold` says nothing at all.
     """
 
     replica: Replica
@@ -111,7 +111,7 @@ class Attempt:
             self._leave(now, None)
 
     def answered(self, now: float) -> None:
-        """Note a stream's first message: as a probe it has ended well, however long it goes on."""
+        """Note a stream's first message: as a probe the stream has succeeded, however long it goes on."""
         breaker = self.replica.breaker
         with self.replica.lock:
             if self.generation == breaker.generation and breaker.state != "closed":

@@ -1,4 +1,4 @@
-"""Names that stand for several servers: every address DNS gives for the name is one.
+"""Names that stand for several servers: every address that DNS returns for the name is a server.
 
 A name is looked up at the first call, again by the first call after a while, and soon after a
 server was lost. Only the first look-up keeps calls waiting; later ones leave the known addresses in use meanwhile.
@@ -29,7 +29,7 @@ def parse_name(address: str) -> Address | None:
     """The name in `dns:host:port` or `dns:///host:port`; None for an address of one server.
 
     Raises:
-        UsageError: no host, or no port from 1 to 65535.
+        UsageError: the name has no host, or no port from 1 to 65535.
     """
     if not address.startswith("dns:"):
         return None
@@ -102,7 +102,7 @@ class Resolver:
         self.answered.set()
 
     def failure(self) -> TritonkitError:
-        """The reason why there is no server."""
+        """The reason why the name has no server."""
         where = f"dns:{self._name.target}"
         if isinstance(self._error, TritonkitError):
             return self._error

@@ -109,7 +109,7 @@ class CallRegions:
         """The outputs that the server at `endpoint` wrote, as it described them.
 
         They are read-only views of the region where numpy can look at the bytes as they are. The region is not
-        used again before the last of them, and of their slices, is gone.
+        used again before the last view, and the last slice of a view, is gone.
 
         Raises:
             InferenceError: an output is larger than its place.
@@ -125,7 +125,7 @@ class CallRegions:
 
         Args:
             endpoint: the address that answered, if one did.
-            error: what the call raised otherwise.
+            error: the error that the call raised, if it failed.
 
         Returns:
             Whether the call failed because the server does not know its region, as after a restart. Nothing of

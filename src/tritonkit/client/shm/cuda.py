@@ -47,7 +47,7 @@ class CudaMemory:
     """`size` bytes of a GPU's memory, held until `free`: CUDA forbids freeing memory that another process has open.
 
     Raises:
-        UsageError: no room for it.
+        UsageError: the GPU has no room for it.
     """
 
     def __init__(self, runtime: Any, device: int, size: int) -> None:

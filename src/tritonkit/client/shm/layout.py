@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 def sizes_of(inputs: Mapping[str, Tensor]) -> dict[str, int]:
-    """The bytes of each input, as it travels."""
+    """The bytes of each input on the wire."""
     return {
         name: sum(map(len, array.flat)) + 4 * array.size if datatype == "BYTES" else ITEM_SIZES[datatype] * array.size
         for name, (datatype, array) in inputs.items()

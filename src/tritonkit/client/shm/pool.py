@@ -63,7 +63,7 @@ class RegionPool:
             outputs: the bytes of outputs to be written there, as `output_sizes` gives them.
 
         Raises:
-            UsageError: in a forked process, whose regions are its parent's.
+            UsageError: the process is a fork, and the regions are its parent's.
         """
         if os.getpid() != self._pid:
             raise UsageError(

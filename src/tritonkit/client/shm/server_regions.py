@@ -59,7 +59,7 @@ class ServerRegions:
     transport: Any
     owner: Owner
     kind: str
-    """In the names of the methods: System or Cuda."""
+    """The kind of memory in the methods' names: System or Cuda."""
     generation: int = 0
     refused_until: float = 0.0
     orphans_adopted: bool = False
@@ -113,7 +113,7 @@ class ServerRegions:
         """Let the server open a new region; None if it cannot, and then not again for a minute.
 
         Raises:
-            ServerUnavailable, DeadlineExceeded, Overloaded, UsageError: as from the transport.
+            ServerUnavailable, DeadlineExceeded, Overloaded, UsageError: the transport raised it.
         """
         region = OpenRegion(self.owner.new_name(), memory, self.generation)
         try:

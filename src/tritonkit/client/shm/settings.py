@@ -20,7 +20,7 @@ class SharedMemory:
         device: the number of the GPU whose memory is shared, None for the machine's own.
 
     Raises:
-        UsageError: a value out of range.
+        UsageError: a value is out of range.
     """
 
     smallest: int = 512 * 1024

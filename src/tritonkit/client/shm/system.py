@@ -32,13 +32,13 @@ _ABANDONED_S = 600.0
 
 
 class SystemMemory:
-    """`size` bytes, all allocated immediately: a write to memory that is not there would kill the process.
+    """`size` bytes, all allocated immediately: a write to memory that cannot be allocated would kill the process.
 
     Its name cannot be guessed, no other user can open it, and `hide` removes the name. A server that has opened it
     keeps it, so nothing outlives both processes, however they end.
 
     Raises:
-        UsageError: there is no room for it.
+        UsageError: the machine has no room for it.
     """
 
     def __init__(self, size: int) -> None:

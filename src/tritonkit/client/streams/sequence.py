@@ -37,13 +37,13 @@ class _Sequence:
     """One sequence.
 
     Args:
-        core: of the client.
+        core: the client's core.
         key: the model and version.
         correlation_id: names the sequence at the server, 1 to 2**63 - 1 or text up to 128 bytes; None
             draws a number.
 
     Raises:
-        UsageError: an id that Triton does not take.
+        UsageError: Triton does not accept the id.
     """
 
     def __init__(self, core: Core, key: ModelKey, correlation_id: int | str | None = None) -> None:
@@ -189,10 +189,10 @@ class Sequence(_Sequence):
 
         Raises:
             DeadlineExceeded: no answer in time; the state may or may not include these inputs.
-            ServerUnavailable: after a first answer the state is lost too: begin a new sequence.
+            ServerUnavailable: no server answers. After a first answer the state is lost too: begin a new sequence.
             UsageError: outside of the block, after the end or the loss of the server, or while
                 another call of the sequence is under way.
-            ClientError: as `Model.predict`; the sequence may go on.
+            ClientError: the same errors as `Model.predict`; the sequence may go on.
         """
         given = merged_inputs(self._key[0], inputs, named)
         request = InferRequest(

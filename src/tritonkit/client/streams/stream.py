@@ -28,9 +28,9 @@ class Stream:
     `timeout_s`, if given, is for the whole stream; without it each reply may take the client's.
 
     Raises:
-        InvalidInput: refused before sending.
+        InvalidInput: the request was refused before sending.
         InferenceError: the model failed, also after replies; the text is its own.
-        DeadlineExceeded: the time is over.
+        DeadlineExceeded: the time is up.
         ServerUnavailable: no server answers, or the connection broke. Another server is tried once, if
             there is one and the first certainly did not begin; otherwise nothing is repeated.
         UsageError: the client is closed, or two threads read.

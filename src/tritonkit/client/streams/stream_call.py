@@ -38,8 +38,8 @@ class StreamCall:
     """One request and the replies to it, read by one thread or task at a time.
 
     Args:
-        core: of the client.
-        request: its `timeout_s`, if given, is for the whole stream.
+        core: the client's core.
+        request: the request to send; its `timeout_s`, if given, is for the whole stream.
     """
 
     def __init__(self, core: Core, request: InferRequest) -> None:

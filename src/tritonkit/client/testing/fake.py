@@ -47,13 +47,13 @@ class FakeModel:
 
     Args:
         inputs: datatype and dims of one item by name, such as `{"image": ("BYTES", [1])}`.
-        outputs: the same for the function's results.
+        outputs: datatype and dims of the function's results, in the same form.
         function: takes the input arrays by name (batch axis first if `max_batch_size` is above 0)
             and returns the output arrays. Its argument is a `Given`, which also has the request's
             parameters. A generator function makes a decoupled model, which answers a stream with each
             value it yields. A `TritonkitError` that it raises reaches the caller unchanged, so a test
             can make the server fail; any other error becomes an `InferenceError`, as in Triton.
-        max_batch_size: as in `config.pbtxt`; 0 means the model has no batch axis.
+        max_batch_size: the largest batch, as in `config.pbtxt`; 0 means the model has no batch axis.
         version: the version the server would report.
         idempotent: whether its configuration declares that a request may run twice.
         independent_items: the configuration's statement that items of a batch are independent: `proven` or
@@ -90,7 +90,7 @@ class FakeServer:
         """The response message to a request message.
 
         Raises:
-            ModelNotFound: no such model or version.
+            ModelNotFound: there is no such model or version.
             InferenceError: the function failed, or this server cannot do that.
             TritonkitError: the function's own error.
         """

@@ -1,8 +1,8 @@
 """Answers, read straight from protobuf's bytes: arrays are views of them.
 
 Fields may come in any order and unknown ones are skipped, as in every protobuf reader. A server
-answers one model with the same bytes again and again, but for the values of the outputs: what stands
-around these is read once.
+answers one model with the same bytes again and again, except for the outputs' values: the bytes
+around these are read once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Answer", "Placed", "decode", "stream_response"]
 T = TypeVar("T")
 
 Placed: TypeAlias = tuple[str, tuple[int, ...], int]
-"""An output that lies in shared memory: datatype, shape, and bytes (0 if only its content says)."""
+"""An output that lies in shared memory: datatype, shape, and bytes (0 if only its content determines them)."""
 
 _NO_PARAMETERS: Mapping[str, Parameter | None] = MappingProxyType({})
 
@@ -97,7 +97,7 @@ def stream_response(body: bytes | memoryview, in_regions: Container[str] = ()) -
     the server gave it.
 
     Raises:
-        InferenceError: as `decode`.
+        InferenceError: the same errors as `decode`.
     """
     try:
         data = _readable(body)

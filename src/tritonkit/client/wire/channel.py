@@ -54,7 +54,7 @@ def parse_address(address: str) -> Address:
     """Host and port out of `host:port`, `grpc://host:port` or, with TLS, `grpcs://host:port`.
 
     Raises:
-        UsageError: another scheme, or no port.
+        UsageError: the address has an unknown scheme, or no port.
     """
     scheme, found, rest = address.rpartition("://")
     if found and scheme not in ("grpc", "grpcs"):
@@ -86,7 +86,7 @@ class ChannelConfig:
         allow_plaintext_credentials: whether keys and tokens may travel without TLS to another host.
 
     Raises:
-        UsageError: a bad address or header, or credentials that would be sent in plain text.
+        UsageError: an address or header is invalid, or credentials would be sent in plain text.
     """
 
     def __init__(

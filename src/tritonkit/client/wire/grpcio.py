@@ -45,7 +45,7 @@ def refuse_gevent(*, threads: bool) -> None:
     """Refuse to call if gevent has patched the functions with which gRPC's event loop waits: calls would never end.
 
     Raises:
-        UsageError: naming gevent, and the wire that works there.
+        UsageError: gevent has patched them; the message names the wire that works there.
     """
     monkey = sys.modules.get("gevent.monkey")
     if monkey is None:
@@ -64,9 +64,9 @@ class AsyncGrpcioTransport:
     """See `AsyncTransport`.
 
     Args:
-        address: as for `ChannelConfig`, or `xds:///NAME`.
+        address: an address that `ChannelConfig` accepts, or `xds:///NAME`.
         connect_timeout_s: seconds between two attempts to connect.
-        limit: bounds of answers; all transports of a client share one.
+        limit: upper bounds on answer size; all transports of a client share one.
         settings: see `ChannelConfig`.
     """
 
@@ -100,7 +100,7 @@ class AsyncGrpcioTransport:
         return memoryview(await self.result(call, call, channel, method, body, timeout_s))
 
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
-        """See `AsyncTransport.stream`; a server that is not there is reported by the first read."""
+        """See `AsyncTransport.stream`; the first read reports a server that cannot be reached."""
         return _AsyncStream(self, *self._begun("stream_stream", STREAM, headers))
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ _OPEN_BYTES: Final = 64 * 2**20
 """Assumed bytes of an output of numbers with an open shape."""
 
 _MOST_AXES: Final = 64
-"""Numpy's; the product of a million sizes would never end."""
+"""Numpy's limit; the product of a million sizes would never end."""
 
 _INFERENCE: Final = frozenset({"ModelInfer", "ModelStreamInfer"})
 
@@ -35,11 +35,11 @@ class AnswerLimit:
     """Bytes that one message of a server may have; one value for all connections of a client.
 
     Args:
-        bytes_: of every message, as the user says; None for the defaults above, which grow with the
+        bytes_: the limit for every message, as the user set it; None: the defaults above, which grow with the
             models that the client learns.
 
     Raises:
-        UsageError: not a whole number above 0.
+        UsageError: the limit is not a whole number above 0.
     """
 
     def __init__(self, bytes_: int | None = None) -> None:

@@ -25,7 +25,7 @@ def message(method: Method, **fields: Any) -> bytes:
 
     Args:
         method: the call, such as `"ModelMetadata"`.
-        **fields: of its request message, such as `name="digits"`.
+        **fields: fields of its request message, such as `name="digits"`.
 
     Raises:
         ValueError: the message has no such field.
@@ -39,7 +39,7 @@ def parse(method: Method, body: bytes | memoryview) -> Any:
     """The response message of a call.
 
     Raises:
-        InferenceError: the bytes are no such message, or it has more fields than any server needs.
+        InferenceError: the bytes are not such a message, or it has more fields than any server needs.
     """
     if len(body) > _SHORT:
         _check_fields(method, memoryview(body))
@@ -50,7 +50,7 @@ def parse(method: Method, body: bytes | memoryview) -> Any:
 
 
 def _check_fields(method: Method, body: memoryview) -> None:
-    """Refuse a message of small fields without end: each becomes an object of a hundred bytes or more."""
+    """Refuse a message with too many small fields: each becomes an object of a hundred bytes or more."""
     try:
         left = _left_of(_MOST_FIELDS, body, _DEEPEST)
     except (ValueError, IndexError) as error:

@@ -11,14 +11,14 @@ Parameter: TypeAlias = bool | int | float | str
 """The types of a parameter's value."""
 
 _FIELDS = ((bool, "bool_param"), (int, "int64_param"), (float, "double_param"), (str, "string_param"))
-"""In this order: a bool is an int too."""
+"""The field for each type, in the order of checks: a bool is an int too."""
 
 
 def set_parameters(message: Any, values: Mapping[str, Parameter]) -> None:
     """Put `values` into `message.parameters`.
 
     Raises:
-        ValueError: one that no field can hold, with its name.
+        ValueError: no field can hold a value; the message names it.
     """
     for name, value in values.items():
         field = next((field for kind, field in _FIELDS if isinstance(value, kind)), None)

@@ -40,7 +40,7 @@ def parsed(name: str, data: bytes | memoryview) -> Any:
     """The message of that name, such as `ModelInferResponse.InferOutputTensor`, out of its bytes.
 
     Raises:
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are not such a message.
     """
     from google.protobuf.message import DecodeError
 

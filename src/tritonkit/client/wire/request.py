@@ -35,7 +35,7 @@ _MOST_SHAPES = 256
 _NONE: Mapping[str, Any] = {}
 
 _RAW_TAG = b"\x3a"
-"""Before the length of a tensor's bytes: `raw_input_contents`, field 7."""
+"""The tag before the length of a tensor's bytes: `raw_input_contents`, field 7."""
 
 
 class Region(NamedTuple):
@@ -50,9 +50,9 @@ class Prepared:
     """The requests of one model, version and choice of outputs. Threads may share it.
 
     Args:
-        signature: what the model takes.
-        version: the version to ask for, empty for the server's choice.
-        outputs: names of the outputs to ask for, None for all.
+        signature: the model's inputs and outputs.
+        version: the version to request, empty for the server's choice.
+        outputs: names of the outputs to request, None for all.
         classes: the number of best classes to give in place of an output's values, by its name.
     """
 
@@ -165,7 +165,7 @@ class Prepared:
 
 
 class _Input:
-    """One input of a model: what stands before its bytes, by shape."""
+    """One input of a model, with the message part before its bytes, by shape."""
 
     __slots__ = ("_message", "_name", "datatype", "dtype", "heads")
 

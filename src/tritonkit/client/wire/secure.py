@@ -25,7 +25,7 @@ class Secret:
     """A text that no repr, message, log or pickle shows; `reveal` gives it.
 
     Raises:
-        UsageError: empty, or with characters that a header cannot carry.
+        UsageError: the text is empty, or has characters that a header cannot carry.
     """
 
     __slots__ = ("_value",)

@@ -2,7 +2,7 @@
 
 Messages are protobuf bytes: a transport knows calls, deadlines and failures, and no tensors. It opens
 its connection at the first call and makes a new one after a loss. It never repeats a call that a
-server may have seen, and never waits for a server that is not there: the policy does that.
+server may have seen, and never waits for a server that cannot be reached: the policy does that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Metadata of one call: lower-case names and ASCII values."""
 
 Elsewhere: TypeAlias = Callable[[bool], bool]
-"""Asked when a server is silent: whether another one takes the call over, which then ends here as `ServerUnavailable`.
+"""Called when a server is silent: whether another one takes the call over, which then ends here as `ServerUnavailable`.
 `elsewhere(begun)`: whether this one may have begun with it. Transports that are one of several take it as last argument
 of `send` and `begin`."""
 
@@ -68,7 +68,7 @@ class Pending(Protocol):
     """One call under way."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most this long; whether the call has ended, so that `result` need not wait."""
+        """Wait at most this long; return whether the call has ended, so that `result` need not wait."""
 
     def result(self) -> memoryview:
         """Wait for the answer, at most until the call's deadline; raises what `send` raises."""
@@ -107,7 +107,7 @@ class Transport(Protocol):
         """Send a request message and give back the bytes of the response message.
 
         Args:
-            method: which call.
+            method: the method to call, such as `ModelInfer`.
             body: the request message.
             timeout_s: seconds to wait for the answer; the server gets them as the deadline.
             headers: metadata for this call, in addition to the transport's own.
@@ -119,11 +119,11 @@ class Transport(Protocol):
             ModelNotFound: the server does not serve that model or version.
             InferenceError: any other answer that is an error.
             InvalidInput: the message is too large to travel.
-            UsageError: closed, or used in a forked process.
+            UsageError: the transport is closed, or used in a forked process.
         """
 
     def begin(self, method: Method, body: Body, timeout_s: float, headers: Headers = ()) -> Pending:
-        """Send as `send` does, and return before the answer is there."""
+        """Send as `send` does, and return before the answer has come."""
 
     def stream(self, headers: Headers = (), timeout_s: float | None = None) -> MessageStream:
         """Open a stream for a decoupled model or a sequence.
@@ -133,7 +133,7 @@ class Transport(Protocol):
             timeout_s: seconds that a connection may take; None: as long as the transport allows.
 
         Raises:
-            ClientError: as `send`.
+            ClientError: the same errors as `send`.
         """
 
     def renew(self) -> None:

@@ -103,10 +103,10 @@ def command(
 
 
 class _Notes(logging.Handler):
-    """The server's log: what its callers are not told."""
+    """The server's log, with details that callers do not get."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print it, a time before it."""
+        """Print the record after its time."""
         note(f"{datetime.now():%Y-%m-%d %H:%M:%S} {record.getMessage()}")
 
 

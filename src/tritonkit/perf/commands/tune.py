@@ -192,7 +192,7 @@ def _apply(spec: Spec, outcome: Outcome, text: str, address: str | None) -> None
 
 
 def _end(outcome: Outcome) -> None:
-    """Say why there is no choice, if there is none, and set the exit code."""
+    """If nothing was chosen, print the reason and set the exit code."""
     from tritonkit.perf.load.openloop import INTERRUPTED
 
     if outcome.ended == INTERRUPTED:
@@ -295,7 +295,7 @@ def _words(trial: RateTrial) -> str:
 
 
 class _View:
-    """The search as a rich renderable: what it is at, the best, the last points."""
+    """The search as a rich renderable: its present step, the best point, the last points."""
 
     def __init__(self, budget_s: float, slo: str, objective: Objective) -> None:
         self.began, self.budget_s, self.slo = time.monotonic(), budget_s, slo

@@ -17,7 +17,7 @@ _KEPT = 10_000
 class CallLog:
     """The latest calls of a client: `Client(..., observers=[log])`, and `Watcher(..., calls=log)` in the same process.
 
-    Calls that the client's own cache answered say nothing of a server and are left out.
+    Calls that the client's own cache answered are left out, because they say nothing about a server.
     """
 
     def __init__(self) -> None:

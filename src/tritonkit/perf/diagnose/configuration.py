@@ -67,7 +67,7 @@ def _is_bounded(batching: Any) -> bool:
 
 
 def _language(config: Any) -> LanguageFacts:
-    """Read a number; a model with anything else would not have loaded."""
+    """Read the configuration of a language model; a value that is not a number would not have loaded."""
 
     def number(key: str) -> int:
         return int(config.parameters[key].string_value or DEFAULTS[key])
@@ -77,7 +77,7 @@ def _language(config: Any) -> LanguageFacts:
 
 
 def roles_of(ensemble: ModelFacts, facts: Mapping[str, ModelFacts]) -> dict[str, Role]:
-    """The role of each step: a step that does not run in Python is the network; otherwise its name tells, or its place.
+    """The role of each step: a step outside of Python is the network; the name or place of any other step decides.
 
     If all names say nothing and two steps run in Python, both count as the network.
     """

@@ -34,7 +34,7 @@ class ModelEvidence:
             late_compute_ms: the slowest interval of the first half, and the median of the last half.
         pending: requests that waited at the first and the last look. rejected: requests that a full queue refused.
         runs_before: runs between loading and the window; 0 if it was loaded within the window.
-        lookups, hits: of the response cache.
+        lookups, hits: lookups and hits of the response cache.
         sizes: runs by batch size.
         language: figures of a language model. Its requests share one running batch, and Triton's statistics do not
             include the time of an answer, so of the fields above only counts of requests are meaningful.
@@ -85,7 +85,8 @@ class ServerEvidence:
         parts: models that run. entries: models that are called, ensembles among them.
         trip_ms: round trip of a call without a model. probe_ms: duration of a request of our own or of this program's
             client; own_ms: its part outside of the wire. All are medians.
-        probes, probe_errors: the number of probes, and their errors. error: why the last looks failed.
+        probes, probe_errors: the number of probes, and their errors. error: the reason why the
+            last looks failed.
     """
 
     address: str

@@ -15,7 +15,7 @@ class Finding:
     """One cause.
 
     Args:
-        cause: its name. where: the model, server or machine.
+        cause: the cause's name. where: the model, server or machine.
         share: the share of the loss that it explains, 0 to 1, as its rule counts it.
         evidence: sentences with the numbers that made the rule fire.
         change: the advice. gain: the expected gain, and how it was computed.

@@ -44,13 +44,13 @@ _CHANGE = {
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """An item whose answer is another one than alone.
+    """An item whose answer differs from its answer alone.
 
     Args:
-        arrangement: how it was sent.
+        arrangement: the way in which it was sent.
         item: its place among the items given, from 0.
-        output: that differs.
-        difference: the largest; None where the values are not floating-point numbers, or the shapes differ.
+        output: the name of the output that differs.
+        difference: the largest difference; None where the values are not floating-point numbers, or the shapes differ.
         largest: the largest magnitude of that output for the item alone.
         differing: the number of answers that differ in this arrangement, of `compared`.
     """
@@ -69,7 +69,8 @@ class BatchingCheck:
     """Result of a check.
 
     Args:
-        requests_per_run: that the server joined while many callers called; None for an ensemble, whose steps run.
+        requests_per_run: the mean number of requests that the server joined while many callers called; None for an
+            ensemble, which does not run itself.
     """
 
     model: str
@@ -95,17 +96,18 @@ class BatchingCheck:
 def check_batching(
     client: Client, name: str, inputs: Arrays, *, version: int | None = None, tolerance: float | None = None
 ) -> BatchingCheck:
-    """Compare the answers of items sent in several ways with those that each has alone.
+    """Compare the answers of items sent in several ways with each item's answer alone.
 
     Args:
-        client: without batching of its own; its requests may run twice.
-        name: of a served model.
+        client: a client without batching of its own; its requests may run twice.
+        name: the name of a served model.
         inputs: items along the first axis of each array; at most 16 are used.
-        version: of the model; the server's choice by default.
-        tolerance: relative to an output's largest magnitude; by default as fits its datatype.
+        version: the model's version; the server's choice by default.
+        tolerance: the allowed difference, relative to an output's largest magnitude; the default depends on its
+            datatype.
 
     Raises:
-        UsageError: fewer than two different items.
+        UsageError: there are fewer than two different items.
         ClientError: the model cannot be called.
     """
     model = client.model(name, version)

@@ -20,9 +20,10 @@ class LanguageEvidence:
 
     Args:
         running, waiting, stalled: sequences in the running batch, requests that wait for a place in it, and running
-            sequences that the last step left out; cache: the used share, 0 to 1; means of all looks.
+            sequences that the last step left out. cache: the used share of the cache, 0 to 1. All four
+            are means of all looks.
         tokens_per_s, prompt_tokens_per_s: generated tokens, and prompt tokens of answers that began.
-        paused: how often a sequence that had begun to answer got no token because the cache was full.
+        paused: the number of times a sequence that had begun to answer got no token because the cache was full.
         ended, refused: requests that ended, and those of them for which there was no room to wait.
         busy: the share of the time in which the engine made steps.
         decode_ms, prefill_ms: mean duration of steps with one token for each sequence, and of steps that also computed
@@ -106,13 +107,13 @@ def _rise(first: Counters, last: Counters) -> Rise:
 
 
 def _buckets(name: str, rise: Rise, counters: Counters) -> list[tuple[float, float]]:
-    """Upper bounds in ms, and how many values are within each."""
+    """Upper bounds in ms, and the number of values within each."""
     bounds = [own for each, own in counters if each == name]
     return sorted((1e3 * float(own), rise(name, own)) for own in bounds)
 
 
 def _quantile(buckets: Sequence[tuple[float, float]], q: float) -> float | None:
-    """Interpolated within a bucket, as Prometheus does; beyond the last bound it is that bound."""
+    """A quantile, interpolated within a bucket as in Prometheus; beyond the last bound it is that bound."""
     if not buckets or not buckets[-1][1]:
         return None
     rank = q * buckets[-1][1]

@@ -1,6 +1,6 @@
 """The machine of a local server: its processes, cores, limits and memory, read from /proc and its cgroups.
 
-All is read through the server's own process, so a container's own limits and /dev/shm are the ones that count.
+Everything is read through the server's own process, so a container's own limits and /dev/shm apply.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _STUB = "triton_python_backend_stub"
 _LISTEN = "0A"
 _UNLIMITED = 1 << 60
-"""cgroup v1 writes a number near 2^63 where there is no limit."""
+"""A limit from here on means none: cgroup v1 writes a number near 2^63 if there is no limit."""
 
 
 def find_server(port: int, proc: Path = _PROC) -> int | None:
@@ -40,7 +40,7 @@ def find_server(port: int, proc: Path = _PROC) -> int | None:
 
 
 def _is_triton(folder: Path) -> bool:
-    """Whether the process is a proxy in front of the server, whose threads would say nothing of the server."""
+    """Whether the process is the server itself, and not a proxy in front of it, whose threads say nothing about it."""
     return (folder / "comm").read_text().strip() == "tritonserver"
 
 
@@ -167,7 +167,7 @@ def _cpu_limit(pid: int, proc: Path) -> dict[str, Any]:
 
 
 def _memory(pid: int, proc: Path) -> dict[str, Any]:
-    """The cgroup's memory where it has a limit, else the machine's."""
+    """The cgroup's memory if it has a limit, else the machine's."""
     folder = _cgroup(pid, "memory", proc)
     if folder is not None:
         used, limit = _number(folder / "memory.current"), _number(folder / "memory.max")
@@ -206,7 +206,7 @@ def _shared_memory(pid: int, proc: Path) -> dict[str, Any]:
 class RunnableThreads:
     """Counts, look by look, how many threads run or wait for a core.
 
-    A thread's state is R for both, so the mean over many looks less the CPU that was used is what waited. The
+    A thread's state is R for both, so the mean over many looks minus the used CPU is the waiting part. The
     kernel's own sums of that (`schedstat`) are not compiled into every kernel.
 
     Args:

@@ -10,13 +10,13 @@ from tritonkit.perf.diagnose.snapshot import Look, MachineLook, ProcessLook
 __all__ = ["MachineEvidence", "StubEvidence", "machine_evidence"]
 
 _WORKING = 0.1
-"""The part of a process' CPU from which on a thread counts as one that works."""
+"""The share of a process' CPU time from which on a thread counts as working."""
 
 
 @dataclass(frozen=True, slots=True)
 class StubEvidence:
-    """A Python stub: cores it used, threads among which that was shared, threads that could have run, and how
-    often in a second each of those threads stopped to wait for something; 0 with a single one."""
+    """A Python stub: cores it used, threads that shared them, and threads that could have run. `waits_per_s`
+    is how often each of those threads stopped to wait in a second; 0 with a single one."""
 
     pid: int
     model: str
@@ -28,16 +28,16 @@ class StubEvidence:
 
 @dataclass(frozen=True, slots=True)
 class MachineEvidence:
-    """The server's machine over the window; None where it does not tell.
+    """The server's machine over the window; None for values that it does not report.
 
     Args:
-        server_cores, other_cores: used by the server, and by all others but this process.
+        server_cores, other_cores: mean cores used by the server, and by all other processes except this one.
         runnable: the server's threads that ran or waited for a core, on average; other_runnable:
-            all others.
-        psi_cpu, psi_memory: the part of the time in which some task waited for it.
-        throttled: the part of the periods of the CPU quota in which it was used up;
-            throttled_s: for which its tasks stood still.
-        memory_share, memory_hits, oom_kills: see `MachineLook`; the counters' rise.
+            the threads of all others.
+        psi_cpu, psi_memory: the share of the time in which some task waited for the CPU or for memory.
+        throttled: the share of the CPU quota's periods in which it was used up;
+            throttled_s: seconds for which the cgroup's tasks stood still.
+        memory_share, memory_hits, oom_kills: see `MachineLook`; of counters, the rise.
     """
 
     cores: int

@@ -1,5 +1,5 @@
-"""Prometheus metrics of a server, as far as Triton's statistics over gRPC lack them: what waits, what was refused, and
-what language models say of themselves."""
+"""Prometheus metrics of a server that Triton's statistics over gRPC lack: waiting and refused requests, and the metrics
+of language models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN_LABELS = ("outcome", "phase", "le")
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Requests that wait, and those refused by a full queue since ever; and language models; by model."""
+    """Metrics by model: waiting requests, all requests that a full queue has refused so far, and language models."""
 
     pending: Mapping[str, float] = field(default_factory=dict)
     rejected: Mapping[str, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def read_metrics(address: str) -> Metrics:
     """Ask a server.
 
     Raises:
-        OSError, ValueError: it does not answer, or not with metrics.
+        OSError, ValueError: the server does not answer, or its answer is not metrics.
     """
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_TIMEOUT_S)
@@ -54,7 +54,7 @@ def read_metrics(address: str) -> Metrics:
 
 
 def parse_metrics(text: str) -> Metrics:
-    """The same out of Prometheus' text format; versions of a model are added up."""
+    """Read metrics from Prometheus' text format; versions of a model are added up."""
     pending: dict[str, float] = {}
     rejected: dict[str, float] = {}
     language: dict[str, list[tuple[str, str, float]]] = {}

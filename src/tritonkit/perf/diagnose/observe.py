@@ -26,11 +26,11 @@ from tritonkit.perf.diagnose.snapshot import Look, ModelFacts, Observation, Prob
 __all__ = ["Watcher", "plain_inputs"]
 
 _TIMEOUT_S = 2.0
-"""For an answer about a server; one that takes longer over that is none."""
+"""Seconds for an answer about a server; one that takes longer does not count."""
 _PROBE_TIMEOUT_S = 10.0
 _EVERY_S = 0.5
 _PAUSE_S = 0.25
-"""Between two requests of our own: a few a second disturb nothing, and 5 s of them have a median."""
+"""Seconds between two requests of our own: a few a second disturb nothing, and 5 s of them have a median."""
 _STATES_EVERY_S = 0.1
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
@@ -53,21 +53,21 @@ def plain_inputs(client: Client, model: str) -> dict[str, Any] | None:
 
 
 class Watcher:
-    """Looks at servers as long as it is open; a context manager.
+    """Looks at servers while it is open; a context manager.
 
     Args:
-        addresses: of gRPC, of servers that serve the same.
-        model: the one asked about; empty for all that they serve.
-        inputs: one item for requests of our own to `model`; none are sent without.
+        addresses: gRPC addresses of servers that serve the same models.
+        model: the model to observe; empty for all that they serve.
+        inputs: one item for requests of our own to `model`; without it none are sent.
         metrics: the address of a server's Prometheus metrics, by its gRPC address.
-        calls: what a client of this program sees of its own calls.
-        window_s: how much of the past `observation` tells.
-        processes: the server's process, by gRPC address, where it is known; one that listens on a port of
-            this machine is found.
+        calls: the log of the calls of a client in this program.
+        window_s: the seconds of the past that `observation` covers.
+        processes: the server's process ID by gRPC address, where it is known. A process that listens on a port of
+            this machine is found without it.
 
     Raises:
         ServerUnavailable: no server answers.
-        ModelNotFound: none serves the model.
+        ModelNotFound: no server serves the model.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Watcher:
             client.close()
 
     def wait(self, seconds: float) -> None:
-        """Let the looks go on for so long."""
+        """Let the looks go on for `seconds`."""
         self._end.wait(seconds)
 
     def observation(self) -> Observation:
@@ -147,7 +147,7 @@ class Watcher:
     # -- before the first look
 
     def _learn(self) -> None:
-        """The configuration of all models concerned, from the first server that answers."""
+        """Read the configuration of all observed models from the first server that answers."""
         failed: ClientError | None = None
         for client in self._clients.values():
             try:

@@ -1,4 +1,4 @@
-"""Python of a user's own, tried in batches by the embedded server before a build publishes it."""
+"""A user's own Python, tried in batches by the embedded server before a build publishes it."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Arrays = Mapping[str, Any]
 def prove_own_python(
     root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Arrays]
 ) -> dict[str, Independence]:
-    """Try a user's own Python in batches as it will be served: `check_batching` on a server of its own.
+    """Try a user's own Python in batches as it will be served, with `check_batching` on a separate server.
 
     Args:
         root: the project, whose server is used.
-        models: of one spec, the called one last.
-        names: of those to try.
-        given: items along the first axis, by the names of the pipeline's tensors; what a step gives for them is what
-            the next one takes.
+        models: the models of one spec, the called one last.
+        names: names of the models to try.
+        given: items along the first axis, by the names of the pipeline's tensors; each step's outputs for them are the
+            inputs of the next.
 
     Returns:
-        A verdict for each of the names; `unknown` where it was not tried, with the reason.
+        A verdict for each of the names; `unknown`, with the reason, if it was not tried.
     """
     with tempfile.TemporaryDirectory(prefix="tritonkit-build-") as folder:
         repository = Path(folder) / "model_repository"
@@ -70,7 +70,7 @@ class _Trial:
         self.verdicts = {name: Independence("unknown", "no two different items of it are known") for name in names}
 
     def walk(self, items: Arrays) -> None:
-        """Follow items through the pipeline, and try each model that is to be tried on what reaches it."""
+        """Follow items through the pipeline, and try each chosen model on the values that reach it."""
         values = dict(items)
         left = [name for name in self._names if self.verdicts[name].state in ("unknown", "proven")]
         for name, inputs, outputs in self._parts():
@@ -117,7 +117,7 @@ class _Trial:
 
 
 def _said(check: BatchingCheck) -> Independence:
-    """The verdict of a check in a build's words."""
+    """The verdict of a check, in the terms of a build."""
     if check.verdict == "independent":
         return Independence("proven", f"{check.items} items, {', '.join(check.arrangements)}")
     if check.verdict == "batches-refused":

@@ -1,4 +1,4 @@
-"""One look at a server and its machine, as plain values: all that follows works on these and reads nothing."""
+"""One look at a server and its machine, as plain values; the rest of the room works on these alone."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LanguageLook:
     """A language model's metrics, all versions together.
 
     Args:
-        gauges: by name without `tritonkit_llm_`.
-        counters: since the model was loaded, by name and the value of its own label, "" where it has none; the
-            buckets of a histogram are labelled by their upper bound in seconds.
+        gauges: values of gauges, by name without `tritonkit_llm_`.
+        counters: counts since the model was loaded, by name and the value of its own label, "" where it has none. The
+            buckets of a histogram are labeled with their upper bound in seconds.
     """
 
     gauges: Mapping[str, float]
@@ -46,7 +46,7 @@ class ModelFacts:
         caches: whether it uses the response cache.
         bounded: whether its queue has a bound: a size, a timeout or priorities.
         in_flight: the most concurrent requests of an ensemble whose bound the guard holds; 0 for no bound.
-        steps: of an ensemble, in order.
+        steps: steps of an ensemble, in order.
         calls: models that its Python calls, according to the spec (network.calls).
         language: the configuration of a language model.
     """
@@ -70,7 +70,7 @@ class ModelFacts:
 @dataclass(frozen=True, slots=True)
 class ProcessLook:
     """A process of the server: seconds of CPU, also of its ended threads, and by living thread; `model` is that of a
-    Python stub. `waits` counts, by thread, how often it gave its core away to wait for something."""
+    Python stub. `waits` is the number of times that each thread gave its core away to wait."""
 
     pid: int
     model: str
@@ -81,15 +81,17 @@ class ProcessLook:
 
 @dataclass(frozen=True, slots=True)
 class MachineLook:
-    """The server's machine; counters are since ever, None is what this machine does not tell.
+    """The server's machine. Counters are cumulative; None stands for values that this machine does not report.
 
     Args:
-        busy_s: of all cores. own_s: of this process, which is not the server's doing.
-        psi_cpu_s, psi_memory_s: in which some task waited for it (pressure stall information).
-        periods, throttled: of the cgroup's CPU quota. throttled_s: its tasks stood still.
-        memory_share: of the cgroup's limit, or of the machine's memory.
-        memory_hits: how often the cgroup ran into its limit. oom_kills: in it.
-        shm_free_mib, shm_mib: of the server's own /dev/shm.
+        busy_s: processor time of all cores. own_s: processor time of this process, which is not the server's.
+        psi_cpu_s, psi_memory_s: seconds in which some task waited for the CPU or for memory (pressure stall
+            information).
+        periods, throttled: periods of the cgroup's CPU quota, and those in which it was used up. throttled_s: seconds
+            for which the cgroup's tasks stood still.
+        memory_share: the used share of the cgroup's limit, or of the machine's memory.
+        memory_hits: the number of times the cgroup ran into its limit. oom_kills: kills in it for lack of memory.
+        shm_free_mib, shm_mib: free and total size of the server's own /dev/shm.
     """
 
     cores: int
@@ -115,10 +117,10 @@ class Look:
 
     Args:
         models: counters by model, all versions together.
-        pending: requests that wait, by model; None where its metrics are not read.
-        rejected: requests refused by a full queue since ever, likewise.
+        pending: waiting requests by model; None if the server's metrics are not read.
+        rejected: all requests that a full queue has refused so far, likewise.
         language: metrics of language models, likewise.
-        error: why there are no counters.
+        error: the reason why there are no counters.
     """
 
     address: str
@@ -144,15 +146,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that was seen of some servers over a while.
+    """Everything observed of some servers over a while.
 
     Args:
-        entry: the model asked about; empty for all.
-        facts: by model. looks: in order of time, by address.
-        probes: requests for `entry`. calls: those of the program's own client, likewise.
-        round_trips_ms: of calls without a model, by address.
-        runnable: by process, how many of its threads ran or waited for a core, on average.
-        runnable_all: of the whole machine, this process left out.
+        entry: the observed model; empty for all.
+        facts: the configuration facts by model. looks: looks in order of time, by address.
+        probes: our own requests for `entry`. calls: requests of the program's own client for it.
+        round_trips_ms: round-trip times of calls without a model, by address.
+        runnable: the mean number of a process's threads that ran or waited for a core, by process ID.
+        runnable_all: the same number for the whole machine, without this process.
     """
 
     entry: str

@@ -5,8 +5,8 @@
     outcome = run_load(LoadPlan(root, ("digits",), "127.0.0.1:8001", users=20, duration_s=20))
     outcome.report.series[0].p95_ms, outcome.missed
 
-The load itself comes from Locust in a separate process: what it changes in Python's sockets and
-threads stays there. Importing this room loads neither Locust nor gRPC.
+The load itself comes from Locust in a separate process, so that its changes to Python's sockets and
+threads stay there. Importing this room loads neither Locust nor gRPC.
 """
 
 from tritonkit.perf.load.histogram import Histogram

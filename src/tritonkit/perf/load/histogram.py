@@ -1,6 +1,6 @@
 """Times in buckets that grow with the time: small to keep, to send and to add up, at 1 % resolution.
 
-The way of HdrHistogram (https://hdrhistogram.org), with a logarithm instead of bit tricks. Locust's own
+It works as HdrHistogram (https://hdrhistogram.org), with a logarithm instead of bit tricks. Locust's own
 counters round to whole milliseconds, and above 100 ms to tens: too coarse for answers of 2 ms.
 """
 

@@ -32,9 +32,9 @@ def read_inputs(given: dict[str, Any], signature: ModelSignature, notes: list[st
     """The values for a model: BYTES are taken unchanged, numbers as JSON, arrays in the model's type.
 
     Args:
-        given: from `split_inputs`.
-        signature: the model's.
-        notes: gets a line for each array that had to be rounded.
+        given: the inputs, as `split_inputs` returns them.
+        signature: the model's inputs and outputs.
+        notes: a list that gets a line for each array that had to be rounded.
 
     Raises:
         UsageError: a value that does not fit the input's datatype.

@@ -1,4 +1,4 @@
-"""One load against a server that runs: Locust in a separate process, its outcome as a value."""
+"""One load against a running server: Locust in a separate process, and its outcome as a value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LoadPlan:
         tier: judge every model by this tier of that file instead.
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
         given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
-        outside: whether the models need no folder in `models/`: the server knows them.
+        outside: whether the models need no folder in `models/`, because the server knows them.
         sequence_calls: calls of each sequence, for models that keep state.
     """
 
@@ -86,7 +86,7 @@ def run_load(plan: LoadPlan) -> LoadOutcome:
     Raises:
         UsageError: Locust or the project's locustfile is missing, or something in the plan is wrong.
         ClientError: the server does not answer, or does not serve a model.
-        TritonkitError: Locust ended otherwise without a report.
+        TritonkitError: Locust ended without a report for another reason.
     """
     file = own_or_shipped(plan.root, "loadtest/locustfile.py")
     if importlib.util.find_spec("locust") is None:
@@ -210,7 +210,7 @@ def _interrupt(process: subprocess.Popen[str]) -> str:
 
 
 def _failure(code: int, output: str) -> TritonkitError:
-    """The error for a run without a report: what the locustfile said of it, if it did."""
+    """The error for a run without a report, with the locustfile's message if it printed one."""
     lines = output.strip().splitlines()
     reason = next((line for line in lines if line.startswith("error: ")), "")
     return _ERRORS.get(code, TritonkitError)(

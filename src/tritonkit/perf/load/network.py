@@ -81,7 +81,7 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
 
     Args:
         repository: the model repository that the server reads, on this machine.
-        inputs: of the request, from which the steps before the network make its input.
+        inputs: the request's inputs, from which the steps before the network make its input.
     """
     model = spec.network_name
     version = max(client.statistics(model), key=lambda each: int(each.version)).version
@@ -129,7 +129,7 @@ def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Bat
 
 
 def _threads(client: Client, model: str) -> int:
-    """Threads that it is served with; all cores if its configuration does not say."""
+    """The number of threads with which it is served; all cores if its configuration does not set it."""
     parameters = client.config(model).parameters
     given = [parameters[key].string_value for key in _THREADS if key in parameters]
     return next((int(text) for text in given if text.isdecimal() and int(text)), cores())

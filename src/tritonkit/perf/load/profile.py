@@ -29,8 +29,8 @@ _SECONDS = ("queue_s", "compute_input_s", "compute_infer_s", "compute_output_s")
 class Span:
     """A stretch of the mean request: its place, its work, and its duration.
 
-    `where` is "client", "wire", "server" or a Triton model. `source` says who measured it: "client",
-    "server" (Triton's counters), or "difference" for the rest that others leave.
+    `where` is "client", "wire", "server" or a Triton model. `source` is the measurement: "client",
+    "server" (Triton's counters), or "difference" for the remaining time.
     """
 
     where: str

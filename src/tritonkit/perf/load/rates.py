@@ -1,4 +1,4 @@
-"""The rates that models of a project were last seen to hold on this machine: what a plan is compared with."""
+"""The rates that models of a project last held on this machine, with which a plan is compared."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class HeldRate:
 
     Args:
         slo: the target that it held.
-        by: what measured it.
+        by: the command that measured it, such as `tune`.
         at: the day and time.
-        cores: of the machine.
+        cores: the number of cores of the machine.
     """
 
     model: str

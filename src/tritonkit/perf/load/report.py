@@ -17,12 +17,12 @@ class LoadSeries:
     Args:
         protocol: "grpc" or "http".
         model: the model called.
-        requests: how many were answered or failed.
-        failures: those that failed; a wrong answer is one.
+        requests: the number of requests that were answered or failed.
+        failures: the number of failed requests; a wrong answer is a failure.
         rate_per_s: right answers per second, over the whole run.
         p50_ms, p95_ms, p99_ms, largest_ms: times of the right answers; None where there is none.
-        mean_bytes: of a right answer's tensors.
-        first_failure: what the first failure said.
+        mean_bytes: mean size of a right answer's tensors, in bytes.
+        first_failure: the message of the first failure.
     """
 
     protocol: str

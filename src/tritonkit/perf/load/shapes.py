@@ -42,7 +42,7 @@ SHAPES: dict[str, Callable[[float], float]] = {
 """The share of the most load at each point of a run, which goes from 0 to 1:
 
 steady: all of it from start to end.
-ramp: from nothing (one user) to all of it, in a straight line over four fifths of the run.
+ramp: from one user to all of it, in a straight line over four fifths of the run.
 spike: a tenth, but all of it in the fifth in the middle.
 step: a quarter, a half, three quarters, all.
 daily: a day in the time of the run: a fifth at four in the morning, all of it at four in the afternoon.
@@ -54,9 +54,9 @@ def users_at(shape: str, second: float, users: int, duration_s: float | None) ->
 
     Args:
         shape: a key of `SHAPES`.
-        second: since the run began.
+        second: seconds since the run began.
         users: the largest number.
-        duration_s: of the run; None means without end, which only `steady` allows.
+        duration_s: seconds of the run; None means without end, which only `steady` allows.
     """
     if duration_s is None:
         return users

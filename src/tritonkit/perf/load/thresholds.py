@@ -31,19 +31,19 @@ class Limits(Strict):
     """Limits of one model; one that is left out is not checked."""
 
     p50_ms: Milliseconds | None = None
-    """Half of the right answers come within."""
+    """Time within which half of the right answers come."""
     p95_ms: Milliseconds | None = None
     p99_ms: Milliseconds | None = None
     error_rate: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
-    """The most requests that may fail or be answered wrong, 0 to 1."""
+    """The largest share of requests that may fail or be answered wrong, 0 to 1."""
     min_rate: Annotated[float, Field(ge=0, strict=True)] | None = None
     """Right answers per second, at least."""
     ttft_p50_ms: Milliseconds | None = None
-    """For a language model: half of the right answers begin within."""
+    """Time within which half of a language model's right answers begin."""
     ttft_p95_ms: Milliseconds | None = None
     ttft_p99_ms: Milliseconds | None = None
     itl_p50_ms: Milliseconds | None = None
-    """For a language model: half of the pieces of its answers come within, after the one before."""
+    """Time after the piece before within which half of the pieces of a language model's answers come."""
     itl_p95_ms: Milliseconds | None = None
     itl_p99_ms: Milliseconds | None = None
 
@@ -59,7 +59,7 @@ class Limits(Strict):
 
 
 class ModelLimits(Limits):
-    """Limits of one model: those of a tier, and the model's own values in place of some."""
+    """Limits of one model: those of a tier, some of them replaced by the model's own values."""
 
     tier: str | None = None
 
@@ -84,7 +84,7 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
     """Read a thresholds file.
 
     Args:
-        file: its path.
+        file: the path of the file.
         known: names of the models there are.
 
     Raises:

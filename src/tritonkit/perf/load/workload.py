@@ -1,4 +1,4 @@
-"""Requests with known answers: a load that counts wrong answers as right measures nothing."""
+"""Requests with known answers, because a load that counts wrong answers as right measures nothing."""
 
 from __future__ import annotations
 

@@ -122,14 +122,14 @@ def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) ->
     A model without a spec, as in a foreign repository, gets made-up numbers.
 
     Args:
-        name: the model's.
+        name: the model's name.
         root: the project.
-        client: of a server that serves it.
+        client: a client of a server that serves the model.
         given: inputs as on the command line, NAME=VALUE.
 
     Raises:
         UsageError: the model neither ships nor has an example for each input.
-        ClientError: the server does not answer, or answers nonsense.
+        ClientError: the server does not answer, or its answer is invalid.
     """
     if given:
         inputs = read_inputs(split_inputs(given), client.model(name).signature)
@@ -170,7 +170,7 @@ def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
 
 
 def _made_up(name: str, client: Client) -> Workload:
-    """Numbers for a model of which only the tensors are known, at the first size of free axes that it answers."""
+    """Made-up numbers for a model whose tensors alone are known, at the first size of free axes that it accepts."""
     signature = client.model(name).signature
     needed = [each for each in signature.inputs.values() if not each.optional]
     if texts := [each.name for each in needed if each.datatype == "BYTES"]:

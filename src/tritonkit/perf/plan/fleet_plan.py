@@ -26,13 +26,13 @@ class Demand:
     """The demand on a fleet.
 
     Args:
-        traffic: of a day; the fleet is sized for its highest rate.
+        traffic: the traffic of a day; the fleet is sized for its highest rate.
         slo: the target.
-        price: of a machine, which is a replica.
+        price: the price of a machine, which is a replica.
         spare: replicas that may be down while the target holds.
-        start_s: from a decision until a new replica answers; None: as measured.
+        start_s: seconds from a decision until a new replica answers; None: the measured time.
         balancing: the way in which requests are spread.
-        arrivals: their kind and seed.
+        arrivals: the arrival process and its seed.
         function: prices of the same requests as calls of a function; it needs `price`.
     """
 
@@ -58,7 +58,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Failure:
-    """One replica goes down at the highest rate for so long: the tail before, while it is down, and after."""
+    """A replica is down for some seconds at the highest rate: the tail before, during and after."""
 
     replicas: int
     seconds: float
@@ -74,10 +74,10 @@ class Plan:
     Args:
         point: the way in which each replica serves.
         held_per_s: the rate at which one replica of a large fleet holds the target.
-        sized: without spare replicas. replicas: with them.
+        sized: the fleet without spare replicas. replicas: the number of replicas with them.
         failure: see `Failure`; None for a single replica.
         days: each rule's day, the cheapest that holds first; the first is recommended.
-        savings: the largest first.
+        savings: the savings of other choices, the largest first.
         costs_by_target: (ms, replicas as served now, replicas of the best way), spare ones included; None if no number
             of replicas holds it.
         function: the requests as calls of a function; None if its prices or a machine's were not given.
@@ -99,7 +99,7 @@ class Plan:
     simulated_per_s: float = 0.0
     """`held_per_s` by the costs alone, regardless of what the server was seen to do; 0 if it is the same."""
     before: tuple[HeldRate, ...] = ()
-    """Earlier measurement of the model as it is served, for this target, on such a machine."""
+    """Earlier measurements of the model as it is served, for this target, on a machine with as many cores."""
 
     @property
     def range_per_s(self) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The same requests as calls of a function (AWS Lambda): their cost, and up to which rate it is less than replicas'."""
+"""The same requests as calls of a function (AWS Lambda): their cost, and the rate up to which they are cheaper."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class FunctionPrice:
     """Prices of calls, in the currency of the machines.
 
     Args:
-        per_gb_s: for a GiB of memory and a second.
-        per_million: for a million calls of any duration.
-        memory_mib: of the function.
+        per_gb_s: the price of a GiB of memory for a second.
+        per_million: the price of a million calls of any duration.
+        memory_mib: the function's memory.
         call_ms: billed duration of a call; None: the latency of a request that waits for no other at a replica.
 
     Raises:
-        UsageError: an impossible figure.
+        UsageError: a figure is impossible.
     """
 
     per_gb_s: float
@@ -45,7 +45,7 @@ class FunctionPrice:
             raise UsageError("--lambda-memory", found=str(self.memory_mib), wanted="128 to 10240, in MiB")
 
     def per_call(self, call_ms: float) -> float:
-        """For one call; time counts in whole milliseconds."""
+        """The price of one call; time counts in whole milliseconds."""
         seconds = math.ceil(round(call_ms, 6)) / 1000
         return seconds * self.memory_mib / 1024 * self.per_gb_s + self.per_million / 1e6
 
@@ -55,8 +55,8 @@ class FunctionPlan:
     """Requests as calls of a function, compared with replicas.
 
     Args:
-        call_ms: duration of a call. memory_mib: of the function.
-        per_million: the cost of a million calls. per_month: of the day's calls, every day.
+        call_ms: duration of a call. memory_mib: the function's memory.
+        per_million: the cost of a million calls. per_month: the monthly cost of the day's calls.
         break_even_per_s: the steady rate below which calls cost less than replicas; None if they do at every rate.
         break_even_replicas: paid replicas at that rate, spare ones included.
     """
@@ -85,11 +85,11 @@ def plan_function(
     """Calls instead of replicas.
 
     Args:
-        price: of calls.
+        price: the prices of calls.
         alone_ms: the latency of a request that waits for no other at a replica.
         mean_per_s: the day's mean rate of calls.
         replica_per_s: the rate that a replica holds. spare: further replicas that are paid.
-        replica_per_hour: the price of one.
+        replica_per_hour: the price of a replica for an hour.
     """
     call_ms = alone_ms if price.call_ms is None else price.call_ms
     each = price.per_call(call_ms)

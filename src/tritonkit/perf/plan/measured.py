@@ -25,7 +25,7 @@ OBSERVED = (0.4, 0.6, 0.8, 0.95)
 """Shares of the server's highest rate at which it is measured under load."""
 _OBSERVED_S, _SATURATED_S = 10.0, 1.0
 _TRIES = 3
-"""Attempts of the runs under load: on a machine whose cores go to others meanwhile, requests fail."""
+"""Attempts of the runs under load: if other programs take the machine's cores meanwhile, requests fail."""
 _FAILURES = (ClientError, ServerError, RenderError, PublishError)
 
 
@@ -35,10 +35,10 @@ class Measured:
 
     Args:
         now: the present way of serving.
-        costs: of runs, for that way's variant, instances and threads, and for others.
+        costs: costs of runs, for the present way's variant, instances and threads, and for others.
         batches: batch limits that could be set.
         start_s: seconds from a server's start until it answered with this model.
-        processor, cores: of the machine.
+        processor, cores: the machine's processor and number of cores.
         most_per_s: the highest measured rate of answers; 0 if it was not noted.
     """
 
@@ -70,7 +70,7 @@ class Measured:
         """The inverse of `to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: the values are not those of `to_dict`.
         """
         if facts["version"] != _VERSION:
             raise ValueError(f"version {facts['version']}")
@@ -95,7 +95,7 @@ class Measured:
         )
 
     def save(self, file: Path) -> None:
-        """Write it, to be read where there is no such machine."""
+        """Write it to a file, so that it can be read on another machine."""
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
@@ -131,7 +131,7 @@ def measure(plan: TunePlan, say: Callable[[str], None] = lambda _: None) -> Meas
     that cannot be served are left out.
 
     Raises:
-        SpecError, UsageError, BuildError, ServerError: as `tune.run.tune`; UsageError without SciPy, too.
+        SpecError, UsageError, BuildError, ServerError: see `tune.run.tune`; UsageError also if SciPy is missing.
         ClientError: the present way cannot be measured.
     """
     need_package("scipy.optimize", "tritonkit[plan]")

@@ -22,7 +22,7 @@ def page(plan: Plan, written: str, *, command: str) -> str:
     """The page: text that needs no other file and no address to be shown.
 
     Args:
-        written: when, for people. command: that plans so again.
+        written: the date and time, as readable text. command: the command that repeats the plan.
     """
     template = environment(Path(__file__).parent / "templates").get_template("plan.html.j2")
     percent, target_ms = plan.demand.slo.tightest

@@ -125,7 +125,7 @@ def _fleet(measured: Measured, point: Point, demand: Demand) -> Fleet:
 
 
 def _trusted(measured: Measured) -> float:
-    """The part of the simulated capacity that the server was seen to reach.
+    """The share of the simulated capacity that the server was seen to reach.
 
     The costs are those of the network's runs; steps, the wire and the generator's cores bound a server too. Their
     effect on the present way of serving is assumed for all others.

@@ -3,8 +3,8 @@
 Within a step the fleet has the state that the request-level simulation shows for its rate (`Curve`); requests above its
 capacity wait for the next steps. So a day of any rate takes a moment, while a simulation of every request would take
 hours. The rules are those of Kubernetes' horizontal pod autoscaler: the target number is the present one times metric
-over target, computed every 15 s on a metric that is as old; nothing happens within 10 %; at most the double number (or
-4 more) at a time; down only to the highest number of the last five minutes.
+over target, computed every 15 s from a metric that is 15 s old. Nothing changes within 10 %. The number at most
+doubles (or grows by 4) at a time, and falls only to the highest number of the last five minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLAP_S = 900.0
 _BEHIND, _MOST_FLAPS = 0.01, 6
 """A rule with a larger share of the day behind, or more flaps a day, is not recommended."""
 _EXACT = 1.1
-"""The share of late requests may exceed its limit by this factor: a simulated day is no more exact."""
+"""The factor by which the share of late requests may exceed its limit: a simulated day is not more exact."""
 _AHEAD_S = 1800.0
 """A schedule has steps of about this length."""
 _MINUTE_S = 60.0
@@ -47,7 +47,7 @@ class ScalingRule:
             of the time in which an instance runs. `queue time`: mean wait of requests, as a share of the latency
             target. `schedule`: the highest rate within half an hour and a start, known beforehand, with `target` as the
             share of a replica's rate. `none`: the number for the highest rate.
-        target: of the metric, 0 to 1.
+        target: the target value of the metric, 0 to 1.
     """
 
     metric: Metric
@@ -64,11 +64,11 @@ class Terms:
     """Conditions that are the same for all rules.
 
     Args:
-        percent, target_ms: of the latency target.
+        percent, target_ms: percentile and milliseconds of the latency target.
         held_per_s: the rate at which one replica holds it.
         fixed: replicas without autoscaling, spare ones included.
         spare: paid replicas that may be down: the day is simulated without them.
-        start_s: from the decision until a new replica answers.
+        start_s: seconds from the decision until a new replica answers.
     """
 
     percent: float
@@ -192,7 +192,7 @@ class _Fleet:
         return self._ready + sum(count for _, count in self._starting)
 
     def _serve(self, rate: float) -> float:
-        """Run a step of requests; gives the metric, summed over replicas."""
+        """Run a step of requests; return the metric, summed over replicas."""
         terms = self._terms
         able = self._ready * self._capacity
         arrived = rate * STEP_S + self._backlog

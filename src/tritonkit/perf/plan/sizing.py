@@ -20,7 +20,7 @@ __all__ = ["Curve", "Fleet", "FleetRun", "Sized", "alone", "curve", "size"]
 _REQUESTS = 20_000
 """Simulated requests for each number of replicas: the 99th percentile then rests on 200 requests."""
 _MOST_SIMULATED = 16
-"""Replicas; of a larger fleet only this number is simulated, each with its share of the rate."""
+"""The most simulated replicas; of a larger fleet only these are simulated, each with its share of the rate."""
 _CURVE_REPLICAS, _CURVE_REQUESTS = 8, 10_000
 _SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 """Shares of a replica's capacity at which a curve is simulated."""
@@ -36,10 +36,10 @@ class Fleet:
     """Replicas of one kind, and the arrivals of their requests.
 
     Args:
-        batcher, costs: of each replica.
+        batcher, costs: the batcher settings and costs of each replica.
         balancing: the way in which requests are spread.
-        arrivals: their kind; the rate is constant.
-        trusted: the share of the capacity computed from the costs that a server was seen to reach, 0 to 1.
+        arrivals: the arrival process; the rate is constant.
+        trusted: the share that a server was seen to reach of the capacity computed from the costs, 0 to 1.
     """
 
     batcher: SimulatedBatcher
@@ -77,7 +77,7 @@ class FleetRun:
 
     @classmethod
     def of(cls, simulated: Simulated, moments: NDArray[np.float64]) -> FleetRun:
-        """The run after its first part."""
+        """The run without its first part, in which queues still fill."""
         first = int(_SKIPPED * len(moments))
         span_s = max(float(moments[-1]), 1e-9) if len(moments) else 1.0
         return cls(np.sort(simulated.latency_s[first:]), simulated.batch, simulated.busy, len(moments) / span_s)
@@ -158,7 +158,7 @@ def size(fleet: Fleet, rate_per_s: float, slo: Slo, *, near: int = 0, requests: 
 
 
 def alone(fleet: Fleet) -> FleetRun:
-    """The run of requests that wait for no other: no number of replicas is faster."""
+    """The run of requests that wait for no other; no number of replicas can be faster."""
     simulated = simulate_alone(fleet.batcher, fleet.costs)
     return FleetRun(np.sort(simulated.latency_s), simulated.batch, simulated.busy, 0.0)
 
@@ -168,8 +168,8 @@ class Curve:
     """One replica of a fleet at several shares of its capacity.
 
     Args:
-        rates_per_s: of one replica, ascending.
-        outcomes: at each.
+        rates_per_s: rates of one replica, ascending.
+        outcomes: the outcome at each rate.
     """
 
     rates_per_s: tuple[float, ...]

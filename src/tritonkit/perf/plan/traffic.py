@@ -28,7 +28,7 @@ class Traffic:
     """A day's rate.
 
     Args:
-        name: for people.
+        name: a readable name.
         rates_per_s: float64 [n], in steps of `STEP_S`.
     """
 

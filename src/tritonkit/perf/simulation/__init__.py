@@ -1,6 +1,6 @@
-"""Servers as a simulation: Triton's batcher, what runs take, replicas behind a balancer. Nothing here measures.
+"""Servers as a simulation: Triton's batcher, the costs of runs, replicas behind a balancer. Nothing here measures.
 
-`batcher` has Triton's rules, `costs` what runs take, `calibration` holds them against real runs, `replica` is one
+`batcher` has Triton's rules, `costs` the costs of runs, `calibration` fits them to real runs, `replica` is one
 server, `fleet` many behind a balancer.
 """
 

@@ -39,8 +39,8 @@ def next_batch(
     Args:
         at: arrival of each request in seconds, ascending.
         shapes: a number for the shape of each request's tensors; empty if all are the same.
-        head: the oldest request that waits.
-        ready: since when an instance is free, not before `at[head]`.
+        head: the place of the oldest waiting request.
+        ready: the moment since which an instance is free, not before `at[head]`.
     """
     most = max(1, batcher.max_batch_size)
     limit = min(head + most, len(at))

@@ -27,7 +27,7 @@ _WEIGHTS = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
 _MOST = 4000
 """Requests of each run that are simulated."""
 _STRETCHES = 4
-"""Stretches of each turn: the machine may have been slow in its first moment alone."""
+"""The number of stretches of each turn, because the machine may have been slow only in its first moment."""
 _TRIED = 250
 """Simulations of all runs, from each start."""
 _FIRST = 0.3
@@ -35,7 +35,7 @@ _FIRST = 0.3
 _NEARER = 1e-3
 """The penalty for a factor of e: costs that the runs do not reveal stay as measured."""
 _BOUND = 8.0
-"""No factor is further from 1."""
+"""The largest factor, and the inverse of the smallest."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ObservedRun:
         machine in fewer than half of the turns does not show.
 
         Args:
-            latency_s: float64 [n], instead of the measured latencies.
+            latency_s: float64 [n], latencies to use instead of the measured ones.
         """
         of_all = self.latency_s if latency_s is None else latency_s
         of_turns = [np.percentile(of_all[turn], percents) for turn in self.turns]

@@ -21,7 +21,7 @@ class Costs:
         fixed_s, item_s: a run takes `fixed_s`, and `item_s` for each item of weight 1, while no other instance runs.
         around_s: time of a request outside the queue and the run: network, other steps.
         spread: the runs' coefficient of variation if there are no `factors`.
-        weights: of the known requests, such as the lengths of texts, with a mean of 1; empty if all are the same.
+        weights: weights of the known requests, such as text lengths, with a mean of 1; empty if all are the same.
         shapes: a number for the shape of each of these requests; only requests of one shape share a batch.
         factors: measured ratios of runs to their mean, all equally likely, with a mean of 1.
         contention: the factor by which a run takes longer while all instances run.

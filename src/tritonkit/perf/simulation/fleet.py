@@ -21,7 +21,7 @@ __all__ = ["BALANCING", "Balancing", "Outage", "simulate_fleet"]
 
 Balancing: TypeAlias = Literal["random", "round_robin", "least_request"]
 BALANCING: tuple[str, ...] = get_args(Balancing)
-"""`least_request` as Envoy has it: of two random replicas, the one with fewer requests in flight."""
+"""`least_request` works as in Envoy: it takes the one of two random replicas with fewer requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ def simulate_fleet(
 
     Args:
         moments: seconds, ascending.
-        outages: replicas that go down. seed: of the balancer, the runs' factors and the choice of requests.
-        choice: int64 [n]: which of `costs.weights` comes each time, instead of a random one.
+        outages: replicas that go down. seed: the seed of the balancer, the runs' factors
+            and the choice of requests.
+        choice: int64 [n]: the index in `costs.weights` of each request, instead of a random one.
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)
@@ -111,7 +112,7 @@ class _Balancer:
         self.may_be_down = False
 
     def choose(self, request: int, now: float) -> SimulatedReplica:
-        """Replicas that are up; if there is none, the next one to come back."""
+        """Choose among replicas that are up; if there is none, the next one to come back."""
         up = self._fleet
         if self.may_be_down:
             up = [each for each in up if each.down_until <= now]

@@ -63,8 +63,8 @@ class SimulatedReplica:
     """One server at a moment that only moves forward.
 
     Args:
-        batcher: its settings.
-        requests: of the simulation.
+        batcher: the batcher's settings.
+        requests: the requests of the simulation.
     """
 
     def __init__(self, batcher: SimulatedBatcher, requests: Requests) -> None:
@@ -162,8 +162,8 @@ def simulate(
 
     Args:
         moments: seconds, ascending.
-        seed: of the runs' factors, and of the choice of requests.
-        choice: int64 [n]: which of `costs.weights` comes each time, instead of a random one.
+        seed: the seed of the runs' factors and of the choice of requests.
+        choice: int64 [n]: the index in `costs.weights` of each request, instead of a random one.
     """
     arrivals = np.asarray(moments, np.float64)
     rng = np.random.default_rng(seed)

@@ -53,7 +53,7 @@ def difference(spec: Spec, text: str) -> str:
 
 
 def _set(serving: Any, point: Point, now: Point) -> None:
-    """Only what differs is written, so that the rest keeps its form and its comments."""
+    """Write only what differs, so that the rest keeps its form and its comments."""
     if point.group.variant != now.group.variant or serving.get("variant") == "auto":
         serving["variant"] = point.group.variant
     if point.group.threads != now.group.threads:
@@ -71,7 +71,7 @@ def _set(serving: Any, point: Point, now: Point) -> None:
 
 
 def _batching(serving: Any, point: Point) -> None:
-    """`dynamic_batching` of several at a time."""
+    """The `dynamic_batching` settings of the choice."""
     if not hasattr(serving.get("dynamic_batching"), "update"):
         serving["dynamic_batching"] = {}
     batching = serving["dynamic_batching"]
@@ -83,7 +83,7 @@ def _batching(serving: Any, point: Point) -> None:
 
 
 def _pad(pipeline: Any, point: Point) -> None:
-    """The lengths of its tokenizer, in one line."""
+    """Set the tokenizer's lengths, in one line."""
     from ruamel.yaml.comments import CommentedSeq
 
     lengths = CommentedSeq(point.buckets)

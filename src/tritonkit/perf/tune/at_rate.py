@@ -24,7 +24,7 @@ __all__ = ["SearchAtRate"]
 
 _REQUESTS = 2000
 _DOUBT = 1.5
-"""A way is tried although its simulated tail is this many times the target."""
+"""The largest simulated tail, as a multiple of the target, with which a way is still tried."""
 _CAREFUL = 0.8
 """Share of the rate that the present way holds, if no rate is given: it has to hold it again."""
 _BETTER = 1.02
@@ -35,7 +35,7 @@ _FEWEST = 30
 
 @dataclass
 class SearchAtRate(Search):
-    """See `Search`; `objective` is one at a rate."""
+    """See `Search`; the `objective` is `latency` or `cost`, at one rate."""
 
     objective: Objective = field(default_factory=lambda: Objective("latency"))
 
@@ -57,7 +57,7 @@ class SearchAtRate(Search):
                 self._predicted[point] = self.objective.value(evaluation)
 
     def _held_now(self) -> float:
-        """A rate that the present way surely holds."""
+        """A rate that the present way certainly holds."""
         self.listener.stage("current", f"the rate that the present way holds: {self.now}")
         self._serve(self.now)
         rate, _ = self._search_rate(self.now, 0.0)
@@ -142,7 +142,7 @@ class SearchAtRate(Search):
         return None, sure_now or current
 
     def _in_turns(self, points: Sequence[Point]) -> dict[Point, Evaluation]:
-        """Each of these in longer runs; one that cannot be served meanwhile holds nothing."""
+        """Run each of these in turns, longer; one that cannot be served meanwhile holds nothing."""
         runs: dict[Point, list[tuple[RateTrial, float | None]]] = {point: [] for point in points}
         problems: dict[Point, str] = {}
         for _ in range(self.repeats):

@@ -17,7 +17,7 @@ _DELAYS_S = (0.001, 0.005)
 _WAIT = 5
 """A client waits no longer than this share of the target: the rest is the server's."""
 _COMPANY = 0.2
-"""Items that must be expected within a delay: with fewer nearly all go alone, and a gain would be chance."""
+"""Items that must be expected within a delay: with fewer, nearly all go alone, and a gain would be chance."""
 _TRIAL_S, _LONGEST_S = 4.0, 8.0
 _TAIL = 5
 """Items above the target's percentile that a trial should see."""
@@ -31,7 +31,7 @@ class ClientBatching:
         items: the most items of a request.
         delay_s: the longest time that the first item waits for others.
         rate_per_s: the rate of items that holds the target.
-        tail_ms: at the target's highest percentile, in the worst run at that rate.
+        tail_ms: latency at the target's highest percentile, in the worst run at that rate.
     """
 
     items: int
@@ -53,9 +53,9 @@ def best_client_batching(
     `climb`. Then the generator has requests of single items again, unless there was an error or an interrupt.
 
     Args:
-        generator: of the one model, on servers that serve it in any way.
-        rate_per_s: the highest that holds `slo` with single items.
-        budget_s: no trial begins that would not end within that.
+        generator: the load generator for the one model, on servers that serve it in any way.
+        rate_per_s: the highest rate that holds `slo` with single items.
+        budget_s: seconds for all trials; no trial begins that would not end within them.
         say: called with a line for each trial, and with the reason if there are none.
 
     Returns:

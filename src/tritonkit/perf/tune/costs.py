@@ -1,7 +1,7 @@
 """The costs of requests and runs on a running server, from a few seconds of load that waits for its answers.
 
 Answers and times come from the open-loop generator's own sender, which uses less of the cores than callers in
-threads do; sizes of batches and times of runs are Triton's counters.
+threads; sizes of batches and times of runs are Triton's counters.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["measure_costs", "observe", "saturated_per_s"]
 
 _ALONE_S, _LEVEL_S = 1.0, 0.5
 _APART = 4.0
-"""Times of a request between two that are alone: on a machine that rests between them, as under little load, they
-take longer than one right after the other."""
+"""Interval between requests sent alone, as a multiple of their mean time. On a machine that rests in between, as under
+little load, requests take longer than one right after the other."""
 _ROUNDS = (5, 200)
-"""The fewest and the most for each request alone."""
+"""The fewest and the most repeats of each request alone."""
 _KINDS = 16
-"""Different requests that are measured, of those that there are: from the lightest to the heaviest, as they come."""
+"""The most different requests that are measured, spread evenly over all of them."""
 _UNDER_WAY = (3, 8, 16)
-"""For each instance: all are busy, with batches of few to many."""
+"""Requests in flight for each instance: all instances are busy, with batches from small to large."""
 _REPEATS, _MOST = 3, 8000
 """Requests of a level: at least and at most this many times the number in flight."""
 _MORE = 1.1
-"""Than what was seen of a busy machine is not expected of it."""
+"""The highest rate that is expected of a machine, relative to the highest one it reached under load."""
 _QUANTILES = 200
 _DIFFER = 0.1
 """Coefficient of variation of the requests' times below which they count as equal."""
@@ -56,9 +56,9 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
     """Load a model as it is served now.
 
     Args:
-        generator: of this one model; several servers are measured as one with all their instances.
+        generator: the load generator for this one model; several servers are measured as one with all their instances.
         network: the Triton model whose batches count.
-        instances: of it, on all servers together.
+        instances: instances of that Triton model, on all servers together.
         shapes: a number for the shape of each of the generator's requests; empty if all are the same.
 
     Raises:
@@ -110,8 +110,8 @@ def saturated_per_s(generator: Generator, network: str, instances: int, seconds:
 
 
 def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, seed: int = 0) -> list[ObservedRun]:
-    """An open-loop run of Poisson arrivals at each rate for so long, all of them in turns of a few seconds: a
-    machine that is slow for a while is so for all.
+    """An open-loop run of Poisson arrivals at each rate for `seconds`, in alternating turns of a few seconds. So a
+    machine that is slow for a while affects all rates.
 
     Raises:
         ClientError: requests fail.
@@ -179,7 +179,7 @@ def _counts(addresses: Sequence[str], model: str) -> NDArray[np.float64]:
 
 
 def _alike(times: NDArray[np.float64]) -> bool:
-    """Whether the requests differ by no more than each of them does from time to time; rows are rounds."""
+    """Whether the requests differ by no more than each one varies between rounds; rows are rounds."""
     medians = np.median(times, axis=0)
     deviation = 1.48 * float(np.median(abs(times - medians)))  # of a normal distribution
     noise_s = 1.25 * deviation / len(times) ** 0.5

@@ -21,8 +21,8 @@ class Objective:
     """The highest rate; or at one rate the lowest latency, or the least processor time for a request.
 
     Args:
-        name: which of them.
-        rate_per_s: of the latter two; None: what the model holds as it is served now.
+        name: the objective's name.
+        rate_per_s: the rate for `latency` and `cost`; None: a rate that the model holds as it is served now.
     """
 
     name: ObjectiveName = "throughput"

@@ -21,11 +21,11 @@ _MOST_ALONE = 0.7
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one point: the rate at which it held the target (0 if at no rate that was tried), and its trials.
+    """The results of one point: the rate at which it held the target (0 if it held at no tried rate), and its trials.
 
     Args:
-        predicted: its value (`Objective.value`) by simulation; 0: not simulated.
-        problem: why it could not be served, if so.
+        predicted: the point's value (`Objective.value`) by simulation; 0: not simulated.
+        problem: the reason why the point could not be served; empty if it could.
         cpu_s: processor seconds of the server for a request, if they were measured.
     """
 
@@ -45,16 +45,16 @@ class Outcome:
 
     Args:
         now: the point that is served today.
-        best, current: the best point and that one, as validated.
+        best, current: the best point and the one served today, as validated.
         evaluations: all points that were measured, in order.
-        costs: of each group. predicted: the value of each point by simulation.
+        costs: the costs of each group. predicted: the value of each point by simulation.
         measurements: runs under load.
-        ended: why the search ended early, if so; then the best is not validated.
+        ended: the reason why the search ended early, if it did; then the best is not validated.
         complete: whether all promising points were tried; False if the budget was too small.
-        report: of the best point's validation.
-        objective: of the search.
-        client_batching: settings with which clients hold a higher rate of items at the best point, if they were looked
-            for and found.
+        report: the load report of the best point's validation.
+        objective: the search's objective.
+        client_batching: settings with which clients hold a higher rate of items at the best point; None if none were
+            found or sought.
     """
 
     slo: Slo

@@ -29,7 +29,7 @@ def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point
 
 
 def unlike(wanted: Any, found: Any) -> str | None:
-    """The first thing that matters and that two `ModelConfig` messages of a model have otherwise, in words.
+    """The first relevant difference between two `ModelConfig` messages of a model, in words.
 
     What Triton fills in (names of instance groups, files, defaults) and the warm-up do not matter.
     """

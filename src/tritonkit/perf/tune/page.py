@@ -1,4 +1,4 @@
-"""A search as one HTML page: what was chosen, what each way holds, how far the model of the batcher was off."""
+"""A search as one HTML page: the chosen way, the rate of each way, and the error of the batcher's model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def page(
     """The page: text that needs no other file and no address to be shown.
 
     Args:
-        diff: of model.yaml.
-        command: that searches again.
+        diff: the changes to model.yaml.
+        command: the command that repeats the search.
         where: the server, if it is not an embedded one on the machine that sends.
     """
     template = environment(Path(__file__).parent / "templates").get_template("tune.html.j2")

@@ -1,4 +1,4 @@
-"""A server that runs already, whose model is served in another way from one measurement to the next.
+"""A running server that serves a model in a different way for each measurement.
 
 Triton takes a configuration with a load, in place of the repository's, whose files stay as they are. What
 was served before is served again at the end.
@@ -44,23 +44,23 @@ _BACK_S, _LOOK_S = 30.0, 0.5
 
 
 class Remote:
-    """A model of a server that runs already, as a context manager: at its end it is served as before.
+    """A model of a running server, as a context manager: at its end the model is served as before.
 
     Args:
         root: the project.
         spec: the model's.
-        artifact: of the variant that is served there.
-        cores: of the server's machine.
-        first: how it is served there now.
+        artifact: the artifact of the variant that is served there.
+        cores: the number of cores of the server's machine.
+        first: the present way of serving there.
         address: its gRPC address.
-        admin_key: what it wants for loads, if anything.
+        admin_key: the key that the server requires for loads, if any.
         allow_plaintext: send that key without TLS to another machine.
 
     Raises, when it is entered:
-        UsageError: no such address; a key in plain text; the model is served otherwise than the spec says.
-        ServerUnavailable: nobody answers there.
+        UsageError: the address is invalid, a key would go in plain text, or the model is not served as the spec says.
+        ServerUnavailable: no server answers there.
         ModelNotFound: the model, or a part of it, is not served there.
-        InferenceError: the server refuses the key, or loads no models when it is asked to.
+        InferenceError: the server refuses the key, or does not load models on request.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Remote:
         return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
 
     def used_s(self) -> None:
-        """See `Served`: another machine's, or another user's, cannot be seen."""
+        """See `Served`; the processor time of another machine or user cannot be seen."""
 
     # -- loads
 
@@ -147,7 +147,7 @@ class Remote:
         return configurations(self._spec, self._artifact, self._root, self._cores, point)
 
     def _load(self, client: Client, wanted: Configs) -> None:
-        """Bring what is served to these configurations; what is so already stays."""
+        """Load these configurations; models that already have them stay."""
         served = _served(client, wanted)
         for name in in_order(wanted, served):
             if name not in served or unlike(wanted[name], served[name]) is not None:
@@ -217,7 +217,7 @@ class Remote:
 
 
 def _served(client: Client, wanted: Configs) -> dict[str, Any]:
-    """The configurations with which these models are served; without those that are not."""
+    """The configurations of those of these models that are served."""
     configurations = {}
     for name in wanted:
         with contextlib.suppress(ModelNotFound):
@@ -226,7 +226,7 @@ def _served(client: Client, wanted: Configs) -> dict[str, Any]:
 
 
 def _check_served(client: Client, wanted: Configs) -> None:
-    """That the key is right, and all models are there."""
+    """Check that the server accepts the key and serves all models."""
     try:
         ready = {status.name for status in client.models() if status.ready}
     except Unsupported:

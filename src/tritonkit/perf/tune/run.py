@@ -46,17 +46,17 @@ class TunePlan:
         root: the project.
         model: a name of a folder of `models/`.
         slo: the target.
-        variants: names; by default the one that is served. `spec` and `all` as for a build.
+        variants: names of variants; by default the one that is served. `spec` and `all` mean the same as for a build.
         budget_s: the time for the whole search.
         trial_s: duration of a run under load.
-        fresh: forget the results of earlier searches.
-        objective: what to optimize.
-        client_batching: in the remaining time, check whether clients that batch hold a higher rate.
+        fresh: whether to forget the results of earlier searches.
+        objective: the objective to optimize.
+        client_batching: whether to check in the remaining time if clients that batch hold a higher rate.
         address: gRPC address, host:port, of a running server that serves this project's repository; None: an embedded
             server is started.
         admin_key: the key with which that server lets models be loaded.
         allow_plaintext: send that key without TLS to another machine.
-        cores: of that server's machine; None: this machine's, if the address is a local one.
+        cores: the number of cores of that server's machine; None: this machine's, if the address is a local one.
     """
 
     root: Path
@@ -149,14 +149,14 @@ class _Saving(Listener):
 
 
 def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcome]:
-    """Search; an interrupt gives the best so far. The spec is that of the model, as it is.
+    """Search for the best way; an interrupt returns the best so far. The returned spec is the model's, unchanged.
 
     Raises:
         SpecError, UsageError: there is no such model, or it has nothing to choose.
         BuildError: the variant that is served cannot be made or is not good enough.
         ServerError: there is no server, or it does not start in the present way; at an address, the model could not be
             served as before at the end.
-        ClientError: at an address, see `Remote`.
+        ClientError: a server at an address fails as `Remote` describes.
     """
     with prepared(plan) as ready:
         file = state_file(plan.root, ready.spec)

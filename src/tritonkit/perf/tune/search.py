@@ -1,11 +1,11 @@
 """The search for the way of serving that meets a target best: a model of the batcher ranks, measurement decides.
 
 1. The cost of runs is measured for each variant and each number of instances and threads: some seconds each.
-2. The batcher is simulated with these costs for all points: which rate would hold the target?
+2. The batcher is simulated with these costs for all points, to find the rate at which each would hold the target.
 3. The present way is measured. Then every other, the most promising first, has to hold the target at a rate a little
    above the best so far. Most miss it within a second or two, and are out.
 4. The best and the present way are measured again, at their rates, as a validation. If another one then promises more
-   than the best holds, so is that one. A part of the budget is kept for this.
+   than the best holds, that one is measured too. A part of the budget is kept for this.
 
 A proposer that learns from trials alone (optuna's, say) would spend most of its trials on learning what the simulation
 knows; there are some hundreds of points, so all of them can be simulated.
@@ -55,7 +55,7 @@ _SERVED_S = 5.0
 _IN_VAIN = 8
 """Tries without a better one after which the race is over."""
 FAILURES = (ClientError, ServerError, RenderError, PublishError)
-"""Errors that put a point out of the search."""
+"""Errors that exclude a point from the search."""
 
 
 class _Over(Exception):
@@ -68,7 +68,7 @@ class Search:
 
     Args:
         served: the server.
-        generator: of the load.
+        generator: the load generator.
         slo: the target.
         space: the points to choose from.
         now: the point that is served today.

@@ -61,7 +61,7 @@ class Embedded:
     Args:
         root: the project.
         spec: the model's.
-        artifacts: of each variant that may be served.
+        artifacts: the artifact of each variant that may be served.
         first: the way of serving at the start.
     """
 

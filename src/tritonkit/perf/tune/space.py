@@ -47,7 +47,7 @@ class Point:
         max_batch_size: the largest batch.
         preferred: sizes at which a batch leaves immediately; none: any size that waits.
         delay_us: the longest time that a request may wait for others.
-        buckets: lengths that texts are padded to before the network; none: as the spec has them.
+        buckets: lengths that texts are padded to before the network; none: those of the spec.
     """
 
     group: InstanceGroup
@@ -119,9 +119,9 @@ def space_of(network: ModelPlan, variants: Sequence[str], cores: int, most_batch
     """The points for a network.
 
     Args:
-        network: its plan as the spec has it.
-        variants: those that may be served.
-        cores: of the machine; instances x threads never exceed them.
+        network: the network's plan, as in the spec.
+        variants: the variants that may be served.
+        cores: the number of cores of the machine; instances x threads never exceed it.
         most_batch: the largest batch that is tried.
     """
     counts = [k for k in range(1, cores + 1) if k <= _MOST_CORES or cores % k == 0]

@@ -121,7 +121,7 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         return self._connection
 
     async def _connect(self, hurried: bool) -> ServerUnavailable | None:
-        """Make the connection; the error is given back, because nobody may be left to raise it to."""
+        """Make the connection; an error is returned, because no caller may be left to raise it to."""
         connection = TaskConnection(self._new_core(), asyncio.get_running_loop())
         seconds = min(self._connect_timeout_s, HURRY_S) if hurried else self._connect_timeout_s
         deadline = until(seconds)

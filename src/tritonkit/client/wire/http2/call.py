@@ -41,7 +41,7 @@ class Waiter:
 
 
 class Call(Waiter):
-    """A stream in HTTP/2's words; ready when it has ended or, if it streams, has something to read.
+    """A call, which is a stream in HTTP/2; ready when it has ended or, if it streams, has something to read.
 
     `answer` is what a unary call was answered; the messages of a stream are counted by `unread` and
     given by `read`, each of `max_bytes` at most. An answer that is refused (`problem`) makes the call

@@ -20,10 +20,10 @@ from tritonkit.client.wire.status import unreachable
 __all__ = ["connect", "connect_async", "reason"]
 
 _NEXT_S: Final = 0.25
-"""An address has so long before the next one is tried too (RFC 8305): the first may be a hole."""
+"""Seconds before the next address is tried in addition (RFC 8305): the first may never answer."""
 
 _IDLE_S: Final = 5
-"""A connection on which nothing comes is asked by the system after so long, and then each second."""
+"""Idle seconds after which the system sends a TCP keepalive probe, then one each second."""
 
 
 def reason(error: BaseException) -> str:
@@ -60,7 +60,7 @@ def connect(config: ChannelConfig, deadline: float, most_s: float = math.inf) ->
 async def connect_async(
     config: ChannelConfig, timeout_s: float, protocol: asyncio.Protocol, most_s: float = math.inf
 ) -> None:
-    """The same for a task: what speaks over the connection is `protocol`."""
+    """The same for a task: `protocol` speaks over the connection."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     with _failing(config):
@@ -85,7 +85,7 @@ _NO_TLS: Final = "no TLS connection with HTTP/2"
 
 @contextlib.contextmanager
 def _failing(config: ChannelConfig, what: str = "") -> Iterator[None]:
-    """Say of the system's errors what could not be done; without `what` it is looking the name up."""
+    """Turn the system's errors into `ServerUnavailable` that says what failed; without `what`, the name look-up."""
     try:
         yield
     except (OSError, UnicodeError) as error:
@@ -100,7 +100,7 @@ def _failing(config: ChannelConfig, what: str = "") -> Iterator[None]:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Set what a connection of small urgent messages wants."""
+    """Set the socket options for a connection of small urgent messages."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # A host that vanished is noticed by the kernel, idle or not: within half a minute. What it knows after

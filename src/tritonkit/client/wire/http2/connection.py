@@ -40,8 +40,8 @@ class Connection:
     """Frames in, frames out.
 
     Args:
-        fields: makes the blocks of header fields.
-        limit: how large answers may be.
+        fields: the maker of header field blocks.
+        limit: upper bounds on answer size.
     """
 
     def __init__(self, fields: RequestHeaders, limit: AnswerLimit | None = None) -> None:
@@ -116,11 +116,11 @@ class Connection:
         """Begin a call, or raise `Draining`; `writer.push` sends what the windows have held back.
 
         Args:
-            method: of Triton's service.
+            method: a method of Triton's service.
             body: a unary call's message, of `size` bytes, or None for a stream.
             size: see `body`.
-            timeout_s: the server gets it as its own, with `GRACE_S` more.
-            headers: of this call alone.
+            timeout_s: seconds for the call, None for no limit; the server gets `GRACE_S` more.
+            headers: metadata of this call alone.
             queued: whether the call has a place from `enqueue`.
         """
         if queued:
@@ -174,7 +174,7 @@ class Connection:
             self._end(call)
 
     def drain(self, why: str) -> list[Waiter]:
-        """No new call may begin; those in the queue go to another connection."""
+        """Let no new call begin; those in the queue go to another connection."""
         self.draining = self.draining or why
         self._admit()
         return self._now_ready()
@@ -188,7 +188,7 @@ class Connection:
         ]
 
     def forsake(self, call: Call, why: str) -> list[Waiter]:
-        """The call is done elsewhere: it is over for those who wait, who see to its end here with `cancel`."""
+        """End a call for its waiters, because another server does it; they end it here with `cancel`."""
         if not call.ended and call not in self.cancelled:
             call.lost = why
             if call.unsent_bytes or self.writer.blocked:
@@ -202,7 +202,7 @@ class Connection:
         self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
 
     def fail(self, why: str, code: int | None = None) -> list[Waiter]:
-        """The connection is gone: every call ends with the reason; `code` is for the peer's GOAWAY, if any."""
+        """End every call with the reason why the connection is lost; `code` is for the peer's GOAWAY, if any."""
         if self.lost:
             return []
         self.lost = self.draining = why
@@ -218,7 +218,7 @@ class Connection:
     # -- what comes
 
     def receive(self, data: bytes) -> list[Waiter]:
-        """Take bytes of the peer in; what is ready now that was not before."""
+        """Process bytes of the peer; return the waiters that have become ready."""
         if self.lost:
             return []
         try:
@@ -363,7 +363,7 @@ class Connection:
             call.unacknowledged = 0
 
     def _close(self, call: Call) -> None:
-        """The peer has ended its side: end ours, in case it had more to say."""
+        """End a call whose peer has ended its side; reset it if our side has not ended."""
         if call.unsent_bytes or not call.ends:
             self.writer.out.append(frames.rst_stream(call.number, frames.CANCEL))
         self._end(call)

@@ -17,7 +17,7 @@ LARGEST_FRAME: Final = 2**20
 _LARGEST_OTHER: Final = 64 * 2**10
 """Bytes of any other frame, and of a block of header fields: a peer must not make us buffer without limit."""
 _MOST_PIECES: Final = 64
-"""Frames of one block of header fields: empty ones could go on without end."""
+"""The most frames of one block of header fields: empty ones could go on without end."""
 
 
 # Globals of this module are cheaper to read, in the loop that every answer goes through.
@@ -38,7 +38,7 @@ class ProtocolError(Exception):
 
 
 class FrameReader:
-    """Hands frames to a connection; what came of one in part is buffered, but DATA handed on as it comes."""
+    """Passes frames to a connection; a partial frame is buffered, except for DATA, which is passed on as it comes."""
 
     def __init__(self, handler: Connection) -> None:
         self._handler = handler

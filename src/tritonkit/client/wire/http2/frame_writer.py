@@ -98,7 +98,7 @@ class FrameWriter:
         return None
 
     def discard(self, call: Call) -> Waiter | None:
-        """The call has ended: what waits for its windows, if something does."""
+        """Forget a call that has ended; return the waiter for its windows, if there is one."""
         call.unsent_pieces.clear()
         call.unsent_bytes = 0
         room = self._blocked_calls.pop(call, None)
@@ -107,7 +107,7 @@ class FrameWriter:
         return room
 
     def resize_windows(self, size: int, calls: Iterable[Call]) -> list[Waiter]:
-        """SETTINGS give every stream another window, those under way too; what may go on."""
+        """Apply a new window from SETTINGS to every stream, also those under way; return the waiters that may go on."""
         if size > LARGEST_WINDOW:
             raise ProtocolError(f"a window of {size} bytes", frames.FLOW_CONTROL_ERROR)
         more, self.stream_window = size - self.stream_window, size
@@ -129,7 +129,7 @@ class FrameWriter:
         self.out.append(answer)
 
     def window_update(self, more: int) -> list[Waiter]:
-        """The connection's window is larger: what may go on."""
+        """Enlarge the connection's window; return the waiters that may go on."""
         self._window += more
         if not more or self._window > LARGEST_WINDOW:
             raise ProtocolError(f"a window larger by {more} bytes", frames.FLOW_CONTROL_ERROR)

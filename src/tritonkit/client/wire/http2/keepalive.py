@@ -1,4 +1,4 @@
-"""A peer that sends nothing while calls are under way: when it gets a PING, and when it is given up."""
+"""Keepalive: when a peer that sends nothing during calls gets a PING, and when it is given up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK_AFTER_S: Final = (0.25, 1.0)
 """Seconds before the first and the second PING for calls that another server can take over. There are no more: one may
 have crossed an answer, after which the server begins to count."""
 QUICK_TIMEOUT_S: Final = 0.25
-"""After so long without a word such calls go elsewhere, where four round trips are not longer."""
+"""Seconds of silence after a PING before such calls go elsewhere; four round trips if that is longer."""
 _ROUND_TRIPS: Final = 4
 
 
@@ -27,7 +27,7 @@ class Keepalive:
     """Moments of one connection, in seconds of any clock.
 
     Args:
-        now: when the connection was made.
+        now: the moment at which the connection was made.
     """
 
     def __init__(self, now: float) -> None:
@@ -43,7 +43,7 @@ class Keepalive:
         self._acknowledged = 0
 
     def heard(self, now: float) -> None:
-        """Something came, or the first call since a while began."""
+        """Note that data came, or that the first call after an idle time began."""
         self._heard = now
         self.asked = False
 
@@ -52,7 +52,7 @@ class Keepalive:
 
         Args:
             now: the moment.
-            heads: blocks of header fields that came so far: with each the server forgets what PINGs it got.
+            heads: blocks of header fields received so far: with each, the server resets its count of PINGs.
             quick: whether a call is under way that another server can take over.
         """
         if heads != self._heads:
@@ -72,17 +72,17 @@ class Keepalive:
     def acknowledged(self, now: float, count: int) -> None:
         """Note the number of bytes that have reached the peer's system so far.
 
-        While it grows the peer is there, and the PING may be queued behind these bytes.
+        While the number grows the peer is alive, and the PING may be queued behind these bytes.
         """
         if count != self._acknowledged:
             self._acknowledged, self._moved = count, now
 
     def spoke(self, now: float) -> bool:
-        """Whether something came a moment ago."""
+        """Whether data came a moment ago."""
         return now - self._heard < QUICK_AFTER_S[0]
 
     def silent(self, now: float, round_trip_s: float) -> bool:
-        """Whether it is time for calls to go elsewhere."""
+        """Whether the peer has been silent long enough for calls to go elsewhere."""
         wanted_s = max(QUICK_TIMEOUT_S, _ROUND_TRIPS * round_trip_s)
         return self.asked and now - self._moved >= wanted_s
 

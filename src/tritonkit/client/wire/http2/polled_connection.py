@@ -22,15 +22,15 @@ _GREETING_S: Final = 0.05
 
 
 class PolledConnection:
-    """Connected when it is made; deadlines are `time.monotonic()` moments.
+    """A connection that is made by the constructor; deadlines are `time.monotonic()` moments.
 
     Args:
         address: `host:port` or `grpc://host:port`.
-        deadline: until when a connection may take.
+        deadline: the moment by which the connection must be made.
 
     Raises:
-        UsageError: no such address.
-        ServerUnavailable: no HTTP/2 there by the deadline.
+        UsageError: the address is invalid.
+        ServerUnavailable: no HTTP/2 server answered there by the deadline.
     """
 
     def __init__(self, address: str, deadline: float) -> None:
@@ -48,7 +48,7 @@ class PolledConnection:
             raise unreachable(self._config.name, found, unprocessed=True)
 
     def fileno(self) -> int:
-        """The socket's, to wait for."""
+        """The socket's file number, to wait for."""
         return self._socket.fileno()
 
     @property
@@ -84,7 +84,7 @@ class PolledConnection:
         """Begin a call; `flush` sends it.
 
         Raises:
-            ServerUnavailable: the connection takes none.
+            ServerUnavailable: the connection takes no new call.
         """
         try:
             call = self._core.open(method, body, body_size(body), timeout_s)
@@ -97,7 +97,7 @@ class PolledConnection:
         """Begin a stream of one request; `read` gives the call when `reply` has something for it, or it has ended.
 
         Raises:
-            ServerUnavailable: the connection takes none.
+            ServerUnavailable: the connection takes no new call.
         """
         try:
             call = self._core.open(STREAM, None, 0, timeout_s, headers)

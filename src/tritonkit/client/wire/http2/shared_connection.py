@@ -66,15 +66,15 @@ class SharedConnection(ABC):
             self.close(self.core.draining)
 
     def _is_stale(self) -> bool:
-        """Whether it was idle for so long that it should be looked at before its next use."""
+        """Whether it was idle long enough that it should be checked before its next use."""
         return not self.core.draining and time.monotonic() - self._used > _FRESH_S
 
     def _look_after(self, now: float, until: float) -> tuple[list[Waiter], list[Call]]:
-        """The peer is silent: ask it for a sign of life; who is to be woken, and calls that may go elsewhere.
+        """Ask a silent peer for a sign of life; return the waiters to wake, and calls that may go elsewhere.
 
         Args:
             now: the moment.
-            until: when nothing had come yet for sure: what came since may not have been read.
+            until: the latest moment up to which certainly nothing had come; later data may not have been read.
         """
         core, keepalive = self.core, self._keepalive
         calls = core.movable() if self._quick else []

@@ -60,7 +60,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
             self.close()
 
     def eof_received(self) -> None:
-        """The peer will say no more."""
+        """Note that the peer sends nothing more."""
         self._wake(self.core.fail(ENDED))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -72,7 +72,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self.resume_writing()
 
     def pause_writing(self) -> None:
-        """The loop holds as much as it should."""
+        """Pause sending, because the loop's buffer is full."""
         self.core.writer.blocked = True
 
     def resume_writing(self) -> None:

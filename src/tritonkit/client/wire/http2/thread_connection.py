@@ -1,7 +1,7 @@
 """One connection shared by threads, without a thread of its own.
 
-Of the threads that wait for something on it, one reads the socket for all and wakes those whose answer
-came; when its own is there, it wakes another to read. A thread sends its own request, and
+One of the threads that wait on it reads the socket for all and wakes those whose answer
+came. When its own has come, it wakes another to read. A thread sends its own request, and
 with it what others have left in `core.writer.out` meanwhile.
 """
 
@@ -227,7 +227,7 @@ class ThreadConnection(SharedConnection):
                 return
 
     def _wake(self, woken: Iterable[Waiter]) -> None:
-        """Release their locks; the caller holds `_lock`, for none may be released twice."""
+        """Release the waiters' locks; the caller holds `_lock`, because no lock may be released twice."""
         for waiter in woken:
             asleep = waiter.sleeper
             if asleep is not None:
@@ -249,7 +249,7 @@ class ThreadConnection(SharedConnection):
     # -- bytes
 
     def flush(self) -> None:
-        """Send what there is to send, unless another thread is at it: that one then sends ours too."""
+        """Send all pending bytes, unless another thread is sending: that one then sends ours too."""
         while self.core.writer.out or self._socket.pending():
             if not self._sending.acquire(False):
                 return

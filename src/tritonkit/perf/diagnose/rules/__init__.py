@@ -67,7 +67,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def _unseen(evidence: Evidence) -> list[str]:
-    """Language models whose metrics no server told."""
+    """Language models whose metrics no server reported."""
     parts = [part for server in evidence.servers for part in server.parts]
     reported = {part.name for part in parts if part.language is not None}
     return sorted({part.name for part in parts if part.facts.language} - reported)
@@ -77,7 +77,7 @@ def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
     """Ask every rule.
 
     Args:
-        target_ms: what a request may take in the server.
+        target_ms: the longest time that a request may take in the server.
     """
     findings = [
         finding

@@ -13,8 +13,8 @@ __all__ = ["BUSY", "at_stake", "full", "grows", "languages", "may_add", "parts",
 BUSY = 0.7
 """Busy share of the instances above which requests wait more than twice a run in a queue with one server (M/M/1)."""
 FULL = 0.85
-"""Under steady load this share is reached only if hardly a moment passes without a waiting request; the rest is the
-gap between two runs and the edges of the window."""
+"""Under steady load this share is reached only if a request is nearly always waiting. The rest is the gap between two
+runs and the edges of the window."""
 _LEAST_WAIT_MS = 5.0
 _ALONE = 1.2
 """Requests in a run: more than that is a batch now and then."""
@@ -45,7 +45,7 @@ def waits(model: ModelEvidence) -> bool:
 
 
 def full(model: ModelEvidence) -> bool:
-    """Whether hardly an instance is ever free."""
+    """Whether all instances are busy nearly all the time."""
     return model.utilization >= FULL
 
 
@@ -81,7 +81,7 @@ def grows(model: ModelEvidence) -> bool:
 
 def may_add(server: ServerEvidence, model: ModelEvidence) -> bool:
     """Whether more instances would have cores to run on: there are fewer than cores, and the server
-    leaves half a core. Where the machine is not seen, nothing speaks against it."""
+    leaves half a core. If the machine is not observed, they may be added."""
     if server.machine is None:
         return True
     machine = server.machine

@@ -1,4 +1,4 @@
-"""Rules about language models: what sequences wait for, prompts that hold tokens up, slow steps."""
+"""Rules about language models: waits of sequences, prompts that delay tokens, slow steps."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     """Prompts delay the tokens of other sequences: a step that computes prompts takes three times as long as one that
     does not, longer than a token may, and such steps are a fifth of the engine's time.
 
-    It fires if at least two sequences run, 1.5 on average: a single one delays nobody. If every step computes prompts
-    there is nothing to compare with, and longer than a token may take is enough.
+    It fires if the mean number of running sequences is 1.5 or more: a single one delays no other. If every step
+    computes prompts there is nothing to compare with, so a step longer than a token may take is enough.
     """
     for _, model, facts, seen in languages(evidence):
         prefill, decode = seen.prefill_ms, seen.decode_ms or 0.0

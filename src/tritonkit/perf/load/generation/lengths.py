@@ -36,9 +36,9 @@ class Lengths:
     """A distribution of numbers of tokens.
 
     Args:
-        text: as it was written.
-        low, high: of a uniform one, both included; equal for a fixed number.
-        mean, sigma: of a lognormal one: its mean in tokens, and the standard deviation of the logarithm.
+        text: the distribution as it was written.
+        low, high: bounds of a uniform distribution, both included; equal for a fixed number.
+        mean, sigma: a lognormal distribution's mean in tokens, and the standard deviation of the logarithm.
     """
 
     text: str
@@ -90,9 +90,9 @@ class Trace:
     """Recorded requests.
 
     Args:
-        file: its path.
-        prompt, output: int64 [n], tokens.
-        seconds: float64 [n], since the start of the run, ascending; None if the file does not say.
+        file: the path of the file.
+        prompt, output: int64 [n], tokens of prompts and answers.
+        seconds: float64 [n], moments of requests since the start of the run, ascending; None if the file has none.
     """
 
     file: Path

@@ -17,9 +17,9 @@ from tritonkit.perf.load.generation.lengths import Counts
 __all__ = ["Corpus", "Fit", "fit"]
 
 _WORD = re.compile(r"[(\"']?[A-Za-z][a-z]*(?:[-'][a-z]+)?[)\"']?[.,:;]?|[0-9]+")
-"""A word as people write it: a tokenizer cuts lines of symbols in ways of its own."""
+"""A word as people write it, because tokenizers split lines of symbols in their own ways."""
 _KINDS = 5
-"""Features of a word: that it is one; lower-case letters, upper-case letters, digits, and all others in it."""
+"""The number of a word's features: a constant 1, and its lower-case letters, upper-case letters, digits and others."""
 
 
 class Corpus:
@@ -39,7 +39,7 @@ class Corpus:
         """float64 [words, kinds]."""
 
     def take(self, start: int, count: int) -> str:
-        """Words from the one at `start` on, round and round."""
+        """Words from the one at `start` on; after the last word comes the first."""
         size = len(self.words)
         start %= size
         if start + count <= size:

@@ -22,9 +22,9 @@ class StreamedAnswer:
     Args:
         index: its number among the run's requests.
         due, sent: seconds since the start of the run.
-        pieces: when each reply with tokens came.
+        pieces: seconds at which each reply with tokens came.
         counts: the number of tokens in each of these.
-        tokens: all of them.
+        tokens: all tokens of the answer.
         words: the fault; empty for a right answer. None: its end was not awaited.
         again: whether it was sent after the run, to compare its tokens with those of an earlier one.
     """

@@ -15,7 +15,7 @@ from tritonkit.perf.load.generation.prompts import Corpus, Fit
 __all__ = ["TextRequests", "TextTraffic", "requests_of"]
 
 _SPARE = 4
-"""Tokens of the window that are left free, for a text that the tokenizer joins otherwise."""
+"""Tokens of the window that stay free, in case the tokenizer splits the text differently."""
 _DOUBT = 2.0
 """A long prompt may be off by this many times the largest error of the fit."""
 
@@ -38,7 +38,7 @@ class TextTraffic:
 
 @dataclass(frozen=True)
 class TextRequests:
-    """TextRequests in the order in which they are sent.
+    """Requests in the order in which they are sent.
 
     Args:
         start, words: int64 [n], where in the corpus the text begins, and how many words it has.
@@ -67,7 +67,7 @@ class TextRequests:
 def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, worth: Fit, window: int) -> TextRequests:
     """Draw requests; the same seed gives the same ones.
 
-    Texts begin at different words as long as there are enough: a prefix cache must not know them.
+    Texts begin at different words while there are enough, so that no prefix cache knows them.
 
     Raises:
         UsageError: the shared prefix leaves no room in the window.
@@ -99,7 +99,7 @@ def requests_of(traffic: TextTraffic, count: int, seed: int, corpus: Corpus, wor
 
 
 def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-    """Both shortened by the same factor where they are too long together, and which ones were."""
+    """Prompt and answer lengths, shortened by the same factor where both are too long together, and a mask of these."""
     tokens = prompt * (1 + _DOUBT * error) + output
     share = np.minimum(room / tokens, 1.0)
     shorter = [np.maximum((each * share).astype(np.int64), 1) for each in (prompt, output)]

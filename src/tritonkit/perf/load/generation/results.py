@@ -42,10 +42,10 @@ class GenerationSecond:
     """One second of a run.
 
     Args:
-        due, right, failed: requests due in it.
-        tokens: of answers, that came in it.
-        ttft_p50_ms, ttft_p99_ms: of the right answers due in it.
-        itl_p50_ms, itl_p99_ms: of the pieces that came in it.
+        due, right, failed: requests due in it, those answered right, and the others.
+        tokens: tokens of answers that came in it.
+        ttft_p50_ms, ttft_p99_ms: time to the first token of the right answers due in it.
+        itl_p50_ms, itl_p99_ms: time from the piece before to each piece that came in it.
     """
 
     at_s: float
@@ -68,17 +68,20 @@ class GenerationReport:
         duration_s: the counted part of the run.
         requests: due requests. right: right answers. failures: requests that failed or were answered wrong.
         offered_per_s: requests due in a second. rate_per_s: right answers in a second.
-        tokens_per_s: tokens of answers that came in a second. prompt_tokens_per_s: of the prompts of right answers.
-        ttft: until the first piece with tokens. itl: between two pieces. tpot: from the first to the last token of an
-            answer, over all its tokens but the first. latency: until the end. service: the same from sending on.
-        prompt_asked, prompt_found: tokens of prompts, as drawn and as the server counted. output_asked: of answers.
+        tokens_per_s: tokens of answers that came in a second. prompt_tokens_per_s: tokens of the
+            prompts of right answers.
+        ttft: time to the first piece with tokens. itl: time between two pieces. tpot: time from the first to the last
+            token of an answer, over all its tokens but the first. latency: time to the end. service: the same, from
+            the moment of sending.
+        prompt_asked, prompt_found: tokens of prompts, as drawn and as the server counted. output_asked: tokens of
+            answers, as drawn.
         clipped: requests that were shortened to the model's window.
-        window: tokens of prompt and answer together.
+        window: the most tokens of prompt and answer together.
         compared: prompts that were answered twice. differing: prompts whose two answers begin differently.
         repeatable: whether they must begin in the same way.
         lag: delay of sending after the due moments; None in a closed loop.
         cpu_shares: processor time of the generator, relative to one core.
-        invalid, missed, ended: as in `OpenReport`.
+        invalid, missed, ended: see `OpenReport`.
         words: messages of failures, and their numbers.
     """
 
@@ -206,9 +209,9 @@ def report_of(
     """Judge a run.
 
     Args:
-        users: of a closed loop; 0: an open one.
-        warm_s: before which requests that were due do not count.
-        duration_s: that counts, after that.
+        users: the number of users of a closed loop; 0: an open loop.
+        warm_s: seconds of warm-up; requests due in it do not count.
+        duration_s: seconds that count, after the warm-up.
     """
     span_s = max(float(record.sent[~record.again].max(initial=0.0)), 1e-3)
     counted = _counted(record, warm_s, warm_s + duration_s)

@@ -1,4 +1,4 @@
-"""Loads of a language model on servers that are there: looks at it, sends from a process of its own, judges."""
+"""Loads of a language model on running servers: inspects the model, sends from a separate process, and judges."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tritonkit.perf.load.openloop.slo import Slo
 __all__ = ["ClosedLoad", "TextGenerator"]
 
 _PREPARED = 50_000
-"""TextRequests of a closed loop, whose number is not known beforehand: more begin with the first again."""
+"""Prepared requests of a closed loop, whose number is not known beforehand; after the last comes the first again."""
 _END_S = 5.0
 _LOOK_S = 60.0
-"""For an answer of one token to a short text, before the run."""
+"""Seconds for an answer of one token to a short text, before the run."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class ClosedLoad:
 
     Args:
         users: streams under way at the same time; each is followed by the next when it has ended.
-        duration_s: that counts. warm_s: before that.
-        seed: of the lengths and texts.
-        slo: what is asked of the model.
+        duration_s: seconds that count. warm_s: seconds of warm-up before them.
+        seed: the seed of the lengths and texts.
+        slo: the target; None: no target.
     """
 
     users: int
@@ -62,10 +62,10 @@ class TextGenerator:
     texts, and for the size of its window.
 
     Args:
-        model: its name.
+        model: the model's name.
         addresses: gRPC addresses of servers, which get requests in turns.
         traffic: lengths of prompts and answers.
-        timeout_s: after which an answer that has not ended has failed.
+        timeout_s: seconds after which an answer that has not ended has failed.
         min_rate: right answers a second that a load must reach in addition to its target.
 
     Raises:
@@ -112,7 +112,7 @@ class TextGenerator:
         An interrupt (Ctrl-C) ends it early: the report covers the answers that had ended.
 
         Raises:
-            UsageError: too many requests for the memory, or none.
+            UsageError: there are too many requests for the memory, or none.
             ClientError: a server does not answer.
         """
         moments, warm_s = moments_of(load)
@@ -184,7 +184,7 @@ class TextGenerator:
 
 
 def _waited(process: subprocess.Popen[str]) -> int:
-    """The exit code; the first interrupt during a run ends the run, and its figures are awaited."""
+    """Wait for the exit code; the first interrupt during a run ends the run but still waits for its figures."""
     assert process.stdout is not None  # noqa: S101
     ready = process.stdout.readline().strip() == READY
     try:

@@ -1,7 +1,7 @@
 """The process that sends: `python -m tritonkit.perf.load.generation.sender FOLDER`, with a plan in that folder.
 
-One event loop with a task for each stream: its timers are at most a millisecond late, and a language model's first
-token takes several. In an open loop requests leave when they are due, independent of the server.
+One event loop runs a task for each stream. Its timers are at most a millisecond late, while a language model's first
+token takes several milliseconds. In an open loop requests leave when they are due, independent of the server.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _ASKED_AGAIN: Final = 8
 _ASKED_TOKENS: Final = 64
 """Right answers of a run that are requested again at its end, and the most tokens of each."""
 _GONE_S: Final = 5.0
-"""Seconds after which a server that nothing reaches ends the run."""
+"""Seconds without any reachable server after which the run ends."""
 
 
 def main(folder: Path) -> int:
-    """Send as the folder's plan says, and write `record.npz` there; 1 with `error.json` if nothing could be sent."""
+    """Send as the folder's plan says, and write `record.npz` there; if nothing could be sent, `error.json`, and
+    return 1."""
     end_with_parent(os.getppid())
     try:
         record = asyncio.run(_Sender(load_plan(folder)).run())
@@ -62,7 +63,7 @@ class _Sender:
         self._gone_since: float | None = None
 
     async def run(self) -> GenerationRecord:
-        """Send, wait for the answers, request some again; the record."""
+        """Send, wait for the answers, request some again, and return the record."""
         plan = self._plan
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._end, INTERRUPTED)
         sys.stdout.write(f"{READY}\n")
@@ -119,7 +120,7 @@ class _Sender:
         await self._all()
 
     async def _stopped(self, until: float) -> bool:
-        """Wait for a moment of the run; whether it was ended before."""
+        """Wait for a moment of the run; return whether the run was ended before it."""
         left = until - self._now()
         if left > 0:
             with contextlib.suppress(TimeoutError):
@@ -140,10 +141,10 @@ class _Sender:
                     task.result()
 
     async def _one(self, model: AsyncModel, index: int, due: float | None, output: int = 0) -> StreamedAnswer:
-        """Send a request and read its answer, whose words name its fault.
+        """Send a request and read its answer; the answer's `words` name its fault.
 
         Args:
-            due: when it was; None: now.
+            due: the moment at which it was due; None: now.
             output: tokens to request instead of the request's own number.
         """
         output = output or int(self._plan.requests.output[index])
@@ -177,7 +178,7 @@ class _Sender:
         return f"{type(error).__name__}: {error.found}"
 
     def _look(self, answer: StreamedAnswer) -> None:
-        """End the run if no server has been there for long."""
+        """End the run if no server could be reached for long."""
         if answer.words is None or not answer.words.startswith("ServerUnavailable"):
             self._gone_since = None
             return
@@ -199,7 +200,7 @@ class _Sender:
 
 
 def _read(reply: Reply, answer: StreamedAnswer, text: bytearray, at: float) -> str:
-    """Take in a reply that came at a moment; the reason why the answer ended, in the last one."""
+    """Record a reply that came at a moment; return the reason why the answer ended, if it was the last reply."""
     outputs = reply.outputs
     tokens = outputs["tokens"].ravel().tolist() if "tokens" in outputs else []
     if tokens:

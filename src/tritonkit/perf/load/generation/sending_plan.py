@@ -24,12 +24,12 @@ class SendingPlan:
 
     Args:
         addresses: gRPC addresses of servers, which get requests in turns.
-        inputs: names of those that the model takes.
-        requests: what is sent.
+        inputs: names of the inputs that the model takes.
+        requests: the requests to send.
         due: float64 [n], seconds since the start when each request is due; none in a closed loop.
         users: streams under way at the same time in a closed loop; 0: an open loop.
-        duration_s: of a closed loop, after which no more requests are sent.
-        timeout_s: after which an answer that has not ended has failed.
+        duration_s: seconds of a closed loop, after which no more requests are sent.
+        timeout_s: seconds after which an answer that has not ended has failed.
     """
 
     addresses: tuple[str, ...]

@@ -37,9 +37,9 @@ class Target:
     """A language model as its servers have it.
 
     Args:
-        name: of the model.
-        inputs: their names.
-        window: tokens of prompt and answer together that it has room for.
+        name: the model's name.
+        inputs: the names of its inputs.
+        window: the most tokens of prompt and answer together.
         repeatable: whether greedy answers must be the same whatever else is in the batch.
     """
 
@@ -66,7 +66,7 @@ def look_at(client: Client, name: str) -> Target:
     """Facts about a model that a load needs.
 
     Raises:
-        UsageError: it is not a language model, or takes no `max_tokens`.
+        UsageError: the model is not a language model, or takes no `max_tokens`.
         ClientError: the server does not answer, does not serve the model, or refuses everything.
     """
     model = client.model(name)
@@ -108,7 +108,7 @@ def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again for some seconds if the server has no place: an abandoned one is free a moment later."""
+    """Ask again for some seconds if the server has no free place; an abandoned place is free a moment later."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -142,7 +142,7 @@ def _window(model: Model, context: int) -> int:
 
 
 def _last(takes: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number that is taken, if `low` is and `high` is not."""
+    """The largest accepted number, if `low` is accepted and `high` is not."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if takes(middle) else (low, middle)
@@ -150,7 +150,7 @@ def _last(takes: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def _takes(model: Model, tokens: int) -> bool:
-    """Whether a request for this number of tokens is begun; it is left at its first reply."""
+    """Whether the server begins a request for this number of tokens; the stream is closed at its first reply."""
     try:
         with model.stream(text="a", max_tokens=tokens) as replies:
             next(replies, None)

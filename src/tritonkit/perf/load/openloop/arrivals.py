@@ -1,4 +1,4 @@
-"""When requests are to be sent: moments drawn before a run begins, which no server can delay.
+"""The moments at which requests are sent; they are drawn before a run begins, so no server can delay them.
 
 Gaps between arrivals are drawn at a mean of one and then stretched along the integral of the rate (the
 time-rescaling theorem): so any shape of the rate goes with any kind of gap.
@@ -31,7 +31,7 @@ _GRID = 10_000
 """Points at which the rate is added up; between them it is a straight line."""
 _LATEST_START_S = 3600.0
 _MOST = 50_000_000
-"""Arrivals of one run: beyond that its moments alone would fill the memory."""
+"""The most arrivals of one run: beyond that its moments alone would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def read_trace(file: Path) -> Moments:
     """Recorded moments: a CSV file whose first column has seconds, ascending; a first line may name it.
 
     Raises:
-        UsageError: it cannot be read, a line has no such number, or one is before the line above it.
+        UsageError: the file cannot be read, or a line has no number, or one lower than the line above it.
     """
     try:
         with file.open(newline="", encoding="utf-8") as lines:

@@ -25,12 +25,12 @@ class ServerSecond:
     """One Triton model over about a second, all servers together.
 
     Args:
-        at_s, until_s: since the run began.
-        requests: that succeeded; an item may be several of a batch.
-        items, runs: executed.
-        batch: items a run; None where nothing ran.
-        queue_ms, compute_ms: of a request, on average; None where none succeeded.
-        failures: that Triton counted.
+        at_s, until_s: its begin and end, in seconds since the run began.
+        requests: requests that succeeded. A request's batch may hold several items.
+        items, runs: executed items, and runs of the model.
+        batch: mean items of a run; None where nothing ran.
+        queue_ms, compute_ms: mean times of a request in the queue and in the run; None where none succeeded.
+        failures: failures that Triton counted.
     """
 
     model: str
@@ -46,7 +46,7 @@ class ServerSecond:
 
 
 def involved(client: Client, model: str) -> list[str]:
-    """The models that run for a request: those that an ensemble is made of, which never runs itself."""
+    """The models that run for a request: the steps of an ensemble, because the ensemble itself never runs."""
     return list(dict.fromkeys(step.model for step in steps_of(client, model))) or [model]
 
 
@@ -54,7 +54,7 @@ class Counters:
     """Asks the servers for their statistics every second, as a context manager around a run.
 
     Args:
-        addresses: of the servers.
+        addresses: the servers' addresses.
         models: Triton models to look at.
     """
 

@@ -19,7 +19,7 @@ __all__ = ["RateSearch", "RateTrial", "TrialReport", "Trials", "find_rate"]
 _PROBE_PER_S, _PROBE_S = 10.0, 2.0
 _LEAST_PER_S = 0.5
 _FEWEST = 10
-"""Requests in the longest trial at the lowest rate that is tried: fewer say nothing about a target."""
+"""The fewest requests in the longest trial, which bound the lowest tried rate: fewer say nothing about a target."""
 _TAIL = 5
 """Answers above the target's percentile that a trial should see, at its rate."""
 _MOST_TRIALS = 40
@@ -42,11 +42,11 @@ class TrialReport(Protocol):
 
     @property
     def invalid(self) -> tuple[str, ...]:
-        """Reasons why its figures say more of the generator than of the server."""
+        """Reasons why its figures describe the generator rather than the server."""
 
     @property
     def ended(self) -> str:
-        """The reason why it ended early, if so."""
+        """The reason why the run ended early, if it did."""
 
     @property
     def error_rate(self) -> float:
@@ -109,12 +109,12 @@ class RateSearch(Generic[R]):
 
     Args:
         rate_per_s: the highest rate at which most runs held the target; 0 if there is none.
-        low: the highest at which all did. high: the lowest above at which none did; None if no run missed.
+        low: the highest rate at which all did. high: the lowest rate above it at which none did; None if no run missed.
         limited_by: "target", or "generator" if its requests were late at `high`.
         trials: all runs, in order.
-        ended: why the search ended early, if so.
-        report: of the last run at `rate_per_s` that held.
-        unit: of the rate: requests or sequences.
+        ended: the reason why the search ended early, if it did.
+        report: the report of the last run at `rate_per_s` that held.
+        unit: the rate's unit: requests or sequences.
     """
 
     slo: Slo
@@ -229,7 +229,7 @@ def find_rate(
         start_per_s: the first rate; by default half of the rate of one caller.
         trial_s: duration of a trial; up to `longest_s`, by default six times that, if few requests come.
         repeats: runs at the final rate.
-        unit: of the rate.
+        unit: the rate's unit: requests or sequences.
         precision: the relative width of the range.
         say: called with each trial.
 

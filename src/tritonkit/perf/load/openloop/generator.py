@@ -1,7 +1,7 @@
 """The process that sends: `python -m tritonkit.perf.load.openloop.generator`, controlled by lines of JSON.
 
-It makes the requests once, with their known answers, and forks the senders of each run: a child begins with all of it
-in memory, and its record comes back in a file.
+It makes the requests once, with their known answers, and forks the senders of each run: a child begins with all
+requests in memory, and writes its record to a file.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def _single(workload: Workload, signature: ModelSignature) -> list[Encodable]:
 def _encoded(
     requests: Sequence[Encodable], signature: ModelSignature, kind: Kind, calls: int, begin: int
 ) -> list[LoadRequest]:
-    """The requests of a model as they are sent; in a sequence each is followed by the next of them, round and round.
+    """The requests of a model as they are sent; in a sequence each is followed by the next, and the last by the first.
 
     Args:
-        calls: of a sequence.
+        calls: the number of calls in a sequence.
         begin: the number of requests of other models before these.
     """
     encoder, count = Encoder(signature, "", None), len(requests)
@@ -167,7 +167,7 @@ def _reason(file: Path, code: int) -> dict[str, Any]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Make this process end with its parent, however that ends (prctl(2))."""
+    """Make this process end with its parent, however the parent ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
         os._exit(_FAILED)
@@ -194,7 +194,7 @@ def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, 
 
 
 def _send(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> str:
-    """Send one process's share of a run, every `processes`-th request; the reason why it ended early, if so."""
+    """Send one process's share of a run, every `processes`-th request; return the reason for an early end, if any."""
     interrupted = False
 
     def interrupt(*_: Any) -> None:

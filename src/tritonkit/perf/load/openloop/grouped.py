@@ -60,8 +60,8 @@ class GroupedTrial:
     """One run.
 
     Args:
-        trial: at its rate of items.
-        latency: of items answered right, each from its own arrival; None if there was none.
+        trial: the run as a trial at its rate of items.
+        latency: latency of items answered right, each from its own arrival; None if there was none.
         company: the mean number of items in the request of an item, itself included.
     """
 
@@ -109,12 +109,12 @@ def grouped_trial(
     includes the wait for its group. All items of a request that fails or is answered wrong have failed.
 
     Args:
-        generator: of one model, prepared with requests of 1 to `most` items: a group that is not full is sent at its
-            own size, because the time of a request depends on it.
-        rate_per_s: of items. most, delay_s: see `group`.
+        generator: the load generator for one model, prepared with requests of 1 to `most` items. A group that is not
+            full is sent at its own size, because the time of a request depends on it.
+        rate_per_s: the rate of items. most, delay_s: see `group`.
 
     Raises:
-        UsageError: it is not prepared in this way, no item falls into the time, or too many do.
+        UsageError: the generator is not prepared in this way, no item falls into the time, or too many do.
         ClientError: a server does not answer.
     """
     _check(generator, most)
@@ -156,8 +156,8 @@ def highest_item_rate(
     """The highest rate of items above a known one that holds the target in groups, and the trials: see `climb`.
 
     Args:
-        known_per_s: held by single items.
-        seconds: of a trial.
+        known_per_s: the rate that single items hold.
+        seconds: the duration of a trial.
         until: a moment of the monotonic clock, after which no trial ends.
         say: called with each trial.
 
@@ -186,8 +186,8 @@ def climb(holds: Callable[[float], bool], known_per_s: float, room: Callable[[in
     until it is 5 % wide, and goes down by 5 % while a further run at its lower end misses.
 
     Args:
-        holds: a run at a rate.
-        room: whether there is time for a number of runs.
+        holds: the function that makes a run at a rate and says whether it held.
+        room: the function that says whether there is time for a number of runs.
     """
     low, high = known_per_s * _FIRST, 0.0
     if not (room(1 + _SURE) and holds(low)):

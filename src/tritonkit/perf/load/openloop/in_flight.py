@@ -1,4 +1,4 @@
-"""Sequences and streams in flight: which call is which's next, and when replies came."""
+"""Sequences and streams in flight: the order of calls, and the moments of replies."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class InFlight:
     """Notes about each request in addition to its times; all arrays grow with the later calls of sequences.
 
     Args:
-        requests: those that may be sent.
-        count: arrivals of the run.
+        requests: the requests that may be sent.
+        count: the number of arrivals in the run.
     """
 
     def __init__(self, requests: Sequence[LoadRequest], count: int) -> None:
         self.has_pieces = any(request.kind != CALL for request in requests)
-        """Whether some begin sequences or streams."""
+        """Whether some requests begin sequences or streams."""
         self._first_id = secrets.randbelow(_IDS) + 1
         self.of = array("q", range(count))
         """The arrival that each belongs to."""
@@ -59,7 +59,7 @@ class InFlight:
         self._replies[index] += 1
 
     def last(self, index: int) -> float | None:
-        """When a stream's last reply so far came; None without one."""
+        """The moment of a stream's last reply so far; None without one."""
         return self._last.pop(index, None)
 
     def named(self, index: int, calls: int) -> bytes:

@@ -29,23 +29,23 @@ class Encodable:
 
 
 def layouts(requests: Sequence[Encodable]) -> list[int]:
-    """A number for the names, types and shapes of each request's arrays: equal if all of them are, for any number of
-    items."""
+    """A number for the names, types and shapes of each request's arrays: equal ones have the same number,
+    whatever their number of items."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(_item_layout(each), len(numbers)) for each in requests]
 
 
 def joined(signature: ModelSignature, requests: Sequence[Encodable], size: int) -> tuple[Encodable, ...]:
-    """Requests of `size` items each, enough that each item is in one: round and round through those of equal shapes.
+    """Requests of `size` items each, enough that each item is in one; items of equal shape are taken in a circle.
     Each item's own check sees its part of the answer; a request is wrong if one of its items is.
 
     Args:
-        requests: of one item each.
-        size: items of a request; 1 gives `requests` as they are.
+        requests: requests of one item each.
+        size: items of a request; 1 returns `requests` as they are.
 
     Raises:
         UsageError: the model does not batch or takes fewer items, a request has several, or no two have one shape.
-        InvalidInput: they are too large for one message.
+        InvalidInput: the joined requests are too large for one message.
     """
     if size == 1:
         return tuple(requests)

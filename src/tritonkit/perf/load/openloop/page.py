@@ -45,9 +45,9 @@ def page(
     """The page: text that needs no other file and no address to be shown.
 
     Args:
-        machine: the one that sent.
-        written: when, for people.
-        command: that makes such a run again.
+        machine: the machine that sent the load.
+        written: the date and time, as readable text.
+        command: the command that repeats such a run.
         local: whether the server runs on the same machine.
     """
     folder = Path(__file__).parent / "templates"

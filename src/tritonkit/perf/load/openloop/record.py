@@ -38,10 +38,10 @@ class LoadRequest:
 
     Args:
         body: one message.
-        check: of its answer, or of each reply of a stream.
-        items: how many it has.
-        kind: of its model.
-        calls: of a sequence, where this request begins one.
+        check: the check of its answer, or of each reply of a stream.
+        items: the number of its items.
+        kind: its model's kind.
+        calls: the number of calls in a sequence, if this request begins one.
         after: the number of the request that is the sequence's next call.
     """
 
@@ -58,8 +58,8 @@ class Stop:
     """The condition under which a run ends early.
 
     Args:
-        late_ms: requests count that take longer, answered or not, and failures; of sequences, first calls that take
-            longer, and failures.
+        late_ms: milliseconds. Requests that take longer, answered or not, and failures count; for sequences, first
+            calls that take longer, and failures.
         most_late: the run ends when more than this number count; None: never.
         from_s: requests due before this moment of the run do not count.
     """
@@ -75,7 +75,7 @@ class Pieces:
 
     Args:
         of: int64 [n], the arrival that each request belongs to: its own place, or that of its sequence's first call.
-        first: float64 [n], when the first reply of a stream came; NaN if none did.
+        first: float64 [n], the moment of a stream's first reply; NaN if none came.
         replies: int64 [n], the number of replies.
     """
 
@@ -90,14 +90,14 @@ class Record:
     calls of sequences follow, in the order in which they could be sent.
 
     Args:
-        intended: float64 [n], when it was to be sent.
-        sent: float64 [n], when it was; NaN if it was not.
-        answered: float64 [n], when its answer or failure came, of a stream its last reply; NaN if none did.
+        intended: float64 [n], the moment when it was due.
+        sent: float64 [n], the moment when it was sent; NaN if it was not.
+        answered: float64 [n], the moment of its answer, failure, or a stream's last reply; NaN if none came.
         outcome: int32 [n]: 0 right, above 0 a failure (`failures[outcome - 1]`), -1 not sent, or given up unfinished.
-        failures: their messages.
+        failures: the messages of failures.
         cpu_s: processor time of the run.
-        ended: why it ended early, if so.
-        pieces: None if all requests are single calls.
+        ended: the reason why the run ended early, if it did.
+        pieces: see `Pieces`; None if all requests are single calls.
     """
 
     intended: NDArray[np.float64]

@@ -30,7 +30,7 @@ __all__ = [
 
 POINTS = (50.0, 90.0, 95.0, 99.0, 99.9)
 _SURE = 1.96
-"""Standard deviations of 95 %."""
+"""Standard deviations within which 95 % of a normal distribution lie."""
 _LATE_MS, _LATE_SHARE = 1.0, 0.1
 _BUSY = 0.9
 """Processor share of one core above which a generator's process is the limit."""
@@ -62,16 +62,16 @@ class Times:
 
 @dataclass(frozen=True)
 class Second:
-    """One second of a run, by when requests were meant to be sent."""
+    """One second of a run; requests belong to the second in which they were due."""
 
     at_s: float
     due: int
     right: int
-    """Latency of the requests due in it."""
     failed: int
     answers: int
-    """Right answers that came in it, whenever they were due."""
+    """Right answers that came in it, regardless of when they were due."""
     p50_ms: float | None
+    """Latency of the right requests due in it."""
     p95_ms: float | None
     p99_ms: float | None
 
@@ -81,10 +81,10 @@ class Answers:
     """The several answers to an arrival: calls of a sequence, or replies of a stream.
 
     Args:
-        calls: of a sequence; 1 for a stream.
-        count: right calls; of streams, the replies of right streams. per_s: in a second.
-        first: to the first of them, from the moment the request or sequence was due.
-        whole: of right sequences, to their last answer. None for streams, whose latency is the same.
+        calls: the number of calls in a sequence; 1 for a stream.
+        count: right calls; for streams, the replies of right streams. per_s: the same in a second.
+        first: time to the first of them, from the moment the request or sequence was due.
+        whole: time of right sequences to their last answer. None for streams, whose latency is the same.
     """
 
     calls: int
@@ -99,16 +99,16 @@ class OpenSeries:
     """One model.
 
     Args:
-        requests: due requests, sent or not; of a model that keeps state, sequences.
+        requests: due requests, sent or not; for a model that keeps state, due sequences.
         right: right answers. failures: requests that failed, were answered wrong, or were never sent.
         offered_per_s: requests due in a second. rate_per_s: right answers in a second.
-        latency: of right answers, from the moment the request was due: of a stream the last reply; of a sequence each
-            call, the later ones from the moment the one before was answered.
+        latency: time to right answers, from the moment the request was due. For a stream it ends with the last reply.
+            For a sequence it is the time of each call; later calls are due when the one before is answered.
         service: the same from the moment of sending.
         words: messages of failures, and their numbers.
-        seconds: of a sequence, of its calls.
-        unit: of `requests`.
-        answers: None if a request has one.
+        seconds: the seconds of the run; for sequences they count calls.
+        unit: the unit of `requests`.
+        answers: see `Answers`; None if a request has only one answer.
     """
 
     model: str
@@ -154,11 +154,11 @@ class OpenReport:
 
     Args:
         duration_s: the counted part.
-        lag: the generator's delay: how much later than due requests were sent.
+        lag: the generator's delay of sending after the due moments.
         cpu_shares: processor time of each of its processes, relative to one core.
-        invalid: reasons why the figures say more of the generator than of the server.
+        invalid: reasons why the figures describe the generator rather than the server.
         missed: one line for each target that was missed.
-        ended: why it ended early, if so.
+        ended: the reason why the run ended early, if it did.
     """
 
     duration_s: float

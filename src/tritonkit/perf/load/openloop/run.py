@@ -45,10 +45,10 @@ class OpenLoad:
     Args:
         rate_per_s: requests a second, or their highest rate if `arrivals.shape` changes it; not used with `trace`.
         duration_s: the counted part.
-        warm_s: the uncounted part before, at the first rate of the run; of a trace its beginning.
-        arrivals: their process.
-        trace: moments of sending instead.
-        processes: of the generator; None: as the rate requires.
+        warm_s: the uncounted part before, at the first rate of the run; with `trace`, its beginning.
+        arrivals: the arrival process.
+        trace: moments of sending, instead of drawn arrivals.
+        processes: the number of the generator's processes; None: as many as the rate requires.
         in_turn: whether requests are sent in their order instead of being drawn.
         slo: the target of each model.
         give_up: whether the run ends as soon as it is certain that `slo` is missed.
@@ -72,9 +72,9 @@ class Generator:
         root: the project.
         models: names of models of it that the servers serve; requests are drawn evenly among them.
         addresses: gRPC addresses of servers, which get requests in turns.
-        timeout_s: after which a request has failed.
+        timeout_s: seconds after which a request has failed.
         given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
-        calls: of a sequence, for models that keep state: these arrive in whole sequences.
+        calls: the number of calls in a sequence, for models that keep state; their requests arrive in whole sequences.
 
     Raises:
         UsageError: a model without requests to send.
@@ -120,7 +120,7 @@ class Generator:
         differently, or requests are to have several items. If it fails, the old ones stay.
 
         Args:
-            batch: items of a request, each one of the workload's requests; of several sizes in turn.
+            batch: items of a request, each made from one of the workload's requests; or several sizes, made in turn.
 
         Raises:
             UsageError: a model does not take this number of items, or its requests cannot be joined.
@@ -165,7 +165,8 @@ class Generator:
     def run(self, load: OpenLoad) -> OpenReport:
         """Send for the run's time, and wait for the answers.
 
-        An interrupt (Ctrl-C) ends it early: the report is of what was sent. Before anything counted it is raised.
+        An interrupt (Ctrl-C) ends it early: the report covers the requests that were sent. Before any of them counts,
+        the interrupt is raised.
 
         Raises:
             UsageError: too many requests for the memory.
@@ -181,11 +182,11 @@ class Generator:
         return self._report(load, warm, records, chosen, counters.seconds(start + warm))
 
     def send(self, moments: Moments, choice: NDArray[np.int64], most: int | None = None) -> Record:
-        """Send these requests by one process, and do not judge what comes of it.
+        """Send these requests from one process, and return the record without a judgment.
 
         Args:
-            moments: when each is due. choice: int64 [n], its number, as `requests` counts them.
-            most: under way at each server, as `Sender` has it: with all moments 0 a closed loop.
+            moments: the moment when each is due. choice: int64 [n], each one's number, as `requests` counts them.
+            most: the most requests in flight at each server, see `Sender`; with all moments 0, a closed loop.
 
         Raises:
             ClientError: a server does not answer.
@@ -276,7 +277,7 @@ class Generator:
         )
 
     def _choices(self, count: int, load: OpenLoad) -> NDArray[np.int64]:
-        """The request of each arrival: models evenly, and evenly each one's requests."""
+        """The request of each arrival, drawn evenly among models and evenly among each model's requests."""
         if load.in_turn:
             return np.arange(count) % len(self._model_of)
         rng = np.random.default_rng((load.arrivals.seed, 1))
@@ -297,7 +298,7 @@ class Generator:
         return list(dict.fromkeys(found))
 
     def _answer(self, process: subprocess.Popen[str], running: bool) -> str:
-        """Read a line; the first interrupt during a run ends the run, and its figures are awaited."""
+        """Read a line; the first interrupt during a run ends the run but still waits for its figures."""
         assert process.stdout is not None  # noqa: S101
         try:
             return process.stdout.readline()
@@ -361,7 +362,7 @@ def _processes(moments: Moments, calls: int) -> int:
 
 
 def _stop(load: OpenLoad, warm: float, count: int) -> Stop:
-    """The number of late answers from which on it is certain that the target is missed."""
+    """The condition that ends a run: the number of late answers from which on the target is certainly missed."""
     if load.slo is None or not load.give_up:
         return Stop()
     percent, ms = load.slo.tightest
@@ -381,7 +382,7 @@ def _since(record: Record, warm: float) -> Record:
 
 
 def remote_error(facts: dict[str, str]) -> TritonkitError:
-    """An error of the generator's process, raised in this one."""
+    """An error of the generator's process, to be raised in this one."""
     kind = getattr(errors, facts["error"], TritonkitError)
     made: TritonkitError = kind(
         facts.get("where", ""),

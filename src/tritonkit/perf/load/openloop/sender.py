@@ -2,7 +2,7 @@
 
 One thread and no tasks: a timer of an event loop is a millisecond late, and a task for each request costs as much as
 the request. Answers are checked while no request is in flight, because a request's own answer would wait for the
-check. A sequence arrives as a request does; its next call is sent when the last one is answered.
+check. A sequence arrives like a request; its next call is sent when the one before is answered.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PARTING_S: Final = 1.0
 """The longest time that the end of an abandoned sequence may take."""
 _METHOD: Final = "ModelInfer"
 _ERROR_TAG: Final = 0x0A
-"""The first byte of a stream's message that is an error: the tag of its text."""
+"""The first byte of a stream's message if it is an error: the tag of its text."""
 _ONE_REQUEST: Final = (("x-tritonkit-requests", "1"),)
-"""Tells a gateway that it may buffer the whole request to find out its model."""
+"""Metadata that lets a gateway buffer the whole request to find out its model."""
 _NO_STATE: Final = ("ServerUnavailable: ", "ServerStopping: ")
 """Failures after which the server keeps no sequence."""
 
@@ -51,13 +51,13 @@ class Sender:
     """Sends one run's requests.
 
     Args:
-        addresses: of the servers, which get requests in turns.
-        requests: those that may be sent.
-        timeout_s: after which a request has failed.
+        addresses: the servers' addresses; servers get requests in turns.
+        requests: the requests that may be sent.
+        timeout_s: seconds after which a request has failed.
         stop: see `Stop`.
-        interrupted: asked now and then whether to stop sending.
-        most: requests in flight at each server, as from this number of callers who each wait for their answer: the next
-            one counts as sent when there is room for it. None: all that are due.
+        interrupted: the function called now and then to learn whether to stop sending.
+        most: the most requests in flight at each server, as from this number of callers who each wait for their answer.
+            The next request counts as sent when there is room for it. None: all that are due.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Sender:
     # -- ends
 
     def _end(self, call: Call, connection: PolledConnection, now: float) -> None:
-        """Take in the end of a call, or replies of a stream that goes on."""
+        """Record the end of a call, or replies of a stream that goes on."""
         index, _ = self._under_way.get(call, (None, None))
         if index is None or (call.streaming and not self._is_over(index, call, connection, now)):
             return
@@ -335,7 +335,7 @@ class Sender:
         self._begin(self._progress.follow(index, PARTING if parts else number + 1), now)
 
     def _is_over(self, index: int, call: Call, connection: PolledConnection, now: float) -> bool:
-        """Take in a stream's replies; whether it has ended, or is given up because of an error."""
+        """Record a stream's replies; return whether it has ended, or is given up because of an error."""
         while (message := connection.reply(call)) is not None:
             if message and message[0] == _ERROR_TAG:
                 error = in_stream(stream_response(message)[0], connection.address)

@@ -13,19 +13,19 @@ __all__ = ["Servers"]
 
 _CONNECT_S: Final = 2.0
 _AGAIN_S: Final = 0.25
-"""Seconds before a server that is not there is tried again."""
+"""Seconds before a server that could not be reached is tried again."""
 _GONE_S: Final = 5.0
-"""Seconds after which servers that are not there end the run."""
+"""Seconds without any reachable server after which the run ends."""
 
 
 class Servers:
     """Connections to servers, by their places.
 
     Args:
-        addresses: of the servers.
+        addresses: the servers' addresses.
 
     Raises:
-        ServerUnavailable: one is not there.
+        ServerUnavailable: a server cannot be reached.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ class Servers:
         self._leaving: list[PolledConnection] = []
         """Connections that take no new calls and still have some."""
         self.gone = ""
-        """The reason why the run is over: no server has been there for long."""
+        """The reason why the run is over: no server could be reached for long; empty while it goes on."""
 
     def __len__(self) -> int:
         return len(self._addresses)

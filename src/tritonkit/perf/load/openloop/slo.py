@@ -21,10 +21,10 @@ class Slo:
     """The target that every run has to meet.
 
     Args:
-        percentiles: percent -> the most milliseconds, of the whole answer.
+        percentiles: percent -> the most milliseconds for the whole answer.
         error_rate: the largest share of requests that may fail or be answered wrong, 0 to 1.
         ttft: the same as `percentiles` for the time to a language model's first token.
-        itl: for the time between two pieces of its answers.
+        itl: the same for the time between two pieces of its answers.
     """
 
     percentiles: Mapping[float, float]
@@ -54,7 +54,7 @@ def parse_slo(texts: Sequence[str], where: str = "--slo", *, language: bool = Fa
     """Read targets as they stand on a command line.
 
     Args:
-        language: whether they are of a language model, whose tokens can have targets.
+        language: whether the targets are for a language model, whose tokens can have targets too.
 
     Raises:
         UsageError: one cannot be read, is given twice, or none bounds a percentile.

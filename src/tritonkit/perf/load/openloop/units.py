@@ -21,10 +21,10 @@ UNITS: dict[Kind, str] = {CALL: "requests", STREAM: "requests", SEQUENCE: "seque
 def unit_series(
     model: str, kind: Kind, calls: int, record: Record, chosen: NDArray[np.bool_], duration_s: float, slo: Slo | None
 ) -> OpenSeries:
-    """One model's chosen requests of a run: of a sequence all calls or none.
+    """The results of one model's chosen requests of a run; they include all calls of a sequence or none.
 
     Args:
-        calls: of a sequence.
+        calls: the number of calls in a sequence.
     """
     series = series_of(model, record, chosen, duration_s, slo)
     if record.pieces is None or kind == CALL:
