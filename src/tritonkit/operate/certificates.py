@@ -1,7 +1,7 @@
 """Certificates for a start: an authority of one's own, and a server's certificate that it signs.
 
 For a machine or a test: callers get the authority's certificate. In production put certificates of an authority that
-callers know in the same place; what is there is never written over.
+callers know in the same place; existing files of another authority are never overwritten.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Certificate:
 
     Args:
         names: the DNS names and addresses that it is valid for.
-        begins, ends: between these it is valid, in UTC.
+        begins, ends: the start and the end of its validity, in UTC.
     """
 
     names: tuple[str, ...]
@@ -53,14 +53,15 @@ class Certificate:
 
 
 def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DAYS) -> list[Path]:
-    """Write `ca.crt`, `ca.key`, `server.crt` and `server.key`, the keys for their owner's eyes alone. An authority
-    that is there signs again; a server's certificate that is there is replaced only if the authority signed it.
+    """Write `ca.crt`, `ca.key`, `server.crt` and `server.key`; only their owner can read the keys. An existing
+    authority signs again. An existing server certificate is replaced only if that authority signed it.
 
     Args:
         names: DNS names and addresses under which callers know the gateway.
 
     Raises:
-        UsageError: `cryptography` is not installed, no names, a certificate of another authority.
+        UsageError: `cryptography` is not installed, no name is given, or the existing certificate is of another
+            authority.
     """
     if not names:
         raise UsageError("certs", found="no name", wanted="a DNS name or an address, or more")
@@ -78,7 +79,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
 
 
 def _authority_of(folder: Path) -> tuple[list[Path], Any, Any]:
-    """The files written, and certificate and key of a folder's authority, which is made if there is none."""
+    """The files written, and the certificate and key of a folder's authority; a missing authority is made."""
     x509 = _x509()
     ca_file, ca_key_file = folder / "ca.crt", folder / "ca.key"
     if not (ca_file.exists() or ca_key_file.exists()):
@@ -125,8 +126,8 @@ def _foreign(file: Path) -> UsageError:
 
 
 def _put(files: Mapping[Path, bytes]) -> None:
-    """Files in place of older ones: all are on the disk before the first is replaced, so that a full disk leaves no
-    key next to a certificate of another."""
+    """Write files in place of older ones. All are on the disk before the first is replaced, so that a full disk leaves
+    no key next to another key's certificate."""
     new = {file: file.with_name(f".{file.name}.new") for file in files}
     try:
         for file, content in files.items():
@@ -149,7 +150,7 @@ def read_certificate(file: Path) -> Certificate:
     """The facts of the first certificate of a PEM file.
 
     Raises:
-        UsageError: it cannot be read, or is none.
+        UsageError: the file cannot be read, or is not a certificate.
     """
     x509 = _x509()
     try:
@@ -172,10 +173,10 @@ def read_certificate(file: Path) -> Certificate:
 
 
 def check_pair(certificate: Path, key: Path) -> Certificate:
-    """A certificate that can be served: with its key, which others cannot read, and not at its end.
+    """A certificate that can be served: it fits its key, which others cannot read, and it has not expired.
 
     Raises:
-        UsageError: what is wrong with it.
+        UsageError: the certificate or the key cannot be used; the message says why.
     """
     found = read_certificate(certificate)
     try:
@@ -239,7 +240,7 @@ def _serialization() -> Any:
 
 
 def _new_key() -> Any:
-    """A key on P-256: every client takes it, and a handshake takes a fraction of RSA's time."""
+    """A new key on P-256: every client supports it, and a handshake takes a fraction of RSA's time."""
     ec = need_package("cryptography.hazmat.primitives.asymmetric.ec", EXTRA)
     return ec.generate_private_key(ec.SECP256R1())
 

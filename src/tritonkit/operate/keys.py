@@ -1,8 +1,8 @@
-"""API keys of a gateway: made once, shown once, kept as SHA-256 alone.
+"""API keys of a gateway: made once, shown once, kept only as SHA-256.
 
 A key has 256 random bits, so that a plain hash of it cannot be turned around and needs no salt (NIST SP 800-63B,
 5.1.2.2, asks for salt and a slow hash below 112 bits). The file names each key, the models it may use
-and its rate; who reads it learns no key.
+and its rate; a reader of the file learns no key.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class ApiKey:
         sha256: the key's hash, 64 hexadecimal digits.
         models: the models that it may use; `*` means all.
         rate_per_s: requests a second that it may send; None: no limit of its own.
-        burst: requests of a burst beyond that.
-        created: seconds since 1970.
+        burst: requests that may come in one burst beyond the rate.
+        created: time of its creation, in seconds since 1970.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ApiKey:
         """The inverse of `dataclasses.asdict`.
 
         Raises:
-            ValueError, TypeError, KeyError: it is something else.
+            ValueError, TypeError, KeyError: the facts are not those of a key.
         """
         if not isinstance(facts["models"], list):
             raise TypeError("models is no list")
@@ -80,10 +80,10 @@ def hash_of(key: str) -> str:
 
 
 def read_keys(file: Path) -> list[ApiKey]:
-    """The keys of a file, none where there is no file.
+    """The keys of a file; none if it does not exist.
 
     Raises:
-        UsageError: it cannot be read, is no such file, or others than its owner can write it.
+        UsageError: the file cannot be read, is not a key file, or others than its owner can write it.
     """
     try:
         with open_file(file) as opened:
@@ -111,13 +111,13 @@ def read_keys(file: Path) -> list[ApiKey]:
 def add_key(
     file: Path, name: str, models: Sequence[str] = (EVERY,), rate_per_s: float | None = None, burst: int | None = None
 ) -> tuple[ApiKey, str]:
-    """Make a key; it is nowhere but in what is returned.
+    """Make a key; the key itself is only in the returned value.
 
     Args:
-        burst: None: a tenth of a second's.
+        burst: requests that may come in one burst; None: as many as the rate gives in a tenth of a second.
 
     Raises:
-        UsageError: a name that is taken or cannot be one, a model's name or a rate that cannot be.
+        UsageError: the name is taken or not valid, or a model's name, the rate or the burst is not valid.
     """
     key = PREFIX + secrets.token_urlsafe(32)
     some = max(1, round((rate_per_s or 0) / 10)) if burst is None else burst
@@ -140,10 +140,10 @@ def add_key(
 
 
 def revoke_key(file: Path, name: str) -> ApiKey:
-    """Forget a key.
+    """Remove a key from the file.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no key of that name.
     """
     with _changing(file) as keys:
         for each in keys:
@@ -178,10 +178,10 @@ def _check(key: ApiKey) -> None:
 
 @contextlib.contextmanager
 def _changing(file: Path) -> Iterator[list[ApiKey]]:
-    """The keys, written when the block has ended well; one process at a time.
+    """The keys, written if the block ends without an error; one process at a time.
 
     Raises:
-        UsageError: they cannot be written; the file is as it was.
+        UsageError: the keys cannot be written; the file is unchanged.
     """
     with _locked(file.parent):
         keys = read_keys(file)

@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 _LEAST_RANGE_S = 30.0
 _LOOK_S = 15.0
-"""Until a Prometheus of our own has enough to draw; `--out` and `--json` wait for it."""
+"""Seconds until a Prometheus of our own has enough to draw; `--out` and `--json` wait that long by default."""
 _REFRESH_S = 5.0
 
 
@@ -148,7 +148,7 @@ def _write(view: View, out: Path | None, as_json: bool) -> None:
 
 
 def _serve(see: Callable[[], View], port: int, duration_s: float | None) -> None:
-    """Until the time is over, or Ctrl-C."""
+    """Serve the page until the time is over, or Ctrl-C."""
     from tritonkit.operate.observe import PageServer, page
 
     server = PageServer(port, lambda: page(see(), refresh_s=_REFRESH_S))

@@ -48,7 +48,7 @@ def refuse(options: Mapping[str, object], target: str) -> None:
     """Refuse options of the other target.
 
     Raises:
-        UsageError: one of them is given.
+        UsageError: one of these options is given.
     """
     for option, value in options.items():
         if value is not None:

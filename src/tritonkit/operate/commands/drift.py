@@ -1,4 +1,4 @@
-"""`tritonkit deploy --check`: what is there against what would be rendered."""
+"""`tritonkit deploy --check`: compare the files on disk with a fresh render."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse_drift(folder: Path, changes: Changes, todo: str, as_json: bool) -> No
     """Print how the folder differs, but not among JSON.
 
     Raises:
-        RenderError: it does.
+        RenderError: the folder differs.
     """
     if not changes:
         return

@@ -158,7 +158,7 @@ def _replica(text: str, count: int, option: str = "--replica") -> Upstream:
 
 
 def _until_signal() -> threading.Event:
-    """Set by SIGINT or SIGTERM."""
+    """An event that SIGINT or SIGTERM sets."""
     ending = threading.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: ending.set())
@@ -166,10 +166,10 @@ def _until_signal() -> threading.Event:
 
 
 def _envoy(root: Path | None) -> Path:
-    """The server environment's, else the one on PATH, as an image has it.
+    """The Envoy of the server environment, else the one on PATH, as in an image.
 
     Raises:
-        ServerNotFound: there is none.
+        ServerNotFound: neither has an Envoy.
     """
     from tritonkit.operate.stack.companions import no_envoy
     from tritonkit.serve.core.rest import find_envoy

@@ -64,7 +64,7 @@ def command(
 
 
 def write_resources(project: Path) -> Path:
-    """Write what a container that serves the project's repository needs; gives the file."""
+    """Write the resources of a container that serves the project's repository; returns the file."""
     file = project / _FILES[ManifestTarget.compose]
     _write(file, _text(project / "model_repository"))
     return file
@@ -93,7 +93,7 @@ def _text(repository: Path) -> str:
 
 
 def _cores(repository: Path) -> int | None:
-    """The cores that the repository's configuration was rendered for, where one says so."""
+    """The cores that the repository's configuration was rendered for; None if no file says so."""
     from tritonkit.repository.publish.existing import recorded_cores
 
     specs = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))

@@ -42,7 +42,7 @@ def command(
 
 
 def said(url: str, done: Pruned, what: str = "were removed") -> str:
-    """In one line."""
+    """The result of a removal in one line."""
     from tritonkit.repository.modelspec.units import format_bytes
 
     return (

@@ -133,7 +133,7 @@ def _table(parts: Sequence[StackPart]) -> Table:
 
 
 def _start_detached(project: Path, words: Sequence[str], *, as_json: bool) -> None:
-    """The same command in the background, once it is ready or has failed."""
+    """Run the same command in the background; return once it is ready or has failed."""
     from tritonkit.errors import ServerStartError
     from tritonkit.operate.stack import read_state
     from tritonkit.operate.stack.state import FOLDER

@@ -161,13 +161,13 @@ def read_facts(repository: Path, values: Values, profile: Profile | None = None)
     """The facts of a repository.
 
     Args:
-        profile: what was measured of its models.
+        profile: the measurements of its models.
 
     Raises:
         UsageError: there is no repository, or no model in it.
         ServerStartError: a configuration cannot be read.
-        RenderError: a model has no version, or a plan for another GPU than values.yaml names; what was measured is
-            of another model, or needs other cores or more replicas than values.yaml says.
+        RenderError: a model has no version, or a plan for another GPU than values.yaml names. Or the measurements are
+            of another model, or need other cores or more replicas than values.yaml says.
     """
     profile = profile or Profile()
     models = read_models(repository)
@@ -259,7 +259,7 @@ def _warm_s(model: ServedModel, cores: int) -> float:
 
 
 def _check_gpu(model: ServedModel, product: str | None) -> None:
-    """Refuse a plan for another GPU. A node's label is the name that the driver gives, with hyphens for spaces."""
+    """Refuse a plan for another GPU. A node's label is the driver's name for the GPU, with hyphens for spaces."""
     for version in model.versions:
         manifest = read_manifest(model.folder / str(version)) or {}
         tools = manifest.get("tools")

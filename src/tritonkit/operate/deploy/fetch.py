@@ -33,11 +33,12 @@ class Fetched:
     """A repository that was fetched.
 
     Args:
-        backup: the ID of the backup it is of.
+        backup: the ID of its backup.
         models: their names.
-        size_bytes: of all files.
-        fetch_s, verify_s: seconds until the files were there, and from then until all were verified.
-        cached_bytes: of the files, those that came out of the cache. cache_problem: why it was not used as it could be.
+        size_bytes: the size of all files.
+        fetch_s, verify_s: seconds that fetching took, and seconds that verifying took after it.
+        cached_bytes: the number of bytes that came out of the cache.
+        cache_problem: the reason why the cache was not fully used; empty: none.
     """
 
     backup: str
@@ -63,16 +64,16 @@ def fetch(
 
     Args:
         url: a store that `tritonkit backup` wrote.
-        target: the folder; models that are so already are not fetched again.
+        target: the folder; models that it already has unchanged are not fetched again.
         as_of: the beginning of a backup's ID; the latest by default.
         cache: a folder that others share, for files that one of them has fetched before.
-        cache_bytes: what the files in it may take.
-        answer_s: seconds until the store has to have answered.
+        cache_bytes: the limit of the cache's size.
+        answer_s: the time limit for the store's first answer, in seconds.
         progress: called with the bytes fetched so far and in all.
 
     Raises:
-        UsageError: no address of a store, or no such backup in it.
-        StoreError: the store does not answer or refuses, or what it has is damaged.
+        UsageError: the address is not one of a store, or the store has no such backup.
+        StoreError: the store does not answer or refuses, or the backup is damaged.
         ServerError: a file is not as it was published.
         PublishError: the folder cannot be written.
     """

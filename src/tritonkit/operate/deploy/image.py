@@ -40,9 +40,11 @@ class ModelImage:
     """An image that was built.
 
     Args:
-        tag: its name. id: its digest, as the builder has it.
-        models: name -> the versions in it, those that are served.
-        files: how many files of the repository. size_bytes: of them all.
+        tag: its name.
+        id: its digest, as the builder reports it.
+        models: name -> the versions in it, which are those that are served.
+        files: the number of the repository's files in it.
+        size_bytes: the size of these files.
         out: the tar file with the image; None if none was requested.
     """
 
@@ -63,21 +65,21 @@ def build_image(
     out: Path | None = None,
     progress: Progress = lambda done, total: None,
 ) -> ModelImage:
-    """Put the files that are served into an image, at /repository, once all of them are as they were published.
+    """Check that all served files are as they were published, then put them into an image, at /repository.
 
     Args:
         repository: a folder of models that are built.
         tag: the image's name, with a tag other than latest.
         server: the image that it begins from, which has the program that init containers run.
-        builder: what makes it; docker where it is there, else buildah.
-        out: a tar file to write it to, for machines that no registry reaches.
+        builder: the program that makes the image; by default docker if it is installed, else buildah.
+        out: a tar file to write it to, for machines without access to a registry.
         progress: called with the bytes verified so far and in all.
 
     Raises:
-        UsageError: a name that cannot be used, no builder, or no repository.
-        ServerStartError: a model without a version.
+        UsageError: a name cannot be used, or there is no builder or no repository.
+        ServerStartError: a model has no version.
         ServerError: a file is not as it was published.
-        BuildError: the builder could not make the image, or it cannot be written to `out`.
+        BuildError: the builder could not make the image, or the image cannot be written to `out`.
     """
     for option, name in (("--tag", tag), ("--server", server)):
         _require_name(option, name, tag=option == "--tag")
@@ -147,7 +149,10 @@ class _Tool:
     """One of the builders.
 
     Args:
-        name: which. path: of its program. server: the image to begin from. log: what it says goes there.
+        name: the builder's name.
+        path: the path of its program.
+        server: the image to begin from.
+        log: the file that takes its output.
     """
 
     name: Builder
@@ -156,7 +161,7 @@ class _Tool:
     log: IO[bytes]
 
     def require(self) -> None:
-        """BuildError where it cannot work: docker's daemon may not run, or not for this user."""
+        """Raise BuildError if the builder cannot work: docker's daemon may not run, or not serve this user."""
         if self.name == "docker" and self._run("info") != 0:
             raise BuildError(
                 "docker",
@@ -167,7 +172,7 @@ class _Tool:
             )
 
     def build(self, tag: str, text: str, files: Mapping[str, Path]) -> None:
-        """Build from a Dockerfile's text and the files of a repository, which go as a stream."""
+        """Build from a Dockerfile's text and the files of a repository, which are sent as a stream."""
         with self._start("build", "--tag", tag, "-") as process:
             try:
                 with cast("IO[bytes]", process.stdin) as stream:

@@ -20,7 +20,7 @@ __all__ = ["Expected", "Profile", "read_profile"]
 
 
 def _slo(text: str) -> str:
-    """Refuse what is no latency target."""
+    """Refuse text that is not a latency target."""
     from tritonkit.perf.load.openloop import parse_slo
 
     try:
@@ -58,13 +58,13 @@ class Profile:
 
 
 def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
-    """The profile that all files of a folder give together.
+    """The profile from all files of a folder together.
 
     All models are in each pod, so the replicas of one come on top of those of another; spare ones are shared.
 
     Raises:
-        UsageError: a file cannot be read or is something else, or no number of replicas holds a target.
-        RenderError: two of them are of one model, or of machines with different numbers of cores.
+        UsageError: a file cannot be read or holds no measurements, or no number of replicas meets a target.
+        RenderError: two files are of one model, or of machines with different numbers of cores.
     """
     if not expected:
         return Profile()

@@ -14,7 +14,7 @@ _IMAGE = re.compile(r"""(?m)^[ -]*image: *(?:\{reference: *)?["']?([^\s"'#,}]+)"
 
 
 def require_pinned(image: str) -> str:
-    """Refuse an image that may be another one tomorrow; ValueError."""
+    """Raise ValueError for an image name that may mean another image tomorrow."""
     name, _, tag = image.rpartition("/")[2].partition(":")
     _, _, digest = image.partition("@")
     if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:
@@ -25,7 +25,7 @@ def require_pinned(image: str) -> str:
 
 
 def tagged(texts: Iterable[str]) -> list[str]:
-    """The images that manifests name by a tag alone, which a registry can give to another image."""
+    """The images that manifests name by a tag alone, which a registry can move to another image."""
     found = {name for text in texts for name in _IMAGE.findall(text)}
     return sorted(name for name in found if "@sha256:" not in name)
 

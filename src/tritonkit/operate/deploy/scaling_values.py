@@ -29,9 +29,9 @@ class Scaling(Strict):
     cpu_percent: Annotated[int, Field(ge=10, le=95, strict=True)] = 80
     """Percent of a container's CPU request."""
     queue_ratio: Annotated[float, Field(gt=0, le=100)] = 0.5
-    """Time in the queue over time of computing."""
+    """Ratio of the time in the queue to the time of computing."""
     pending: Annotated[float, Field(gt=0, le=100_000)] = 8.0
-    """Requests that wait, of each replica."""
+    """Waiting requests per replica."""
     window_s: Annotated[int, Field(ge=60, le=3600, strict=True)] = 60
     """The span of a rate: at least four scrapes."""
     up_s: Seconds = 0
@@ -45,9 +45,9 @@ class Scaling(Strict):
         return self
 
     def queue_query(self, namespace: str) -> str:
-        """Time in the queue over time of computing of the model that waits most, times the replicas that answer.
+        """Ratio of queue time to compute time of the model that waits most, times the number of replicas that answer.
 
-        0 without traffic; nothing where no replica is scraped, so that no autoscaler scales in.
+        The query gives 0 without traffic. It gives nothing if no replica is scraped, so that no autoscaler scales in.
         """
 
         def gained(metric: str) -> str:
@@ -60,7 +60,7 @@ class Scaling(Strict):
         return f"({worst} or 0 * max({up})) * sum({up})"
 
     def pending_query(self, namespace: str) -> str:
-        """Requests that wait, of all models and replicas, in the mean of the window."""
+        """Mean number of waiting requests of all models and replicas over the window."""
         waits = f"sum(avg_over_time({_selector(m.PENDING, namespace)}[{self.window_s}s]))"
         return f"{waits} or 0 * max({_selector(m.UP, namespace)})"
 
@@ -101,7 +101,7 @@ class ToZero(Strict):
     hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]{1,253}$")], ...] = ()
     """Names by which callers outside the cluster know it, in addition to the Service's."""
     concurrency: Count = 16
-    """Requests at the same time that one replica is to have."""
+    """Target number of concurrent requests per replica."""
     after_s: Annotated[int, Field(ge=60, le=86_400, strict=True)] = 600
     """Seconds without a request after which the last replica goes."""
 

@@ -65,9 +65,9 @@ class GatewayApi(Strict):
     gateway: Label
     """Name of the Gateway."""
     namespace: Label | None = None
-    """Its namespace; None: that of the pods."""
+    """The Gateway's namespace; None: that of the pods."""
     section: Label | None = None
-    """One of its listeners; None: all that take the hosts."""
+    """A listener of the Gateway; None: all listeners that take the hosts."""
     grpc_host: Host
     http_host: Host
     """Host names by which gRPC and REST are called."""
@@ -79,7 +79,7 @@ class GatewayApi(Strict):
 
     @property
     def of_the_server(self) -> tuple[str, ...]:
-        """The others that are open."""
+        """The other open methods of gRPC, which are about the server."""
         return ("ServerLive", "ServerReady", "ServerMetadata", "ModelStatistics")
 
     @model_validator(mode="after")
@@ -98,9 +98,9 @@ class Kserve(Strict):
     mode: Literal["Standard", "Knative"] = "Standard"
     """KServe's mode: pods of a Deployment, or of revisions of Knative. Only revisions have canaries."""
     scale_metric: Literal["cpu", "memory", "concurrency", "rps"] | None = None
-    """None: `cpu`, and `concurrency` of Knative."""
+    """Metric that scaling follows; None: `cpu`, and `concurrency` with Knative."""
     scale_target: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
-    """None: the target that `scaling` has."""
+    """Target of that metric; None: the target from `scaling`."""
 
     @property
     def knative(self) -> bool:
@@ -113,12 +113,12 @@ class Kserve(Strict):
         return self.scale_metric or ("concurrency" if self.knative else "cpu")
 
     def target(self, scaling: Scaling) -> int:
-        """Percent of CPU; or requests of a pod, where Knative counts those that are worked on, too."""
+        """The target: percent of CPU, or requests per pod; Knative also counts those in progress."""
         usual = scaling.cpu_percent if self.metric == "cpu" else max(1, round(scaling.pending))
         return self.scale_target or usual
 
     def container(self, of_pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Triton's container under KServe's name for it; Knative takes no lifecycle and one port."""
+        """Triton's container with the name that KServe wants; Knative accepts no lifecycle and only one port."""
         found = {**of_pod, "name": "kserve-container"}
         if self.knative:
             del found["lifecycle"]

@@ -1,4 +1,4 @@
-"""The tree of files: rendered from templates, checked, compared with what lies on the disk, written."""
+"""The tree of files: rendered from templates, checked, compared with the disk, written."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Changes:
     """Differences between a folder and a tree.
 
     Attributes:
-        differing: path -> unified diff of what is there against what should be.
-        edited: those among them that a person has changed, or that `tritonkit deploy` did not write.
-        left: files that it wrote before and that the tree no longer has.
+        differing: path -> unified diff from the file on disk to the rendered one.
+        edited: the differing files that a person has changed, or that `tritonkit deploy` did not write.
+        left: files that `tritonkit deploy` wrote before and that the tree no longer has.
     """
 
     differing: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
     """Every file but values.yaml: path below the tree -> text.
 
     Raises:
-        RenderError: a template does not render, or what it gives is no YAML.
+        RenderError: a template does not render, or its result is not YAML.
     """
     values = values.model_copy(update={"replicas": values.replicas or facts.replicas})
     folder = Path(str(files("tritonkit.operate.deploy"))) / "templates"
@@ -117,7 +117,7 @@ def compare(out: Path, tree: dict[str, str]) -> Changes:
 
 
 def write_tree(out: Path, tree: dict[str, str], *, force: bool = False) -> list[Path]:
-    """Write what differs and remove what the tree no longer has; gives the files that were written.
+    """Write files that differ, remove those that the tree no longer has, and return the files written.
 
     Raises:
         RenderError: files were edited by hand, and `force` is false; the folder cannot be written.
@@ -145,7 +145,7 @@ def write_tree(out: Path, tree: dict[str, str], *, force: bool = False) -> list[
 
 
 def _of_canary(text: str) -> str:
-    """A resource of Triton as its canary's: other names, and labels by which nothing takes one for the other."""
+    """A resource of Triton turned into the canary's: with its own names, and labels that keep the two apart."""
     pattern = r"^(metadata:\n  name: |.*app\.kubernetes\.io/name: )triton(-clusterip)?$"
     return re.sub(pattern, r"\1triton-canary\2", text, flags=re.MULTILINE)
 

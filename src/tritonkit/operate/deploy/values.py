@@ -33,7 +33,7 @@ Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
 
 def _store(url: str) -> str:
-    """Refuse what is no address of a store, and a password where it could be read."""
+    """Refuse text that is not an address of a store, and an address that contains a password."""
     scheme, found, rest = url.partition("://")
     if "@" in rest.partition("/")[0]:
         raise ValueError("a password in the address (not shown); wanted it in the environment")
@@ -58,7 +58,7 @@ class ModelCache(Strict):
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = "ReadWriteMany"
     """ReadWriteOnce holds all pods to one node."""
     storage_class: Name | None = None
-    """The cluster's default by default."""
+    """The volume's storage class; None: the cluster's default."""
 
     @property
     def files_mib(self) -> int:
@@ -96,7 +96,7 @@ class Models(Strict):
 
     @property
     def source(self) -> str:
-        """The name of the one that is given."""
+        """The name of the source that is given."""
         return next(name for name in _SOURCES if getattr(self, name) is not None)
 
     @property
@@ -185,7 +185,7 @@ class Values(Strict):
 
     @property
     def most_replicas(self) -> int:
-        """The most pods that there are at a time."""
+        """The largest number of pods at a time."""
         replicas = self.replicas or REPLICAS
         scaled = set(AUTOSCALERS) & set(self.production)
         return max(replicas, self.scaling.max) if scaled else replicas
@@ -203,8 +203,7 @@ class Values(Strict):
 
     @property
     def http_hosts(self) -> tuple[str, ...]:
-        """The names under which REST is called: the Services', as pods write them, those of `to_zero` and of a
-        Gateway's route."""
+        """Host names for REST: those of the Services, as pods write them, of `to_zero` and of a Gateway's route."""
         releases = ("triton", "triton-canary") if self.canary else ("triton",)
         services = [name for each in releases for name in (each, f"{each}-clusterip")]
         routed = (self.gateway_api.http_host,) if self.gateway_api else ()
@@ -237,10 +236,10 @@ class Values(Strict):
 
 
 def read_values(file: Path) -> Values:
-    """The values of a file; the defaults where there is none.
+    """The values of a file; the defaults if it does not exist.
 
     Raises:
-        SpecError: it cannot be read, or has an unknown key or a value out of range.
+        SpecError: the file cannot be read, or has an unknown key or a value out of range.
     """
     if not file.exists():
         return Values()
@@ -257,10 +256,10 @@ def read_values(file: Path) -> Values:
 
 
 def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
-    """The values with the namespace that a command line names; None leaves them.
+    """The values with the namespace from the command line; unchanged if that is None.
 
     Raises:
-        UsageError: the file names another one, or it is not a valid name.
+        UsageError: the file names another namespace, or the name is not valid.
     """
     if namespace is None or namespace == values.namespace:
         return values
@@ -276,7 +275,7 @@ def with_namespace(values: Values, namespace: str | None, file: Path) -> Values:
 
 
 def write_values(file: Path, namespace: str) -> list[Path]:
-    """Write the file with comments where there is none; gives it if it was written.
+    """Write the file with comments if it does not exist; returns the files written.
 
     Raises:
         RenderError: the folder cannot be written.

@@ -1,4 +1,4 @@
-"""One safe door before the replicas: an Envoy that knows who calls, for what, and how often.
+"""The gateway before the replicas: an Envoy that checks callers, their rights and their rates.
 
 from tritonkit.operate.gateway import Places, Replica, read_gateway, write_gateway
 """

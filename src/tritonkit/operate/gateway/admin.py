@@ -1,4 +1,4 @@
-"""Envoy's own interface, on a socket in the folder of its run that its owner alone reaches."""
+"""Envoy's own interface, on a socket in its working directory that only its owner can reach."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class GatewayAdmin:
     """The interface of the gateway that runs in a folder.
 
     Args:
-        folder: its working directory.
-        name: of the socket there.
+        folder: the gateway's working directory.
+        name: the socket's name in that folder.
     """
 
     def __init__(self, folder: Path, name: str = "admin.sock") -> None:
@@ -32,7 +32,7 @@ class GatewayAdmin:
         return self._ask("GET", "/ready")[0] == http.client.OK
 
     def active_requests(self) -> int:
-        """Requests of callers that are under way; 0 where there is no gateway."""
+        """Number of callers' requests that are under way; 0 without a gateway."""
         return self.stat("http.gateway.downstream_rq_active") or 0
 
     def healthy(self, cluster: str) -> int:
@@ -40,7 +40,7 @@ class GatewayAdmin:
         return self.stat(f"cluster.{cluster}.membership_healthy") or 0
 
     def active_of(self, cluster: str) -> int:
-        """Requests under way at a cluster; 0 where there is none, or no gateway."""
+        """Number of requests under way at a cluster; 0 without such a cluster, or without a gateway."""
         return self.stat(f"cluster.{cluster}.upstream_rq_active") or 0
 
     def taken(self) -> int | None:
@@ -57,7 +57,7 @@ class GatewayAdmin:
         return self.stat(r"cluster\..*\.ratelimit\.failure_mode_allowed")
 
     def stat(self, name: str) -> int | None:
-        """A counter or gauge of that name; 0 where there is none, None where nobody answers."""
+        """Value of a counter or gauge; 0 if it does not exist, None if the gateway does not answer."""
         status, text = self._ask("GET", f"/stats?filter=^{quote(name)}$&format=json")
         if status != http.client.OK:
             return None
@@ -68,7 +68,7 @@ class GatewayAdmin:
         return self.stat("filesystem.write_failed")
 
     def rotate(self, log: Path, most_bytes: int, kept: int) -> None:
-        """Begin a new log where this one has become too long: `log.1` is the one before, up to `log.KEPT`."""
+        """Begin a new log if this one is too long. The previous one becomes `log.1`; older ones go up to `log.KEPT`."""
         try:
             if log.stat().st_size < most_bytes:
                 return
@@ -89,7 +89,7 @@ class GatewayAdmin:
         self._ask("POST", "/healthcheck/fail")
 
     def drain(self, most_s: float) -> None:
-        """Take no new connections, and wait so long for requests that are under way."""
+        """Take no new connections, and wait at most `most_s` seconds for requests that are under way."""
         self.leave()
         self._ask("POST", "/drain_listeners")
         deadline = time.monotonic() + most_s
@@ -97,7 +97,7 @@ class GatewayAdmin:
             time.sleep(_PAUSE_S)
 
     def _ask(self, method: str, path: str) -> tuple[int, str]:
-        """Status and answer; 0 where nobody answers."""
+        """Status and answer; status 0 if the gateway does not answer."""
         connection = UnixConnection(self._folder, self._name, _CALL_S)
         try:
             connection.request(method, path)

@@ -1,4 +1,4 @@
-"""Envoy's bootstrap of a gateway: its listener, and where it finds what changes while it runs."""
+"""Envoy's bootstrap of a gateway: its listener, and the files of everything that changes while it runs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class Places:
     """Paths of a gateway's files, and its addresses for operators.
 
     Args:
-        folder: of the gateway: its spec and what that names.
-        rendered: of ROUTES and SECRETS. clusters: the file of the replicas.
-        audit: the audit log, with the one of strangers next to it; None: standard output.
-        port: to listen on.
+        folder: the gateway's folder, with its spec and the files that the spec names.
+        rendered: the folder of ROUTES and SECRETS.
+        clusters: the file of the replicas.
+        audit: the audit log, with the log of unknown callers next to it; None: standard output.
+        port: the port to listen on.
         metrics: `host:port` of the metrics for Prometheus; empty: none.
-        admin: the socket of Envoy's own interface, which needs no key: in a folder of its owner alone. A relative path
-            is from Envoy's working directory.
+        admin: the socket of Envoy's own interface. It needs no key, so its folder must be its owner's alone. A relative
+            path is relative to Envoy's working directory.
         releases: whether requests that a release judges are logged, in the folder of `clusters`.
     """
 
@@ -54,7 +55,7 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     """An `envoy.config.bootstrap.v3.Bootstrap`.
 
     Raises:
-        ValueError: the spec's host is no address.
+        ValueError: the spec's host is not an address.
     """
     host = "127.0.0.1" if spec.host == "localhost" else spec.host.strip("[]")
     address = str(ipaddress.ip_address(host))
@@ -174,7 +175,7 @@ def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
 
 
 def _moved_in(folder: Path, file: str) -> Path:
-    """The folder in which something is moved when a file changes. A volume of Kubernetes changes as a whole, by one
+    """The folder to watch for a file's changes, which come as moves. A volume of Kubernetes changes as a whole, by one
     link at its top."""
     return folder if (folder / "..data").is_symlink() else (folder / file).parent
 
@@ -279,7 +280,7 @@ def _watched(file: Path) -> dict[str, Any]:
 
 
 def _metrics(place: str) -> dict[str, Any]:
-    """A listener that gives Envoy's metrics and nothing else of its interface."""
+    """A listener that serves Envoy's metrics and nothing else of its interface."""
     host, _, port = place.rpartition(":")
     only = {
         "match": {

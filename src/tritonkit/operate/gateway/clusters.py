@@ -1,4 +1,4 @@
-"""The replicas behind a gateway: Envoy's clusters, with what finds unhealthy ones."""
+"""The replicas behind a gateway: Envoy's clusters, with their health checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EJECTED_S = 5.0
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 1 << 20
 _MOST_COPIES = 8
-"""Most copies in flight; more are dropped, so that comparing never becomes a load of its own."""
+"""Largest number of copies in flight; more are dropped, so that comparing adds little load."""
 _RETRIES = 32
 """Retries in flight that are always allowed."""
 
@@ -41,7 +41,7 @@ _NAMED = {
     # What has left the name answers health checks until its end, and wants no new requests.
     "ignore_health_on_host_removal": True,
 }
-"""Addresses by a name: every one that DNS gives is a server."""
+"""Cluster type for host names: every address that DNS gives is a server."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Upstream:
     """Addresses of a server.
 
     Args:
-        name: in logs and metrics.
-        grpc: `host:port`.
-        rest: the same of its REST proxy; empty where it has none.
+        name: the server's name in logs and metrics.
+        grpc: `host:port` of its gRPC service.
+        rest: `host:port` of its REST proxy; empty: none.
         count: the number of servers behind its host name, each at an address of its own.
     """
 
@@ -66,11 +66,12 @@ class Split:
     """Models of which a part of the requests goes to a candidate for their next version.
 
     Args:
-        models: as Triton names them.
+        models: the models' names in Triton.
         candidate: the server that has the next version.
-        percent: of the requests; one that says which it wants, in the header `x-tritonkit-release`, gets that.
-        shadow: `host:port` that gets copies of requests over gRPC, and whose answers nobody sees; empty: none does.
-        shadow_percent: of the requests, that are copied.
+        percent: the share of the requests that goes to the candidate. A request with the header `x-tritonkit-release`
+            chooses its version itself.
+        shadow: `host:port` that gets copies of requests over gRPC, and whose answers nobody sees; empty: none.
+        shadow_percent: the share of the requests that is copied.
     """
 
     models: tuple[str, ...]
@@ -81,8 +82,8 @@ class Split:
 
 
 def clusters(replicas: Sequence[Upstream], limits: GatewayLimits, split: Split | None = None) -> list[dict[str, Any]]:
-    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, which are there also without a replica; with a
-    split those of the candidate, and of what gets copies."""
+    """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, even without a replica. A split adds those of its
+    candidate and of the server that gets copies."""
     grpc = [each.grpc for each in replicas]
     rest = [each.rest for each in replicas if each.rest]
     servers = sum(each.count for each in replicas)
@@ -118,7 +119,7 @@ def _shadow(address: str) -> dict[str, Any]:
 def _cluster(
     name: str, groups: Sequence[Sequence[str]], servers: int, limits: GatewayLimits, *, http2: bool
 ) -> dict[str, Any]:
-    """Addresses by priority: a group gets requests where none before it is healthy."""
+    """A cluster with groups of addresses by priority: a group gets requests if no group before it is healthy."""
     addresses = [each for group in groups for each in group]
     # A cluster's limits are for all of its replicas together.
     most = limits.requests_per_replica * max(1, servers)

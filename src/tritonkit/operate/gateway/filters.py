@@ -1,4 +1,4 @@
-"""The filters that a request passes in the gateway, in order: who calls, for what, how often."""
+"""The filters that a request passes in the gateway, in order: the caller, its rights, its rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
     """Envoy's HTTP filters.
 
     Args:
-        folder: of the gateway, for the paths in its spec.
+        folder: the gateway's folder, to which the paths in its spec are relative.
     """
     return [
         *(
@@ -70,7 +70,7 @@ def http_filters(spec: GatewaySpec, folder: Path) -> list[dict[str, Any]]:
 
 
 def jwks_address(jwt: Jwt) -> tuple[str, int, bool]:
-    """Host, port, and whether by TLS, of where a token's issuer has its keys."""
+    """Host and port of the issuer's key server, and whether it uses TLS."""
     url = urlsplit(jwt.jwks_url or "")
     secure = url.scheme == "https"
     return url.hostname or "", url.port or (443 if secure else 80), secure
@@ -86,7 +86,7 @@ def _lua(name: str, jwt: Jwt | None, *, identifies: bool, admits: bool) -> dict[
 
 
 def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
-    """The Lua files behind the lines that they ask for. All values but audiences are of patterns without quotes."""
+    """The Lua files after the lines with their settings. No setting but the audiences can contain quotes."""
     models = ", ".join(f'"{model}"' for model in (jwt.models if jwt else ()))
     audiences = ", ".join(map(_lua_text, jwt.audiences if jwt else ()))
     settings = [

@@ -24,14 +24,14 @@ class GatewaySources:
     """Inputs from which the files of a gateway are made.
 
     Args:
-        folder: of `gateway.yaml`, keys and certificates; Envoy reads the certificates there itself.
-        repository: whose models are served.
-        replicas: where servers answer.
+        folder: the folder of `gateway.yaml`, keys and certificates; Envoy reads the certificates there itself.
+        repository: the repository whose models are served.
+        replicas: the addresses of the servers.
         listen: host and port to listen on; None: those of `gateway.yaml`.
         metrics: `host:port` of the metrics for Prometheus; empty: none.
         models: names of the models that are served; empty: those of `repository`.
-        candidate: what has the next version of all models; None: nothing.
-        percent: of the requests, that go to the candidate.
+        candidate: the server with the next version of all models; None: none.
+        percent: the share of the requests that goes to the candidate.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class GatewayFiles:
         envoy: the program that checks them.
 
     Raises:
-        SpecError: gateway.yaml is not right.
+        SpecError: gateway.yaml is not valid.
     """
 
     def __init__(self, sources: GatewaySources, out: Path, envoy: Path) -> None:
@@ -64,11 +64,11 @@ class GatewayFiles:
         self._seen = self._look()
 
     def write(self) -> Path:
-        """Write all of them, once Envoy has found them to be right; gives `envoy.json`.
+        """Write all files, once Envoy has accepted them; returns `envoy.json`.
 
         Raises:
-            UsageError: certificates or keys that cannot be used, a host that is not an address.
-            RenderError: Envoy does not take it.
+            UsageError: certificates or keys cannot be used, or the host is not an address.
+            RenderError: Envoy does not accept the files.
         """
         tls, folder = self._spec.tls, self._sources.folder
         certificates.check_pair(folder / tls.certificate, folder / tls.key)
@@ -80,10 +80,10 @@ class GatewayFiles:
         return write_gateway(self._spec, self._places, models, replicas, self._envoy, split)
 
     def follow(self, ending: threading.Event, tell: Callable[[str], None]) -> None:
-        """Write routes again when keys or models change, until `ending` is set. What cannot be used changes nothing.
+        """Write routes again when keys or models change, until `ending` is set. Unusable changes are ignored.
 
         Args:
-            tell: is told of each change, and once of each that cannot be used.
+            tell: called with a message for each change, and once for each that cannot be used.
         """
         told = ""
         wait_s = _TICK_S
@@ -128,5 +128,5 @@ class GatewayFiles:
 
 
 def served_models(repository: Path) -> list[str]:
-    """Names of the models in a repository; none where there is no repository yet."""
+    """Names of the models in a repository; empty if there is no repository yet."""
     return sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))

@@ -18,22 +18,23 @@ __all__ = [
 ]
 
 STRANGERS_LOG = "strangers.jsonl"
-"""Next to the audit log: requests whose caller is not known."""
+"""The file next to the audit log for requests whose caller is not known."""
 STRANGERS_RATE = "strangers.json"
-"""A file that Envoy watches: how many of these lines are written where they share standard output with the others."""
+"""A file that Envoy watches: the rate limit of these lines if they share standard output with the others."""
 RELEASE_LOG = "release.log"
-"""A line for each request to a model while it is released: its cluster, who answered, HTTP status, gRPC status as a
-number, Envoy's flags, microseconds from the request's last byte to the answer's first, the key's name."""
+"""A log with a line for each request to a model while it is released. Fields: cluster, the server that answered, HTTP
+status, gRPC status as a number, Envoy's flags, microseconds from the request's last byte to the answer's first, and
+the key's name."""
 
 _BUCKET = "strangers"
 _LOGGERS = "type.googleapis.com/envoy.extensions.access_loggers"
 _KEY, _MODEL = f"%DYNAMIC_METADATA({SPACE}:key)%", f"%DYNAMIC_METADATA({SPACE}:model)%"
 _COUNTED = f"%DYNAMIC_METADATA({SPACE}:counted)%"
-"""A key's name; of tokens one for all, because their subjects are as many as there are callers."""
+"""A key's name; all tokens share one name, because there may be as many subjects as callers."""
 
 _SERVICE_TIME = "DS_RX_END:DS_TX_BEG"
-"""From a request's last byte to its answer's first. A caller that sends slowly or reads slowly does not add to it; a
-request that was never sent whole has no such time, and neither has a stream that ends after its answer began."""
+"""Time from a request's last byte to its answer's first byte; a caller that sends or reads slowly does not add to it.
+A request that was never sent whole has no such time, and neither has a stream that ends after its answer began."""
 
 _FIELDS = {
     "time": "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%",
@@ -56,19 +57,19 @@ _FIELDS = {
     "caller": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
     "certificate": "%DOWNSTREAM_PEER_SUBJECT%",
 }
-"""No header, query or body of a caller's but its method and path, cut, so that no request writes more than 3 KiB. The
-request's id is the gateway's own."""
+"""Fields of a line. They hold no header, query or body of a request but its method and path, cut so that no line
+exceeds 3 KiB. The gateway itself makes the request's ID."""
 
 
 def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
-    """Access logs of one JSON object in a line: of callers whose key or token is good, and of strangers.
+    """Access logs with one JSON object per line: one for known callers (with a valid key or token), one for others.
 
-    A stranger may send any number of requests, and must push none of a caller's lines out: theirs are in a file of
-    their own, or few on standard output, which holds all.
+    Unknown callers may send any number of requests, which must not push out known callers' lines. Their lines go to a
+    file of their own or, if both logs share standard output, are limited in rate.
 
     Args:
-        file: of the first; None: both on standard output.
-        rate: the source of `strangers_rate`.
+        file: the log of known callers; None: both logs go to standard output.
+        rate: Envoy's config source of `strangers_rate`.
     """
     if file is None:
         output = _json_lines("stream.v3.StdoutAccessLog")
@@ -87,7 +88,7 @@ def audit_logs(file: Path | None, rate: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def strangers_rate() -> dict[str, Any]:
-    """Ten lines a second, in bursts of 500: a log of 50 MiB, as a pod has, holds hours of them."""
+    """Rate limit of unknown callers' lines: ten a second, bursts of 500. A pod's log of 50 MiB holds hours of them."""
     bucket = {"max_tokens": 500, "tokens_per_fill": 1, "fill_interval": "0.100s"}
     return {
         "resources": [
@@ -123,8 +124,8 @@ def _at_rate(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def release_log(file: str, *, tokens: bool) -> dict[str, Any]:
-    """An access log of the requests that a release judges, and of no others. Those that chose their version are none:
-    a tester's must not decide, and what is compared must be spread by chance.
+    """An access log of only the requests that a release judges. Requests that chose their version are left out: testers
+    must not decide, and the compared requests must be split at random.
 
     Args:
         tokens: whether callers with tokens are accepted.

@@ -10,16 +10,16 @@ from tritonkit.serve.core import overload
 __all__ = ["BUFFER_BYTES", "memory_allocator", "memory_notes", "overload_manager"]
 
 BUFFER_BYTES = 1 << 20
-"""Buffer of an answer, for a caller that does not read it: the replica waits with the rest."""
+"""Buffer size for an answer that its caller does not read; the replica holds back the rest."""
 
 _BURST_MIB = 256
-"""Held in a measured burst of 10,000 streams on many connections; with 64 MiB the gateway refused others' calls."""
+"""MiB held in a measured burst of 10,000 streams on many connections; with 64 MiB others' calls were refused."""
 _CONTAINER_MIB, _BESIDE_MIB = 1280, 256
 """The memory of the gateway's container in docker compose by default, and the part of it that is not the heap's."""
 
 
 def memory_notes(limits: GatewayLimits) -> list[str]:
-    """Advice on `memory_mib`, mostly none."""
+    """Advice on `memory_mib`; usually empty."""
     taken, needed = _heap_bytes(limits) >> 20, _BESIDE_MIB + (_heap_bytes(limits) >> 20)
     notes = []
     if limits.memory_mib < taken:

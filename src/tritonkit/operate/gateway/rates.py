@@ -12,8 +12,8 @@ __all__ = ["ABOUT_BURST", "LOCAL_RATE", "bucket", "key_rates"]
 
 LOCAL_RATE = "envoy.filters.http.local_ratelimit"
 ABOUT_BURST = 32
-"""The least size of a bucket for calls that only ask about a model. A client asks twice before its first request, which
-a key of few requests a second could otherwise never make."""
+"""The least size of a bucket for calls that only ask about a model. A client makes two such calls before its first
+request, so a key with a low rate could otherwise never send one."""
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 
 
@@ -21,9 +21,9 @@ def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, A
     """The filter's configuration for a route or host; keys without a rate have no bucket.
 
     Args:
-        keys: that are accepted.
-        space: of the request's metadata.
-        least: tokens that each bucket holds at least.
+        keys: the accepted keys.
+        space: the namespace of the request's metadata.
+        least: the least number of tokens that a bucket holds.
     """
     descriptors = [
         {"entries": [{"key": "key", "value": key.name}], "token_bucket": bucket(key.rate_per_s, max(key.burst, least))}
@@ -51,6 +51,6 @@ def key_rates(keys: Sequence[ApiKey], space: str, least: int = 1) -> dict[str, A
 
 
 def bucket(rate_per_s: float, burst: int) -> dict[str, Any]:
-    """An `envoy.type.v3.TokenBucket`, filled one by one; Envoy adds what a fraction of the interval is worth."""
+    """An `envoy.type.v3.TokenBucket`, filled token by token as far as Envoy's shortest interval allows."""
     few = max(1, math.ceil(rate_per_s / 20))  # Envoy's shortest interval is 50 ms
     return {"max_tokens": max(burst, few), "tokens_per_fill": few, "fill_interval": f"{few / rate_per_s:.9f}s"}

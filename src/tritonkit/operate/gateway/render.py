@@ -48,11 +48,11 @@ def write_gateway(
     envoy: Path,
     split: Split | None = None,
 ) -> Path:
-    """Write all that a gateway reads, once Envoy has found it to be right; gives the bootstrap's file.
+    """Write all files that a gateway reads, once Envoy has accepted them; returns the bootstrap's file.
 
     Raises:
-        UsageError: keys that cannot be read, a host that is not an address, a folder that cannot be written.
-        RenderError: Envoy does not take it.
+        UsageError: the keys cannot be read, the host is not an address, or a folder cannot be written.
+        RenderError: Envoy does not accept the files.
     """
     keys = key_files.read_keys(places.folder / key_files.FILE)
     validate(spec, places, keys, models, replicas, envoy, split)
@@ -100,11 +100,11 @@ def validate(
     envoy: Path,
     split: Split | None = None,
 ) -> None:
-    """Let Envoy check all of it, what it would read from files later included.
+    """Let Envoy check everything, including the content that it would read from files later.
 
     Raises:
-        UsageError: the spec's host is no address.
-        RenderError: what Envoy says is wrong.
+        UsageError: the spec's host is not an address.
+        RenderError: Envoy does not accept the files; the error contains its message.
     """
     with tempfile.TemporaryDirectory(prefix="tritonkit-gateway-") as name:
         folder = Path(name)

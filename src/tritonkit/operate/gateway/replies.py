@@ -18,7 +18,7 @@ _INVALID, _EXHAUSTED = "3", "8"
 
 
 def replies(limits: GatewayLimits) -> dict[str, Any]:
-    """An `envoy.extensions.filters.network.http_connection_manager.v3.LocalReplyConfig`: the first that fits counts."""
+    """An `envoy.extensions.filters.network.http_connection_manager.v3.LocalReplyConfig`: the first match counts."""
     headers = f"the headers: found more, wanted {MOST_HEADERS} of {limits.header_kib} KiB at most"
     too_long = f"the request: found more, wanted {limits.request_mib} MiB at most"
     return {
@@ -45,7 +45,7 @@ def replies(limits: GatewayLimits) -> dict[str, Any]:
 
 
 def _mappers(condition: str, words: str, grpc_status: str = "", status: int | None = None) -> Iterator[dict[str, Any]]:
-    """One for gRPC, whose status follows from HTTP's unless it is given, and one for REST."""
+    """Two mappers: one for gRPC, whose status follows from HTTP's unless it is given, and one for REST."""
     code = {} if status is None else {"status_code": status}
     header = {"header": {"key": "grpc-status", "value": grpc_status}}
     added = {"headers_to_add": [header]} if grpc_status else {}

@@ -1,7 +1,7 @@
 """Envoy's route configuration: the requests that pass the gateway, the rights of keys, and the destinations.
 
-Envoy takes a new one from its file while it runs, so what changes at run time is all in here: keys, rates, and the
-models that are known.
+Envoy takes a new one from its file while it runs. So everything that changes at run time is in it: keys, rates, and
+the models that are known.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 SERVICE = "inference.GRPCInferenceService"
 _GRPC_ABOUT = ("ModelReady", "ModelMetadata", "ModelConfig")
 GRPC_MODEL_METHODS = ("ModelInfer", *_GRPC_ABOUT)
-"""Methods whose request names a model, in its first field. ModelStatistics is none of them: without a name it is
-about all models."""
+"""Methods whose request names a model, in its first field. ModelStatistics is not one: without a name it is about all
+models."""
 _GRPC_PLAIN = ("ServerLive", "ServerReady", "ServerMetadata")
 _HEALTH = "/grpc.health.v1.Health/(Check|Watch)"
 
@@ -49,15 +49,15 @@ _CLOSED = (
 SPACE = "tritonkit.gateway"
 """Namespace of a request's metadata for results of the Lua filters, as in `admission.lua`."""
 IDENTIFY, ADMIT = "tritonkit.identify", "tritonkit.admit"
-"""The names of the Lua filters, under which they find what is theirs in a route's metadata; without tokens there is
-the second alone."""
+"""The names of the Lua filters, which are also the keys of their data in a route's metadata. Without tokens there is
+only the second."""
 WHOLE, SPLIT = "whole", "split"
 """Values in a route's metadata: whether all requests for a served model go to the same servers."""
 CHOICE = "x-tritonkit-release"
-"""The header in which a caller says which version it wants while one is released: `candidate` or `stable`."""
+"""The header with which a caller chooses a version during a release: `candidate` or `stable`."""
 REQUESTS = "x-tritonkit-requests"
-"""The header in which a caller says of a stream how many requests it has: `1`, which is then gathered like any other
-request; without it a stream has any number, for any models."""
+"""The header with the number of requests in a stream: `1`, which is then gathered like any other request. Without it a
+stream may have any number, for any models."""
 BUFFER = "envoy.filters.http.buffer"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 
@@ -91,10 +91,10 @@ def routes(
     """An `envoy.config.route.v3.RouteConfiguration`. The first route that fits decides.
 
     Args:
-        keys: that are accepted.
-        models: names of the models that are served; what is called by other names is counted as one.
-        spec: for times and rates.
-        split: where requests for some of the models go to a candidate.
+        keys: the accepted keys.
+        models: names of the models that are served; all other names are counted as one.
+        spec: the gateway's spec, which has the time limits and rates.
+        split: the models whose requests go partly to a candidate, and that candidate; None: none.
     """
     limits, split_models = spec.limits, split.models if split else ()
     callers = {
@@ -135,7 +135,7 @@ def routes(
 
 
 def _about_rates(keys: Sequence[ApiKey], spec: GatewaySpec) -> dict[str, Any]:
-    """Calls that ask about a model have buckets of their own, and each gateway's own."""
+    """Filters of calls that ask about a model: these have buckets of their own, which gateways do not share."""
     found = {LOCAL_RATE: key_rates(keys, SPACE, ABOUT_BURST)}
     if spec.jwt and spec.jwt.rate_per_s:
         found[SUBJECT_RATE] = subject_rates(spec.jwt, SPACE, ABOUT_BURST)
@@ -143,8 +143,8 @@ def _about_rates(keys: Sequence[ApiKey], spec: GatewaySpec) -> dict[str, Any]:
 
 
 def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, Any]]:
-    """Routes of the requests for a model that is released, which `admission.lua` marks once it knows the model: what
-    asks for the candidate, then all others by weight."""
+    """Routes of requests for a model that is being released, which `admission.lua` marks once it knows the model.
+    Requests that ask for the candidate come first, then all others by weight."""
     found = []
     for entry in entries:
         protocol = entry["route"]["cluster"]
@@ -247,7 +247,7 @@ _OTHER_PRIORITY = {
 
 
 def _refuse(status: int, words: str, pattern: str | None) -> dict[str, Any]:
-    """A refusal of all paths of a pattern, of all paths for "", of CONNECT, which has no path, for None."""
+    """A route that refuses all paths of a pattern; "" means all paths, None means CONNECT, which has no path."""
     where: dict[str, Any] = {"safe_regex": {"regex": pattern}} if pattern else {"prefix": "/"}
     if pattern is None:
         where = {"connect_matcher": {}}

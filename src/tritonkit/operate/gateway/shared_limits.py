@@ -10,7 +10,7 @@ __all__ = ["CLUSTER", "DESCRIPTOR", "METADATA", "SOCKET", "limiter_cluster", "ra
 
 CLUSTER = "limiter"
 DESCRIPTOR = "key"
-"""Names a key to the service."""
+"""The descriptor's entry that tells the service a key's name."""
 METADATA = "shared"
 """Field of a request's metadata with the name of its key, if that has a rate, as `admission.lua` writes it."""
 SOCKET = "limiter.sock"
@@ -22,7 +22,7 @@ _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def rate_limit_filter(shared: SharedLimits) -> dict[str, Any]:
-    """The HTTP filter; where there is no decision in time, requests pass."""
+    """The HTTP filter; requests pass if no decision comes in time."""
     return {
         "name": _NAME,
         "typed_config": {
@@ -44,7 +44,7 @@ def rate_limits(space: str) -> list[dict[str, Any]]:
     """The facts of a request that are sent to the service; it is not called if the key has no rate.
 
     Args:
-        space: of the request's metadata.
+        space: the namespace of the request's metadata.
     """
     key = {"key": space, "path": [{"key": METADATA}]}
     action = {"descriptor_key": DESCRIPTOR, "source": "DYNAMIC", "metadata_key": key}

@@ -1,4 +1,4 @@
-"""`gateway.yaml`: what a gateway takes, whom it knows besides its keys, and what it bounds. All of it has defaults."""
+"""`gateway.yaml`: a gateway's address, certificates, tokens in addition to its keys, and limits. All have defaults."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FILE = "gateway.yaml"
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Count = Annotated[int, Field(gt=0, le=1_000_000, strict=True)]
 _OF_TARGET = 0.5
-"""The mean time of those that are taken, of the target."""
+"""Mean time of accepted requests, as a part of the target."""
 
 
 def _url(text: str) -> str:
-    """Refuse what is no address, and what somebody on the way could answer with keys of their own."""
+    """Refuse text that is not an address, and an address for which others on the network could answer."""
     try:
         url = urlsplit(text)
         plain = url.hostname in ("127.0.0.1", "localhost") and url.scheme == "http"
@@ -37,7 +37,7 @@ def _url(text: str) -> str:
 
 
 def _redis(text: str) -> str:
-    """Refuse what is no address of a Redis, and a password where it could be read."""
+    """Refuse text that is not an address of a Redis, and an address that contains a password."""
     try:
         url = urlsplit(text)
         right = url.scheme in ("redis", "rediss") and url.hostname and (url.port or 1) > 0
@@ -52,14 +52,14 @@ def _redis(text: str) -> str:
 
 
 class Tls(Strict):
-    """Certificates; paths are of the gateway's folder."""
+    """Certificates; paths are relative to the gateway's folder."""
 
     certificate: InnerPath = "tls/server.crt"
-    """PEM, with what leads to an authority that callers know."""
+    """PEM file of the certificate, with its chain up to an authority that callers know."""
     key: InnerPath = "tls/server.key"
-    """PEM, of the certificate; readable by its owner alone."""
+    """PEM file of the certificate's key; readable by its owner alone."""
     client_ca: InnerPath | None = None
-    """PEM, authorities of the callers' certificates: mutual TLS, in addition to keys. None: none is needed."""
+    """PEM file of the authorities of callers' certificates: mutual TLS, in addition to keys. None: not needed."""
 
 
 class Jwt(Strict):
@@ -68,19 +68,19 @@ class Jwt(Strict):
     issuer: Annotated[str, Field(min_length=1)]
     """The claim `iss` that a token must have."""
     audiences: tuple[str, ...] = ()
-    """One of these must be in the claim `aud`; empty: it is not looked at."""
+    """Audiences, of which the claim `aud` must have one; empty: `aud` is not checked."""
     jwks: InnerPath | None = None
     """A file with the issuer's keys as a JWK set (RFC 7517)."""
     jwks_url: Annotated[str, AfterValidator(_url)] | None = None
-    """The issuer's address of it, instead of the file: over TLS, or on this machine."""
+    """URL of the issuer's JWK set, instead of the file: over TLS, or on this machine."""
     models_claim: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "models"
     """The claim that lists the models that a caller may use, as a list or with spaces between; `*` means all."""
     models: tuple[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._~-]{1,128})$")], ...] = ()
     """The models of a token without that claim."""
     rate_per_s: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
-    """Requests a second of each subject; None: as many as are taken. With one, tokens open no streams over gRPC."""
+    """Requests a second of each subject; None: no limit of its own. With a rate, tokens open no streams over gRPC."""
     burst: Count | None = None
-    """Requests of a burst beyond that; None: a tenth of a second's."""
+    """Requests of a burst beyond that; None: as many as the rate gives in a tenth of a second."""
 
     @property
     def tokens(self) -> int:
@@ -95,18 +95,18 @@ class Jwt(Strict):
 
 
 class SharedLimits(Strict):
-    """Rates of keys that hold over several gateways together: what they count is in one Redis."""
+    """Rates of keys for several gateways together, with the counts in one Redis."""
 
     redis: Annotated[str, AfterValidator(_redis)]
     """`redis://HOST:PORT`, by TLS `rediss://`; a user's name may stand before the host, a password may not."""
     password_file: InnerPath | None = None
-    """Its password, in one line."""
+    """File with the password of Redis, in one line."""
     ca: InnerPath | None = None
-    """PEM, authorities of the certificate of a `rediss://`; None: the system's."""
+    """PEM file of the authorities for the certificate of a `rediss://`; None: the system's."""
     service: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")] | None = None
     """HOST:PORT of a `tritonkit limiter` that runs elsewhere; None: `tritonkit up` starts one."""
     timeout_ms: Annotated[int, Field(gt=0, le=10_000, strict=True)] = 20
-    """The longest that a request waits for a decision; then it passes, if the gateway's own count lets it."""
+    """The longest time that a request waits for a decision. Then it passes, if the gateway's own count allows it."""
 
 
 class GatewayLimits(Strict):
@@ -128,15 +128,15 @@ class GatewayLimits(Strict):
     streams: Annotated[int, Field(gt=0, le=100_000, strict=True)] = 256
     """Requests under way on one connection."""
     header_kib: Annotated[int, Field(gt=0, le=96, strict=True)] = 16
-    """All headers of a request together."""
+    """Largest size of all headers of a request together."""
     timeout_s: Seconds = 60.0
-    """The longest deadline that a caller may set, and that of one who sets none."""
+    """The longest deadline that a caller may set, and the default deadline."""
     stream_s: Seconds = 3600.0
-    """The same of a stream. A key that is revoked is used no longer than that: one stream outlives it."""
+    """The same for a stream. A revoked key may be used for this long in a stream that is already open."""
     header_s: Seconds = 10.0
     """Time for a connection's TLS handshake, and for a request's headers to arrive."""
     idle_s: Seconds = 300.0
-    """A connection without a request, and a request on which nothing moves, end after that."""
+    """Time after which a connection without a request ends, and a request without any data moving."""
     unread_s: Seconds = 30.0
     """Time for the rest of an answer to be read once it is complete; it shrinks as memory fills."""
     retry_percent: Annotated[float, Field(ge=0, le=100)] = 100.0
@@ -148,8 +148,8 @@ class GatewayLimits(Strict):
     @model_validator(mode="before")
     @classmethod
     def _from_capacity(cls, given: Any) -> Any:
-        """Little's law: at a rate of answers, a request waits for as many before it as the time holds. Half of that,
-        for the slowest of a hundred takes about twice the mean."""
+        """Limit of requests in flight by Little's law: rate of answers times mean time. The mean is half of the target,
+        because the slowest of a hundred takes about twice the mean."""
         if not isinstance(given, dict):
             return given
         per_s, target_ms = given.get("capacity_per_s"), given.get("target_ms")
@@ -179,10 +179,10 @@ class GatewaySpec(Strict):
 
 
 def read_gateway(folder: Path) -> GatewaySpec:
-    """The `gateway.yaml` of a folder; the defaults where there is none.
+    """The `gateway.yaml` of a folder; the defaults if it does not exist.
 
     Raises:
-        SpecError: it cannot be read, or has an unknown key or a value out of range.
+        SpecError: the file cannot be read, or has an unknown key or a value out of range.
     """
     file = folder / FILE
     if not file.exists():

@@ -16,14 +16,14 @@ METADATA = "subject"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 _DESCRIPTOR = "subject"
 _SUBJECTS = 10_000
-"""Buckets at a time; beyond, the one that was not used for longest is forgotten, and begins full."""
+"""Largest number of buckets; beyond it, the least recently used one is forgotten, and later begins full."""
 
 
 def token_rate_filter(jwt: Jwt, space: str) -> dict[str, Any]:
     """The HTTP filter, in addition to the one for keys; only for a `jwt` that has a rate.
 
     Args:
-        space: of the request's metadata.
+        space: the namespace of the request's metadata.
     """
     return {"name": SUBJECT_RATE, "typed_config": subject_rates(jwt, space)}
 
@@ -32,8 +32,8 @@ def subject_rates(jwt: Jwt, space: str, least: int = 1) -> dict[str, Any]:
     """The filter's configuration for all routes or for one.
 
     Args:
-        space: of the request's metadata.
-        least: tokens that each bucket holds at least.
+        space: the namespace of the request's metadata.
+        least: the least number of tokens that a bucket holds.
     """
     subject = {"key": space, "path": [{"key": METADATA}]}
     action = {"descriptor_key": _DESCRIPTOR, "source": "DYNAMIC", "metadata_key": subject}

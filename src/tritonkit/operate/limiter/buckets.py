@@ -1,7 +1,7 @@
 """Buckets of tokens in Redis: every decision is one script there, by the clock of Redis.
 
 The algorithm is GCRA, which admits what a bucket of tokens does and keeps one number for each caller. A sliding window
-would let all of its requests come in one burst, whatever burst a key has.
+would let all of its requests come in one burst, regardless of a key's burst.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PREFIX = "tritonkit:limit"
 _CONNECTIONS = 32
 _TRIES = 3
 _AHEAD_S = 1.0
-"""Debt of a bucket beyond the time that its burst takes: only a clock that was set back does that."""
+"""Debt of a bucket beyond the time of its burst, in seconds; only a clock that was set back causes more."""
 _SHARE_OF_TIMEOUT = 0.75
 """Part of a gateway's timeout that Redis may use, so that the gateway still hears of a failure."""
 
 
 class RedisLostError(Exception):
-    """Redis gives no decision. `first`: it gave one before."""
+    """Redis gives no decision. `first`: whether it gave the previous one."""
 
     def __init__(self, first: bool) -> None:
         super().__init__("Redis gives no decision")
@@ -47,8 +47,8 @@ class Buckets:
     """The buckets in a Redis.
 
     Args:
-        shared: where it is.
-        folder: of the gateway, for the paths in `shared`.
+        shared: the settings of Redis, with its address.
+        folder: the gateway's folder, to which the paths in `shared` are relative.
 
     Raises:
         UsageError: a package is missing, a file cannot be read, or the Redis client does not take the address.
@@ -69,7 +69,7 @@ class Buckets:
         """Take tokens from a caller's bucket: whether they were there, and how many are left.
 
         Raises:
-            RedisLostError: nobody knows; Redis is left alone for a moment then.
+            RedisLostError: Redis gives no decision; it is not asked again for a moment.
         """
         began = time.monotonic()
         if not self._backoff.may_try():
@@ -83,7 +83,7 @@ class Buckets:
         return not result.limited, int(result.state.remaining)
 
     async def connect(self) -> bool:
-        """Reach Redis before the first request has to wait for that; whether it answers. Nothing is changed there."""
+        """Connect to Redis before the first request; returns whether it answers. Nothing is changed there."""
         for _ in range(_TRIES):
             with suppress(Exception):  # whatever it is, the first decision says so again
                 await self._limiter(Rate("connect", 1.0, 1)).limit("connect", 0)
@@ -95,9 +95,10 @@ class Buckets:
         await self._store._backend.get_client().connection_pool.disconnect()
 
     async def _taken(self, rate: Rate, tokens: int) -> Any:
-        """The decision; a bucket that the clock of Redis was set back for is begun again.
+        """The decision; a bucket is reset if the clock of Redis was set back.
 
-        It would refuse its caller for as long as the clock went back. No bucket owes more than its burst otherwise.
+        It would otherwise refuse its caller for as long as the clock went back. In normal operation no bucket owes more
+        than its burst.
         """
         limiter = self._limiter(rate)
         result = await limiter.limit(rate.bucket, tokens)
@@ -107,7 +108,7 @@ class Buckets:
         return result
 
     def _limiter(self, rate: Rate) -> Any:
-        """The library has an object for each quota; keys with the same one share it."""
+        """The library's object for a quota; keys with the same quota share it."""
         if (rate.per_s, rate.burst) not in self._limiters:
             quotas = need_package("throttled.asyncio.rate_limiter", REQUIREMENT)
             # Tokens in a whole number of seconds, as the library expects: 99.9/s is 999 in 10 s.

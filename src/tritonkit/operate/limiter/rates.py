@@ -15,7 +15,7 @@ __all__ = ["Rate", "Rates"]
 
 
 _SUBJECT = "jwt:"
-"""Begins the name of a token's subject, and of no key."""
+"""Prefix of the names of tokens' subjects; no key's name has it."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Rates:
     """The rates of a gateway's keys.
 
     Args:
-        folder: of the gateway.
-        jwt: its tokens, whose subjects may have a rate.
-        said: is told what happens to the file while it is watched.
+        folder: the gateway's folder.
+        jwt: the settings of its tokens, whose subjects may have a rate.
+        said: called with a message about each change of the key file.
 
     Raises:
-        UsageError: its keys cannot be read.
+        UsageError: the gateway's keys cannot be read.
     """
 
     def __init__(self, folder: Path, jwt: Jwt | None = None, said: Callable[[str], object] = lambda text: None) -> None:
@@ -51,14 +51,14 @@ class Rates:
         self._rates = self._read()
 
     def of(self, caller: str) -> Rate | None:
-        """The rate of the key of this name, or of a token's subject; None where it has none, or is not known here."""
+        """The rate of a key by its name, or of a token's subject; None if it has no rate or is unknown."""
         if caller.startswith(_SUBJECT) and self._jwt is not None and self._jwt.rate_per_s:
             bucket = hashlib.sha256(f"{self._jwt.issuer} {caller}".encode()).hexdigest()[:32]
             return Rate(bucket, self._jwt.rate_per_s, self._jwt.tokens)
         return self._rates.get(caller)
 
     def refresh(self) -> None:
-        """Read the file again if it has changed; what cannot be read leaves the rates as they were."""
+        """Read the file again if it has changed; a file that cannot be read leaves the rates unchanged."""
         if (changed := self._changed()) == self._seen:
             return
         try:

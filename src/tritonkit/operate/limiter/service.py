@@ -31,8 +31,9 @@ class Limiter:
     """Decides for each request whether its caller's bucket has a token.
 
     Args:
-        rates: of callers. buckets: in Redis.
-        said: is told when Redis is lost, and when it is back.
+        rates: the callers' rates.
+        buckets: their buckets in Redis.
+        said: called with a message when Redis is lost, and when it is back.
     """
 
     def __init__(self, rates: Rates, buckets: Buckets, said: Said = lambda text: None) -> None:
@@ -40,7 +41,7 @@ class Limiter:
         _, self._response = messages()
 
     async def should_rate_limit(self, request: Any, context: Any) -> Any:
-        """Answer a `RateLimitRequest`; UNAVAILABLE, upon which a gateway counts alone, where nobody knows."""
+        """Answer a `RateLimitRequest`; UNAVAILABLE without Redis, upon which a gateway counts alone."""
         statuses, over = [], False
         try:
             for descriptor in request.descriptors:
@@ -73,16 +74,16 @@ def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, said: Said, rea
     """Serve until SIGINT, SIGTERM or SIGHUP. For the main thread.
 
     Args:
-        spec: of the gateway; it says where Redis is.
-        folder: of the gateway: its keys, and the paths in its spec.
+        spec: the gateway's spec, with the address of Redis.
+        folder: the gateway's folder, with its keys; paths in the spec are relative to it.
         listen: `HOST:PORT`, port 0 takes a free one, or `unix:PATH`.
-        said: is told what happens.
-        ready: is told the address once it answers.
+        said: called with messages about events.
+        ready: called with the address once the service answers.
 
     Raises:
-        UsageError: the spec names no Redis, a package is missing, keys cannot be read, the Redis client does not take
-            the address.
-        ServerStartError: the address cannot be taken.
+        UsageError: the spec names no Redis, a package is missing, the keys cannot be read, or the Redis client does
+            not take the address.
+        ServerStartError: the service cannot listen at the address.
     """
     need_package("grpc.aio", REQUIREMENT)
     shared = spec.limits.shared

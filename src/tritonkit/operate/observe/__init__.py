@@ -1,4 +1,4 @@
-"""Seeing what is served: panels and alerts are described once, and written for Grafana and Prometheus, or shown here.
+"""Monitoring of what is served: panels and alerts, defined once, for Grafana and Prometheus or for a page of our own.
 
 `metrics` has every metric's name, `panels` what is looked at, `alerts` what somebody is woken for. `files` writes them
 below `deploy/`. Where there is no Grafana `look` asks a Prometheus (`source`; `private` starts one for as long as

@@ -22,7 +22,7 @@ class Severity(StrEnum):
 class Pace:
     """Scale of the alerts' durations: 1 for production, less for tests of a live server.
 
-    Called with seconds it gives a duration as Prometheus writes it.
+    Calling it with seconds returns a duration in Prometheus' notation.
     """
 
     factor: float = 1.0
@@ -41,12 +41,12 @@ class Alert:
     """One alert.
 
     Attributes:
-        name: as Prometheus and people call it.
+        name: its name, for Prometheus and people.
         expr: PromQL that has a series for each thing at fault; made for a pace.
-        for_s: how long it must hold.
-        summary: what is the matter, with labels of the series as `{{ $labels.model }}`.
-        cause: what it mostly is.
-        command: what to type to look further.
+        for_s: the time for which the condition must hold before the alert fires, in seconds.
+        summary: the problem, with labels of the series as `{{ $labels.model }}`.
+        cause: the usual cause.
+        command: a command that helps to investigate.
     """
 
     name: str

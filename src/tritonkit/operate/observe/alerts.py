@@ -69,13 +69,13 @@ def _cache_down(pace: Pace) -> str:
 
 
 def _gone(pace: Pace) -> str:
-    """Condition for replicas that are found by name: one that ended is no longer a target, so no `up` is 0."""
+    """Condition that a replica is gone, for replicas found by name: it is no longer a target, so no `up` is 0."""
     known = f"count({triton(m.UP)})"
     return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
 
 
 def _none(pace: Pace) -> str:
-    """Condition for replicas that are found by name, which are no longer members once they are gone."""
+    """Condition that no replica is left, for replicas found by name, which are not members once gone."""
     had = f"max_over_time({gateway(m.GATEWAY_MEMBERS)}[{pace(86400)}]) > 0"
     return f"{gateway(m.GATEWAY_HEALTHY)} == 0 and {had}"
 
@@ -305,4 +305,4 @@ ALERTS: tuple[Alert, ...] = (
         "openssl s_client -connect GATEWAY:PORT </dev/null | openssl x509 -noout -enddate",
     ),
 )
-"""Their names are unique."""
+"""All alerts; their names are unique."""

@@ -1,4 +1,4 @@
-"""The generated files below `deploy/`: written, or held against a fresh render."""
+"""The generated files below `deploy/`: written, or compared with a fresh render."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def texts() -> dict[Path, str]:
 
 
 def differing(folder: Path) -> list[Path]:
-    """The files below a folder that are not as a fresh render has them, or are not there.
+    """The files below a folder that differ from a fresh render or are missing.
 
     Raises:
-        RenderError: one cannot be read.
+        RenderError: a file cannot be read.
     """
     return [folder / path for path, text in texts().items() if _read(folder / path) != text]
 
 
 def write(folder: Path) -> list[Path]:
-    """Write those that differ; gives them.
+    """Write the files that differ, and return them.
 
     Raises:
         RenderError: the folder cannot be written.

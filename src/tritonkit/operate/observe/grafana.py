@@ -41,7 +41,7 @@ def dashboard_text(sections: Sequence[Section]) -> str:
 
 
 def provisioning() -> dict[str, str]:
-    """Files below Grafana's `provisioning/` folder. PROMETHEUS_URL in its environment says where Prometheus is."""
+    """Files below Grafana's `provisioning/` folder. PROMETHEUS_URL in its environment is the URL of Prometheus."""
     datasource = """apiVersion: 1
 datasources:
   - name: Prometheus

@@ -1,4 +1,4 @@
-"""One look at all panels: their queries sent to a Prometheus, and what came back, or why nothing did."""
+"""One look at all panels: their queries to a Prometheus, and the results or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Chosen:
     """The selection of a look: the last seconds, and models and replicas (all if none is named).
 
     Raises:
-        UsageError: a name that cannot be one.
+        UsageError: a model's or replica's name is not valid.
     """
 
     range_s: float = 900.0
@@ -60,7 +60,7 @@ class Shown:
     panel: Panel
     lines: tuple[Line, ...]
     more: int
-    """Lines that are left out."""
+    """Number of lines that are left out."""
     empty: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ class View:
     """All panels at one moment.
 
     Attributes:
-        at_s: seconds since the epoch.
-        window_s: the span of rates.
-        shown: by the title of their section.
-        firing: alerts.
+        at_s: the moment, in seconds since the epoch.
+        window_s: the span of rates, in seconds.
+        shown: the panels, by the title of their section.
+        firing: the alerts that fire.
     """
 
     source: str
@@ -111,10 +111,10 @@ class View:
 
 
 def look(source: Prometheus, chosen: Chosen, scrape_s: float | None = None) -> View:
-    """Ask for everything now.
+    """Query everything now.
 
     Args:
-        scrape_s: the scrape interval, where it is known.
+        scrape_s: the scrape interval in seconds, if it is known.
 
     Raises:
         ClientError: Prometheus does not answer, or refuses.

@@ -70,14 +70,14 @@ GATEWAY_JOB: Final = "gateway"
 """The gateway's metrics: Envoy's /stats/prometheus."""
 
 UP: Final = "up"
-"""Prometheus' own: whether the last scrape of an instance was answered."""
+"""Prometheus' own metric: whether the last scrape of an instance was answered."""
 
 # Triton's, for each model and version (docs/user_guide/metrics.md in triton-inference-server/server). A request may
 # hold several inferences; an execution is one run of a batch. Durations are counters of microseconds.
 REQUESTS_OK: Final = "nv_inference_request_success"
 REQUESTS_FAILED: Final = "nv_inference_request_failure"
 CANCELED: Final = 'reason!="CANCELED"'
-"""Leaves out requests that their caller gave up."""
+"""Selector that leaves out requests that their caller gave up."""
 INFERENCES: Final = "nv_inference_count"
 EXECUTIONS: Final = "nv_inference_exec_count"
 PENDING: Final = "nv_inference_pending_request_count"
@@ -132,7 +132,7 @@ GATEWAY_REQUESTS: Final = "envoy_gateway_requests"
 GATEWAY_CODES: Final = "code, grpc_status"
 _BAD: Final = "UNKNOWN|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|DATA_LOSS"
 BAD_CODES: Final = (f'code=~"{_BAD}|5.."', f'grpc_status=~"{_BAD}"')
-"""The service's own faults, by either label; what a caller did wrong, gave up, or sent beyond a limit is none."""
+"""Selectors of the service's own faults, by either label; callers' errors, cancellations and excess are not faults."""
 _REFUSED: Final = "RESOURCE_EXHAUSTED|UNAUTHENTICATED|PERMISSION_DENIED"
 REFUSED_CODES: Final = (f'code=~"{_REFUSED}|401|403|429"', f'grpc_status=~"{_REFUSED}"')
 
@@ -146,5 +146,5 @@ GATEWAY_TLS_ERRORS: Final = "envoy_listener_ssl_connection_error"
 GATEWAY_UNDECIDED: Final = "envoy_cluster_ratelimit_failure_mode_allowed"
 """Requests that passed because the service of shared rates gave no decision."""
 GATEWAY_UNWRITTEN: Final = "envoy_filesystem_write_failed"
-"""Writes of its logs that failed, the audit log's among them."""
+"""Failed writes of the gateway's logs, including the audit log."""
 GATEWAY_CERTIFICATE_DAYS: Final = "envoy_server_days_until_first_cert_expiring"

@@ -34,11 +34,11 @@ class DrawnPanel:
 
 
 def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
-    """The page: text that needs no other file and no address to be shown.
+    """The page as HTML that needs no other file and no network.
 
     Args:
-        refresh_s: how often its script asks where it came from for a newer one; 0: never.
-        command: that shows it again.
+        refresh_s: seconds between the script's requests for a newer page from the same server; 0: none.
+        command: the command that shows the page again.
     """
     template = environment(Path(__file__).parent / "templates").get_template("dash.html.j2")
     hues: dict[str, int] = {}
@@ -62,7 +62,7 @@ def drawn(shown: Shown, view: View, hues: dict[str, int]) -> DrawnPanel:
     """Lay a panel out.
 
     Args:
-        hues: colours by name, so that a model has the same in all panels; is added to.
+        hues: colors by name, so that a model has the same color in all panels; new names are added.
     """
     values = [value for line in shown.lines for _, value in line.points if value is not None]
     factor, unit = scaled(shown.panel.unit, max(values, default=0.0))
@@ -76,7 +76,7 @@ def drawn(shown: Shown, view: View, hues: dict[str, int]) -> DrawnPanel:
 
 
 def _colours(names: list[str], hues: dict[str, int]) -> list[int]:
-    """No colour twice in a plot, as far as there are enough."""
+    """Colors of a plot's lines; none is used twice as long as there are enough."""
     used: list[int] = []
     for name in names:
         hue = hues.setdefault(name, len(hues) % MOST_LINES)

@@ -62,7 +62,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True)
 class Query:
-    """PromQL with `$model`, `$instance` and `$window`, and how a series is called, as in `{{model}} p95`."""
+    """PromQL with `$model`, `$instance` and `$window`, and the pattern of a series' name, as in `{{model}} p95`."""
 
     expr: str
     legend: str
@@ -73,11 +73,11 @@ class Panel:
     """One plot.
 
     Attributes:
-        name: of the panel, for programs.
-        shows: what its lines are.
-        why: what it is looked at for.
-        need: what it takes; else the panel is empty, and says so.
-        limits: values that are drawn, with their names.
+        name: the panel's name, for programs.
+        shows: a description of its lines.
+        why: its purpose.
+        need: the source that it needs; without it the panel is empty, and says so.
+        limits: limits to draw as lines, with their names.
         stacked: whether the lines are parts of a whole.
     """
 
@@ -109,8 +109,8 @@ class Section:
     """Panels that answer one question.
 
     Attributes:
-        optional: whether most servers have nothing of it: it is drawn only where there is something, and folded in
-            Grafana.
+        optional: whether most servers have no data for it. Such a section is drawn only if it has data, and is folded
+            in Grafana.
     """
 
     title: str

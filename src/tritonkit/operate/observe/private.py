@@ -1,4 +1,4 @@
-"""A Prometheus of one's own for as long as somebody looks: no set-up, nothing left behind."""
+"""A private Prometheus for as long as somebody looks: no set-up, nothing left behind."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _TAIL = 500
 def recording(
     replicas: Sequence[str], gateway: str | None = None, *, rules: str = "", scrape_s: float = SCRAPE_S
 ) -> Iterator[str]:
-    """A Prometheus on loopback that scrapes while the block lasts; gives its URL.
+    """A Prometheus on loopback that scrapes while the block lasts; yields its URL.
 
     Args:
         replicas: metrics addresses, host:port.
         gateway: the address of the gateway's metrics, host:port; of an Envoy's admin host:port/stats/prometheus.
         rules: the text of a rule file.
-        scrape_s: between two scrapes, and two evaluations of rules.
+        scrape_s: seconds between two scrapes, and between two evaluations of rules.
 
     Raises:
         UsageError: there is no program `prometheus`.
-        ServerStartError: it did not become ready.
+        ServerStartError: Prometheus did not become ready.
     """
     program = shutil.which("prometheus")
     if program is None:

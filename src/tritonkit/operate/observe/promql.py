@@ -14,12 +14,12 @@ REPLICA = 'instance=~"$instance"'
 
 
 def triton(metric: str, *labels: str) -> str:
-    """A selector of what replicas say of themselves."""
+    """A selector of the replicas' own metrics."""
     return _selector(metric, m.TRITON_JOB, labels)
 
 
 def gateway(metric: str, *labels: str) -> str:
-    """A selector of what the gateway says."""
+    """A selector of the gateway's metrics."""
     return _selector(metric, m.GATEWAY_JOB, labels)
 
 
@@ -36,7 +36,7 @@ def per_s(selector: str, by: str = "model", window: str = "$window") -> str:
 def per_s_of_any(
     metric: str, any_of: Sequence[str], labels: Sequence[str] = (), by: str = "model", window: str = "$window"
 ) -> str:
-    """The same of the gateway's series that have one of some labels; each counts once."""
+    """The same for the gateway's series that have at least one of some labels; each series counts once."""
     rates = (f"rate({gateway(metric, one, *labels)}[{window}])" for one in any_of)
     return f"sum by ({by}) ({' or '.join(rates)})"
 
@@ -47,14 +47,15 @@ def instants(selector: str, by: str = "model", how: str = "sum") -> str:
 
 
 def ratio(above: str, below: str, factor: float = 1) -> str:
-    """One over the other; nothing where there is nothing below, instead of NaN."""
+    """Ratio of two expressions; no value instead of NaN if the denominator is 0."""
     return f"{'' if factor == 1 else f'{factor:g} * '}{above} / ({below} > 0)"
 
 
 def error_ratio(window: str, *, chosen: bool = False) -> str:
     """The share of a model's requests that failed by the service's fault, 0 to 1, by model.
 
-    The gateway's count where it has the model, for it also sees what no replica answered; else Triton's.
+    It uses the gateway's count for models that have one, because it includes requests that no replica answered; else
+    Triton's.
 
     Args:
         window: the span of the rates.
@@ -71,5 +72,5 @@ def error_ratio(window: str, *, chosen: bool = False) -> str:
 
 
 def _failed(bad: str, total: str) -> str:
-    """A series of bad codes comes into being with the first of them: until then the share is 0."""
+    """The share of bad codes. Their series begins with the first one; until then the share is 0."""
     return ratio(f"({bad} or 0 * {total})", total)

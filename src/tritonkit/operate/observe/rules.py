@@ -1,4 +1,4 @@
-"""Alerts as a rule file of Prometheus: recorded shares of failures first, for several alerts ask for each."""
+"""Alerts as a rule file of Prometheus: recorded shares of failures first, because several alerts use each."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def rules_text(alerts: Sequence[Alert], pace: Pace = _PRODUCTION, interval_s: fl
     """The file as YAML.
 
     Args:
-        pace: how fast the alerts look.
-        interval_s: between two evaluations; Prometheus' own by default.
+        pace: the scale of the alerts' durations.
+        interval_s: seconds between two evaluations; 0: Prometheus' own interval.
     """
     import yaml
 

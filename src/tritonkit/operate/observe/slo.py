@@ -29,13 +29,13 @@ BUDGET: Final = round(1 - TARGET, 9)
 
 FAST: Final = 14.4
 FAST_WINDOWS_S: Final = (3600.0, 300.0)
-"""Long and short, for a page."""
+"""The long and the short window of alerts that page, in seconds."""
 SLOW: Final = 6.0
 SLOW_WINDOWS_S: Final = (21600.0, 1800.0)
-"""The same for a ticket."""
+"""The same for alerts that open a ticket."""
 
 FIRST_TOKEN_S: Final = 2.5
-"""An answer of a language model begins within this. A bound of its histogram, so that no interpolation is in it; the
-first above the 2 s that MLPerf Inference allows its server with Llama 2 70B."""
+"""Seconds within which an answer of a language model begins. It is a bound of the histogram, which avoids
+interpolation: the first above the 2 s that MLPerf Inference allows its server with Llama 2 70B."""
 FIRST_TOKEN_LATE: Final = 0.05
 """The share of answers that may begin later."""

@@ -1,4 +1,4 @@
-"""Prometheus' HTTP API, as far as panels need it: series over time, alerts, what is scraped."""
+"""The parts of Prometheus' HTTP API that panels need: series over time, alerts, scrape jobs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Prometheus:
     """One Prometheus. For one thread at a time.
 
     Args:
-        url: such as `http://127.0.0.1:9090`, with a path where it has one.
+        url: its URL, such as `http://127.0.0.1:9090`, possibly with a path.
 
     Raises:
         UsageError: the URL is not valid.
 
-    Its methods raise ServerUnavailable without an answer, ClientError for a refusal or if it is not a Prometheus.
+    Methods raise ServerUnavailable without an answer, and ClientError for a refusal or if it is not a Prometheus.
     """
 
     def __init__(self, url: str) -> None:
@@ -87,7 +87,7 @@ class Prometheus:
         return sorted(found, key=lambda each: (each.labels.get("severity") != "page", each.name))
 
     def scrape_interval_s(self) -> float | None:
-        """The longest of its scrape intervals; None where it does not say."""
+        """The longest of its scrape intervals in seconds; None if it does not report any."""
         try:
             targets = self._data("targets", {"state": "active"})["activeTargets"]
             return max((_seconds(each["scrapeInterval"]) for each in targets), default=None)
@@ -119,7 +119,7 @@ class Prometheus:
         return body
 
     def _get(self, path: str) -> tuple[int, bytes]:
-        """One that has closed the connection meanwhile is asked again."""
+        """Status and body; asks once more if the server had closed the connection meanwhile."""
         for again in (True, False):
             try:
                 self._connection.request("GET", path)
@@ -137,8 +137,8 @@ class Prometheus:
 
 
 def _points(values: list[list[Any]], step_s: float, end_s: float) -> tuple[tuple[float, float | None], ...]:
-    """Values in the order of time; what is no number, and a step that is missing, is a gap, also at the end: what has
-    ended has no value now."""
+    """Values in the order of time. A value that is not a number is a gap, and so is a missing step, also at the end: a
+    series that has ended has no value now."""
     points: list[tuple[float, float | None]] = []
     for at, text in values:
         if points and at - points[-1][0] > 1.5 * step_s:
@@ -151,7 +151,7 @@ def _points(values: list[list[Any]], step_s: float, end_s: float) -> tuple[tuple
 
 
 def _seconds(text: str) -> float:
-    """Prometheus' durations: `1m30s`, `500ms`."""
+    """Seconds of a duration in Prometheus' notation: `1m30s`, `500ms`."""
     sizes = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     total, number, unit = 0.0, "", ""
     for character in f"{text}0":

@@ -31,14 +31,14 @@ _POLICY = (
 
 
 class PageServer(ThreadingHTTPServer):
-    """Listens; `serve_forever` answers `GET /` with what `make` gives, one at a time, and an error as 503.
+    """A listening server; `serve_forever` answers `GET /` with the page from `make`, made one at a time, or with 503.
 
     Args:
-        port: 0 takes a free one; `server_port` says which.
-        make: the page.
+        port: the port to listen on; 0: a free one, which is then `server_port`.
+        make: the function that renders the page.
 
     Raises:
-        ServerStartError, UsageError: it cannot listen there.
+        ServerStartError, UsageError: the server cannot listen on that port.
     """
 
     daemon_threads = True
@@ -86,14 +86,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _IDLE_S
 
     def setup(self) -> None:
-        """Begin the time for the headers: the socket's own begins again with each byte."""
+        """Start the time limit for the headers, because the socket's own restarts with each byte."""
         super().setup()
         self._late = threading.Timer(_HEAD_S, self._give_up)
         self._late.daemon = True
         self._late.start()
 
     def parse_request(self) -> bool:
-        """Read the headers; those of a connection that was given up are not whole."""
+        """Read the headers; they are incomplete if the connection was given up."""
         read = super().parse_request()
         late = self._late.finished.is_set()
         self._late.cancel()
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
-        """The page, for callers on this machine who know it as such: a name of somebody's may lead here too."""
+        """Send the page if the Host header is this machine's: another DNS name may lead here too."""
         server = self.server
         assert isinstance(server, PageServer)  # noqa: S101 - made there alone
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
@@ -138,4 +138,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Nothing: what is printed is the command line's."""
+        """Log nothing: only the command line prints."""

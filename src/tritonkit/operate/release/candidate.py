@@ -27,12 +27,12 @@ class Candidate:
     """A version to be released.
 
     Args:
-        model: the spec's name, which is that of the ensemble or of the network alone.
-        repository: with its Triton models and nothing else.
-        models: their names.
-        changes: what is not as it is served, such as `digits_network 2` and `digits_top_k configuration`.
-        served: whether any version of it answers now.
-        artifact: the network's.
+        model: the spec's name, which is also that of the ensemble, or of the network if there is no ensemble.
+        repository: the repository with its Triton models and nothing else.
+        models: the names of these Triton models.
+        changes: the differences from the served version, such as `digits_network 2` and `digits_top_k configuration`.
+        served: whether any version of the model answers now.
+        artifact: the network's artifact.
     """
 
     model: str
@@ -48,17 +48,17 @@ def build_candidate(
 ) -> Candidate:
     """Build a model as `tritonkit build` does, into a repository of its own.
 
-    Versions are counted on from those in the repository that is built into, which is not written, and from those of
-    earlier candidates: what was rejected must not be taken for what comes instead, by a cache that goes by the number.
+    Version numbers continue after those in `own`, which is not written, and after those of earlier candidates. A cache
+    keyed by version number must not mistake a rejected version for the next one.
 
     Args:
-        own: that repository.
+        own: the repository that `tritonkit build` writes.
         served: the repository whose models answer now.
-        folder: for the candidate's; what is there is removed.
+        folder: the folder of the candidate's repository; its content is removed first.
 
     Raises:
-        BuildError: it cannot be built, or is not good enough.
-        UsageError: no such model, or nothing of it differs from what is served.
+        BuildError: the model cannot be built, or does not pass its quality gate.
+        UsageError: there is no such model, or it does not differ from the served version.
     """
     _refuse(load(root / "models" / model, root))
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""A candidate before it gets callers' requests: warm, right on requests with known answers, and as good through the
-server as the gate asks."""
+"""Checks of a candidate before it gets callers' requests: warm, right on requests with known answers, and good enough
+for the quality gate through the server."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Checked:
     """Result of a candidate's check.
 
     Args:
-        requests: with known answers, all of which were right.
-        quality: of the network's answers to the gate's samples; None for a model that has no gate.
+        requests: the number of requests with known answers, all of which were answered right.
+        quality: the quality of the network's answers to the gate's samples; None for a model without a gate.
     """
 
     requests: int
@@ -50,13 +50,13 @@ def check_candidate(
     """Send requests with known answers, then the gate's samples.
 
     Args:
-        address: of the candidate's server, `host:port`.
-        say: is told what it is at.
+        address: the address of the candidate's server, `host:port`.
+        say: called with a message about each stage.
 
     Raises:
         InferenceError: an answer is wrong.
-        GateError: through the server it is not as good as the spec asks.
-        ClientError: it does not answer.
+        GateError: the answers through the server do not reach the quality that the spec asks for.
+        ClientError: the candidate does not answer.
     """
     from tritonkit.client import Client
 

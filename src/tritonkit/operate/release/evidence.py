@@ -1,10 +1,10 @@
-"""Evidence against a candidate that may be looked at after every request without becoming wrong.
+"""Evidence against a candidate that stays valid even if it is checked after every request.
 
-An e-value is the ratio of two likelihoods: that what was seen happens if the candidate is worse, over that it happens
-if it is as good as wanted. While it is as good, the chance that the e-value ever reaches 1/a is at most a, however
-often one looks (Ville's inequality; Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe
-anytime-valid inference", Statistical Science 38(4)). A usual test, repeated every second, would sooner or later call
-anything worse.
+An e-value is the ratio of two likelihoods of the observation: if the candidate is worse, over if it is as good as
+wanted. If it is as good, the chance that the e-value ever reaches 1/a is at most a, however often it is checked
+(Ville's inequality; Ramdas, Grünwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe anytime-valid
+inference", Statistical Science 38(4)). An ordinary test, repeated every second, would sooner or later call anything
+worse.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 __all__ = ["ENOUGH", "AgainstRule", "AgainstShare", "AgainstStable"]
 
 ENOUGH = 1000.0
-"""The e-value at which a release goes back: a candidate as good as wanted reaches it in one of 1000 releases at most,
-for each rule."""
+"""The e-value at which a release goes back. For each rule, a candidate as good as wanted reaches it in at most one of
+1000 releases."""
 _TIMES = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """Factors by which the candidate may be worse; the mean of their e-values is an e-value too, and needs no guess."""
 
 _MOMENTS = 60
-"""Half a minute of looks: how long the stable version counts as breaking a rule."""
+"""Number of moments, half a minute in all, that decide whether the stable version breaks a rule."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class AgainstShare:
     """Whether the share of the candidate's requests that are bad is above a limit.
 
     Args:
-        limit: the largest share that is wanted, above 0 and below 1.
+        limit: the largest acceptable share, above 0 and below 1.
     """
 
     limit: float
@@ -44,7 +44,7 @@ class AgainstShare:
 
     @property
     def value(self) -> float:
-        """The e-value of all that was seen."""
+        """The e-value of all requests so far."""
         good = self.requests - self.bad
         shares = [min(self.limit * times, (1 + self.limit) / 2) for times in _TIMES]
         return _mean_of(
@@ -59,7 +59,7 @@ class AgainstShare:
 class AgainstStable:
     """Whether the candidate's requests are bad more often than those that went to the stable version meanwhile.
 
-    Were both as good, a bad request would be the candidate's with the chance of any request of that moment.
+    If both are equally good, a bad request is the candidate's with the same chance as any request of that moment.
     """
 
     _logs: list[float] = field(default_factory=lambda: [0.0] * len(_TIMES))
@@ -77,7 +77,7 @@ class AgainstStable:
 
     @property
     def value(self) -> float:
-        """The e-value of all that was seen."""
+        """The e-value of all requests so far."""
         return _mean_of(self._logs)
 
 
@@ -85,12 +85,12 @@ class AgainstStable:
 class AgainstRule:
     """Whether the candidate breaks a rule that the stable version keeps.
 
-    A caller can make requests late or failed as it likes: with the heaviest that a model takes, or deadlines that
-    nobody meets. Chance sends them to both versions. While the stable version breaks the rule, the candidate is
-    therefore held against that version alone; requests of that time say nothing about the limit.
+    A caller can make requests late or failed at will: with the heaviest that a model takes, or with impossible
+    deadlines. They go to both versions at random. While the stable version breaks the rule, the candidate is therefore
+    compared with that version only; requests of that time say nothing about the limit.
 
     Args:
-        limit: the largest share that is wanted, above 0 and below 1.
+        limit: the largest acceptable share, above 0 and below 1.
     """
 
     limit: float

@@ -27,9 +27,10 @@ class Former:
 
     Args:
         folder: a repository with its Triton models.
-        model: the spec's name. models: the Triton models' names.
-        released: what came instead, as `Candidate.changes` has it.
-        at: when, as ISO 8601 in UTC.
+        model: the spec's name.
+        models: the Triton models' names.
+        released: the changes that replaced it, as in `Candidate.changes`.
+        at: the time of that release, as ISO 8601 in UTC.
     """
 
     folder: Path
@@ -40,10 +41,10 @@ class Former:
 
 
 def keep(root: Path, served: Path, model: str, released: Sequence[str]) -> Former:
-    """Keep what a repository serves of a model. Large files are linked and take no room.
+    """Keep the served version of a model. Large files are linked and take no room.
 
     Raises:
-        PublishError, UsageError: it cannot be written.
+        PublishError, UsageError: the copy cannot be written.
     """
     now_ns = time.time_ns()
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_ns // 10**9))
@@ -80,7 +81,7 @@ def latest(root: Path, model: str) -> Former:
     """The versions that the last release replaced.
 
     Raises:
-        UsageError: there was none.
+        UsageError: there was no release.
     """
     place = root / FOLDER / model
     for folder in sorted(place.iterdir(), reverse=True) if place.is_dir() else ():
@@ -99,5 +100,5 @@ def latest(root: Path, model: str) -> Former:
 
 
 def forget(former: Former) -> None:
-    """It is served again."""
+    """Remove the copy of a version that is served again."""
     shutil.rmtree(former.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Two versions under the same traffic: what was seen of each, and whether the candidate must go."""
+"""Two versions under the same traffic: the counts of each, and the verdict whether the candidate must go."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tritonkit.operate.release.rules import Rule
 __all__ = ["FAILS_MORE", "Judge", "RuleState", "Tally"]
 
 FAILS_MORE = "more errors than the stable version"
-"""The rule that always holds; requests refused for what the caller sent count in it, too."""
+"""The rule that always applies; it also counts requests refused for a fault of the caller's."""
 _FEW = 50
-"""Requests of the stable version before a ratio to it is known."""
+"""Answers of the stable version that a ratio needs, before division by the square root of 1 - percent / 100."""
 _KEPT = 200_000
 
 
@@ -28,7 +28,7 @@ class Tally:
     """Requests of one version.
 
     Args:
-        ms: the latest latencies of those that were answered.
+        ms: the latest latencies of answered requests, in milliseconds.
     """
 
     requests: int = 0
@@ -45,7 +45,7 @@ class Tally:
         del self.ms[:-_KEPT]
 
     def percentile(self, percent: float) -> float | None:
-        """Milliseconds; None where nothing was answered."""
+        """A percentile of the latency in milliseconds; None if nothing was answered."""
         return float(np.percentile(self.ms, percent)) if self.ms else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class RuleState:
     """State of one rule.
 
     Args:
-        rule: as it was given.
+        rule: the rule's text.
         found: the observation, in words.
         evidence: the e-value against the candidate.
     """
@@ -79,7 +79,7 @@ class RuleState:
 
 
 class Judge:
-    """Holds what both versions did against rules."""
+    """Judges the requests of both versions by rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.candidate, self.stable = Tally(), Tally()
@@ -106,7 +106,7 @@ class Judge:
 
     @property
     def findings(self) -> list[RuleState]:
-        """Every rule, and how it stands."""
+        """The state of every rule."""
         found = [RuleState(str(each.rule), each.words, each.held.value) for each in self._times]
         found += [RuleState(str(each.rule), each.words(), each.value) for each in self._errors]
         shares = [f"{_bad_of(seen)} of {seen.requests}" for seen in (self.candidate, self.stable)]
@@ -146,9 +146,10 @@ def _by_version(judged: Sequence[Judged]) -> tuple[int, int]:
 
 
 class _Times:
-    """A rule about a percentile: it is kept if no more than the rest of the requests take longer than its bound.
+    """A rule about a percentile. For p99 it is kept if at most 1 % of the requests take longer than its bound.
 
-    That of a ratio is fixed once, so that the candidate's own requests cannot move it; what came before is judged then.
+    The bound of a ratio is computed once, from the stable version, and does not move afterwards. Requests that came
+    before wait, and are judged when the bound is known.
     """
 
     def __init__(self, rule: Rule) -> None:

@@ -1,4 +1,4 @@
-"""The requests that a release judges, as the gateway writes them down (`gateway.logs.RELEASE_LOG`)."""
+"""The requests that a release judges, as the gateway logs them (`gateway.logs.RELEASE_LOG`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SERVER_ERROR = 500
 # too, for the gateway has let the request pass: the model is not there, or has no room.
 _FAILED = frozenset({2, 4, 5, 8, 12, 13, 14, 15})
 _GONE = ("DC", "DPE", "RL", "RLSE")
-"""Flags of Envoy's: the caller has gone, spoke no HTTP, or sent too many requests of its key."""
+"""Envoy's flags for: the caller left, spoke no HTTP, or exceeded the rate of its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class Judged:
 
     Args:
         candidate: whether it went to the candidate.
-        ms: from its last byte to the first one of its answer, milliseconds.
-        failed: by the server, or answered by another in the candidate's place. refused: or for what the caller sent.
-        key: the name of the key it came with.
+        ms: milliseconds from the request's last byte to its answer's first byte.
+        failed: whether the server failed it, or another server answered in the candidate's place.
+        refused: whether it was refused for a fault of the caller's.
+        key: the name of the caller's key.
     """
 
     candidate: bool
@@ -41,7 +42,7 @@ class Judged:
 
 
 def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
-    """None for one that says nothing of either version. A request that was never sent whole is one: no server saw it.
+    """The request of a line; None if it says nothing about a version, such as one that was never sent whole.
 
     Args:
         hosts: the candidate's addresses.
@@ -63,10 +64,10 @@ def read_line(line: str, hosts: Collection[str] = ()) -> Judged | None:
 
 
 class ReleaseLog:
-    """Reads what is added to the log, as a context manager. It must not grow for ever: what was read is cut off.
+    """A context manager that reads new lines of the log. Lines that were read are cut off, so that it stays small.
 
     Args:
-        file: Envoy's, which appends to it.
+        file: the log, to which Envoy appends.
         hosts: the candidate's addresses.
     """
 

@@ -26,10 +26,10 @@ class Rule:
     """One reason to go back.
 
     Args:
-        kind: `latency` in milliseconds, `ratio` of a percentile to the stable version's, `errors`: the share of
-            requests that the server failed, `differ`: the share of copies that the two versions answer otherwise.
-        limit: milliseconds, times, or a share from 0 to 1.
-        percent: of a percentile.
+        kind: `latency`: a percentile in milliseconds; `ratio`: a percentile relative to the stable version's; `errors`:
+            the share of requests that the server failed; `differ`: the share of copies with different answers.
+        limit: milliseconds, a ratio, or a share from 0 to 1, depending on the kind.
+        percent: the percentile, such as 99; 0 for other kinds.
     """
 
     kind: Literal["latency", "ratio", "errors", "differ"]
@@ -45,10 +45,10 @@ class Rule:
 
 
 def parse_rules(text: str, where: str = "--abort-if") -> tuple[Rule, ...]:
-    """Read rules with commas between.
+    """Read rules separated by commas.
 
     Raises:
-        UsageError: one cannot be read, or stands there twice.
+        UsageError: a rule cannot be read, or is given twice.
     """
     found: list[Rule] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -63,12 +63,12 @@ def choose_rules(text: str | None, steps: Sequence[float], *, copies: bool) -> t
     """Rules that can be judged in these steps.
 
     Args:
-        text: as `parse_rules` reads it; None: the default.
+        text: rules as `parse_rules` reads them; None: the default.
         steps: percentages of the requests.
         copies: whether copies are compared.
 
     Raises:
-        UsageError: a ratio with one step of all requests, or `differ` without copies.
+        UsageError: a rule is a ratio although the only step has all requests, or `differ` without copies.
     """
     alone = len(steps) == 1
     rules = parse_rules((_DEFAULT_ALONE if alone else DEFAULT) if text is None else text)
@@ -106,7 +106,7 @@ def parse_percent(text: str, where: str, found: str = "") -> float:
     """`5%` or `5` as 5.0; above 0 and at most 100.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not such a percentage.
     """
     percent = _number(text.strip().removesuffix("%"))
     if percent is None or not 0 < percent <= 100:
@@ -118,11 +118,11 @@ def parse_steps(text: str, canary: str | None) -> tuple[float, ...]:
     """The percentages of requests that a candidate gets one after the other: rising, the last one 100.
 
     Args:
-        text: with commas between.
-        canary: the first of them instead.
+        text: the percentages, separated by commas.
+        canary: the first percentage, in place of those up to it; None: no change.
 
     Raises:
-        UsageError: they do not rise to 100.
+        UsageError: the percentages do not rise to 100.
     """
     parts = [piece for piece in text.split(",") if piece.strip()]
     steps = [parse_percent(piece, "--steps") for piece in parts]

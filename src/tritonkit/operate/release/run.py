@@ -35,7 +35,7 @@ class Released:
     """A release that went through.
 
     Args:
-        changes: what is served now and was not before, such as `digits_network 2`.
+        changes: the changes that are served since then, such as `digits_network 2`.
     """
 
     model: str
@@ -71,14 +71,15 @@ def release(
 ) -> Released:
     """Bring the next version of a model to the stack that runs, step by step.
 
-    However it ends before its last step is done, also if this process is killed, all requests go to the version before.
+    If it ends before its last step is done, even if this process is killed, all requests go to the previous version.
 
     Args:
-        progress: is told how the build gets on. tell: how the release does.
+        progress: called with the progress of the build.
+        tell: called with the progress of the release.
 
     Raises:
         ReleaseAborted: a rule was broken, the candidate died, or too few requests came.
-        UsageError: no stack runs, no such model, nothing to release.
+        UsageError: no stack runs, or there is no such model or nothing to release.
         BuildError, ClientError, ServerError: the candidate cannot be built, or does not answer right.
     """
     began = time.monotonic()
@@ -119,9 +120,9 @@ def rollback(root: Path, model: str) -> history.Former:
     """Serve what was served before the last release of a model: in the stack, if one runs, and in the repository.
 
     Raises:
-        UsageError: no release is known, it was the model's first, or one is going on.
+        UsageError: no release is known, the last one was the model's first, or another one is going on.
         PublishError: the repository cannot be written.
-        ServerError, ClientError: a replica does not load it; all serve what they did.
+        ServerError, ClientError: a replica does not load the version; all replicas serve the same as before.
     """
     former, own = history.latest(root, model), default_out(root, "cpu")
     if not former.models:

@@ -27,8 +27,10 @@ class ShadowCounts:
     """Results of the copied requests.
 
     Args:
-        compared: answered by both, or by neither. dropped: too many together, or the stable version's server was away.
-        differ: answered otherwise by the candidate. kinds: what differed, how often.
+        compared: the number of requests whose two results were compared, failures included.
+        differ: the number of these that the candidate answered differently.
+        dropped: the number not compared: too many came together, or the stable version's server was away.
+        kinds: kind of difference -> its count.
     """
 
     compared: int = 0
@@ -54,7 +56,7 @@ class Shadow:
 
     Args:
         stable, candidate: `host:port` of a server of each version.
-        tolerance: the largest difference of two numbers, as a part of the largest one of that output.
+        tolerance: the largest accepted difference of two numbers, as a fraction of the output's largest absolute one.
     """
 
     def __init__(self, stable: str, candidate: str, tolerance: float) -> None:
@@ -125,7 +127,7 @@ class Shadow:
 
 
 async def _answer(ask: Any, request: bytes) -> bytes | str:
-    """The message, or the status of a failure."""
+    """The answer's message, or the name of the gRPC status of a failure."""
     import grpc
 
     try:
@@ -140,7 +142,7 @@ def difference(stable: bytes | str, candidate: bytes | str, tolerance: float) ->
 
     Args:
         stable, candidate: a `ModelInferResponse` each, or the name of a gRPC status.
-        tolerance: the largest difference of two numbers, as a part of the largest one of that output.
+        tolerance: the largest accepted difference of two numbers, as a fraction of the output's largest absolute one.
     """
     if isinstance(stable, str) or isinstance(candidate, str):
         names = [each if isinstance(each, str) else "an answer" for each in (stable, candidate)]

@@ -13,7 +13,7 @@ __all__ = ["ShadowJudge"]
 
 
 class ShadowJudge:
-    """Holds how often answers differ against `differ>...`."""
+    """Judges the share of answers that differ by the rules `differ>...`."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [rule for rule in rules if rule.kind == "differ"]
@@ -25,7 +25,7 @@ class ShadowJudge:
 
     @property
     def findings(self) -> list[RuleState]:
-        """Every rule, and how it stands."""
+        """The state of every rule."""
         counts = self._counts
         words = f"{counts.differ} of {counts.compared} copies"
         kinds = dict(counts.kinds)  # the shadow's thread goes on adding

@@ -33,11 +33,13 @@ class ReleaseTerms:
 
     Args:
         steps: percentages of the requests, rising to 100.
-        rules: any of them, once it is broken, ends the release.
-        hold_s: the shortest time of a step. requests: the fewest that the candidate answers in one.
-        wait_s: the longest time that a step waits for them.
-        shadow_percent: of the requests, copied to the candidate before the first step; 0: none.
-        tolerance: of numbers in the answers to copies, as a part of the largest one of an output.
+        rules: the rules; the release ends when one is broken.
+        hold_s: the shortest time of a step, in seconds.
+        requests: the least number of requests that the candidate answers in a step.
+        wait_s: the longest time that a step waits for these requests, in seconds.
+        shadow_percent: the share of the requests copied to the candidate before the first step; 0: none.
+        tolerance: the largest accepted difference of two numbers in answers to copies, as a fraction of that output's
+            largest absolute value.
     """
 
     steps: Sequence[float]
@@ -55,9 +57,13 @@ class Status:
     """Progress of a release.
 
     Args:
-        doing: in words. percent: of the requests, for the candidate.
-        seconds: of this step. requests: that the candidate answered in it.
-        candidate, stable: all that was seen so far. findings: how the rules stand.
+        doing: a description of the current action.
+        percent: the share of the requests that goes to the candidate.
+        seconds: the duration of this step so far.
+        requests: the number of requests that the candidate answered in this step.
+        candidate, stable: counts of each version's requests so far.
+        findings: the state of the rules.
+        shadow: counts of the copied requests; None outside that part.
     """
 
     doing: str
@@ -154,8 +160,8 @@ class Steps:
         self._hold_to(findings)
 
     def _enough(self, seconds: float, count: int, what: str, *, compared: bool = False) -> bool:
-        """Whether a step has seen enough, where it is `compared` also of the stable version; ReleaseAborted where it
-        never will."""
+        """Whether a step has enough requests, with `compared` also of the stable version; ReleaseAborted if they do not
+        come in time."""
         terms = self._terms
         missing = self.judge.missing if compared else 0
         if seconds > max(terms.wait_s, terms.hold_s) and (count < terms.requests or missing):

@@ -1,4 +1,4 @@
-"""A gateway's audit logs while it runs: another file is begun where one is long, and a full disk is reported."""
+"""A running gateway's audit logs: long files are rotated, and a full disk is reported."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tritonkit.operate.gateway.logs import STRANGERS_LOG
 __all__ = ["AuditLogs"]
 
 _AUDIT_BYTES, _AUDITS, _STRANGERS = 64 << 20, 8, 2
-"""Bytes of the audit log and of the one of strangers before another one is begun, and how many older ones are kept."""
+"""Size in bytes at which a log is rotated, and numbers of older files kept: audit logs, logs of unknown callers."""
 _PAUSE_S = 30.0
 """Seconds between two messages about the same problem."""
 
 
 class AuditLogs:
-    """The audit log and the one of strangers next to it.
+    """The audit log, and the log of unknown callers next to it.
 
     Args:
         admin: the gateway's interface.
-        audit: the file; None: the gateway's standard output, which is only watched.
+        audit: the audit log; None: the gateway's standard output, whose failed writes are only counted.
     """
 
     def __init__(self, admin: GatewayAdmin, audit: Path | None) -> None:
@@ -32,7 +32,7 @@ class AuditLogs:
         self._told_at = float("-inf")
 
     def look(self) -> str:
-        """Do what is due; what is to be said, mostly nothing."""
+        """Rotate long logs; returns a message about failed writes, usually empty."""
         new = self._count()
         if self._audit is not None:
             strangers = self._audit.with_name(STRANGERS_LOG)
@@ -52,7 +52,7 @@ class AuditLogs:
         return ""
 
     def _count(self) -> int:
-        """Writes that have failed since the last look."""
+        """Number of writes that have failed since the last look."""
         failed = self._admin.unwritten()
         if failed is None:
             return 0
@@ -63,7 +63,7 @@ class AuditLogs:
 
 
 def _end_line(file: Path) -> bool:
-    """End the line that a full disk has cut, so that the next one does not stand behind it; whether none is cut."""
+    """End a line that a full disk has cut, so that the next one starts on its own line. Returns whether none is cut."""
     try:
         with file.open("a+b") as opened:
             if opened.tell() and _last_byte(opened) != b"\n":

@@ -31,7 +31,7 @@ _CALL_S = 1.0
 _REDIS_MIB = 256
 REDIS_SOCKET = "redis.sock"
 REDIS_USER = ("--user", "default", "on", "nopass", "~*", "&*", "+@all", "-@admin", "-@dangerous")
-"""Reading, writing and scripts; nobody replicates it, saves it, changes its settings, or stops it."""
+"""Rights of a client: reading, writing and scripts, but not replication, saving, settings or shutdown."""
 _LONGEST_SOCKET_PATH = 107
 _PYTHON = ("PATH", "PYTHONPATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """Environment variables that another Python of this user needs."""
@@ -43,9 +43,10 @@ class Companion:
     """A process that is kept running.
 
     Args:
-        name, address: as `StackPart` has them.
-        argv: its command line. folder: where it runs. log: what takes its output.
-        ready: whether it answers.
+        name, address: its name and address, as in `StackPart`.
+        argv: its command line.
+        folder: its working directory, which also gets its log.
+        ready: a function that returns whether it answers.
         env: its environment variables.
     """
 
@@ -69,7 +70,7 @@ class Companion:
         """Wait until it answers.
 
         Raises:
-            ServerStartError: it does not, or ended.
+            ServerStartError: the process does not answer, or it ended.
         """
         deadline = time.monotonic() + _READY_S
         while not self._ready():
@@ -89,7 +90,7 @@ class Companion:
         self._settings.emit(self.name, f"ready: {self.address}")
 
     def poll(self) -> None:
-        """Start it again where it has died; called every tick."""
+        """Start it again if it has died; called every tick."""
         self._process.poll()
 
     def part(self) -> StackPart:
@@ -117,7 +118,7 @@ class Companion:
 
 
 def no_envoy() -> ServerNotFound:
-    """The error where there is none."""
+    """The error for a missing Envoy."""
     return ServerNotFound(
         "envoy",
         found="it is not installed",
@@ -134,10 +135,10 @@ def gateway(settings: StackSettings, envoy: Path, config: Path, address: str) ->
 
 
 def check_limiter(shared: SharedLimits | None, folder: Path) -> None:
-    """UsageError for what `limiter` would not start with; nothing is asked of Redis.
+    """Raise UsageError for settings with which `limiter` would not start; Redis is not contacted.
 
     Args:
-        folder: of the gateway.
+        folder: the gateway's folder.
     """
     if shared is not None and shared.service is None:
         from tritonkit.operate.limiter import Buckets
@@ -177,7 +178,7 @@ def prometheus(
     """Prometheus on loopback, or the reason why it cannot be started.
 
     Args:
-        targets: of each job.
+        targets: scrape job -> the addresses to scrape.
     """
     binary = shutil.which("prometheus")
     if binary is None:
@@ -212,8 +213,8 @@ def _alerting(address: str) -> dict[str, Any]:
 
 
 def redis(settings: StackSettings, folder: Path) -> Companion | str:
-    """Redis for the caches of this user's clients, on a unix socket in a folder of theirs; nothing is written to the
-    disk. Or the reason why it cannot be started."""
+    """Redis for the caches of this user's clients, on a unix socket in the user's folder, or the reason why it cannot
+    be started. Nothing is written to the disk."""
     binary = shutil.which("redis-server")
     if binary is None:
         return NOT_INSTALLED

@@ -24,7 +24,7 @@ __all__ = ["Control", "Session", "StackSession"]
 _SOCKET = "control.sock"
 _LONGEST = 1 << 20
 _ANSWER_S = 3600.0
-"""Longer than starting or loading a model in all replicas takes: each part of that has limits of its own."""
+"""Time for an answer: longer than loading a model in all replicas takes, each part of which has its own limit."""
 _BUSY_S = 3.0
 """Time for the previous session to be undone: its command may have ended just now."""
 _UNDONE_S = 60.0
@@ -35,24 +35,24 @@ class Session(Protocol):
     """Actions of a stack for one connection."""
 
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """Do it and say what came of it; a TritonkitError is told to who asked."""
+        """Perform an action and return its result; a TritonkitError is passed on to the caller."""
         ...
 
     def close(self) -> None:
-        """Undo what was not finished."""
+        """Undo unfinished work."""
         ...
 
     def hurry(self) -> None:
-        """Let what it does now fail soon: the stack ends."""
+        """Make the current action fail soon, because the stack ends."""
         ...
 
 
 class Control:
-    """The stack's end.
+    """The stack's side of the socket.
 
     Args:
-        folder: of its owner alone, where the socket is made.
-        open_session: of one connection; while there is one, others are refused.
+        folder: the folder for the socket, which only its owner can read.
+        open_session: a function that opens a connection's session; meanwhile other connections are refused.
     """
 
     def __init__(self, folder: Path, open_session: Callable[[], Session]) -> None:
@@ -71,7 +71,7 @@ class Control:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more, end the session there is, and wait until it is undone."""
+        """Take no more connections, end the current session, and wait until its work is undone."""
         # `close` alone does not wake who waits in accept.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -144,10 +144,10 @@ def _answer(session: Session, line: bytes) -> dict[str, Any]:
 
 
 class StackSession:
-    """The other end: a session with the stack of a project, as a context manager.
+    """The caller's side: a session with the stack of a project, as a context manager.
 
     Raises:
-        UsageError: none runs, or another session is going on.
+        UsageError: no stack runs, or another session is going on.
     """
 
     def __init__(self, root: Path) -> None:
@@ -186,11 +186,11 @@ class StackSession:
         self._socket.close()
 
     def ask(self, what: str, **facts: Any) -> dict[str, Any]:
-        """Let the stack do something.
+        """Have the stack perform an action.
 
         Raises:
-            TritonkitError: as the stack raised it.
-            ServerDied: it ended meanwhile; the action may have been done.
+            TritonkitError: the error that the stack raised.
+            ServerDied: the stack ended meanwhile; the action may have been done.
         """
         self._asked += 1
         with contextlib.suppress(OSError):  # who is refused may be answered before it asks
@@ -234,7 +234,7 @@ def _line(facts: dict[str, Any]) -> bytes:
 
 @contextlib.contextmanager
 def _within(folder: Path) -> Any:
-    """The folder by its descriptor, for a socket's path may have 107 characters."""
+    """A short path of the folder, by its descriptor, because a socket's path may have 107 characters at most."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"

@@ -28,7 +28,7 @@ class Releasing:
 
     Args:
         released: the repository that the replicas serve.
-        folder: for what is only needed meanwhile.
+        folder: a folder for temporary files.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Releasing:
         self._ending = False
 
     def parts(self) -> list[StackPart]:
-        """The candidate, where there is one."""
+        """The candidate's state; empty without a candidate."""
         candidate = self._candidate
         return [] if candidate is None else [candidate.part()]
 
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """`served`, `start`, `split`, `look`, `install` or `end`."""
+        """Perform an action: `served`, `start`, `split`, `look`, `install` or `end`."""
         known: dict[str, Callable[..., dict[str, Any]]] = {
             "served": self._served,
             "start": self._start,
@@ -79,11 +79,11 @@ class Releasing:
         return known[what](**facts)
 
     def close(self) -> None:
-        """All requests go to the replicas again, and no candidate is left."""
+        """Send all requests to the replicas again, and end the candidate."""
         self._end()
 
     def hurry(self) -> None:
-        """The stack ends: a candidate that starts need not be ready any more."""
+        """End the candidate now, even while it starts, because the stack ends."""
         self._ending, candidate = True, self._candidate
         if candidate is not None:
             candidate.kill()
@@ -97,7 +97,7 @@ class Releasing:
         }
 
     def _start(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
-        """A candidate that serves a model, and those that it needs, of a repository, on all cores."""
+        """Start a candidate on all cores that serves a repository's model and the models that it needs."""
         self._end()
         settings, self._models = self._settings, tuple(models)
         self._candidate = RunningReplica(
@@ -117,7 +117,7 @@ class Releasing:
         return {"grpc": endpoint.grpc, "http": endpoint.http, "pid": endpoint.pid}
 
     def _split(self, percent: float, shadow: str = "", shadow_percent: float = 0.0) -> dict[str, Any]:
-        """A part of the requests for the candidate."""
+        """Send a part of the requests to the candidate."""
         candidate = self._needed()
         split = Split(self._models, candidate.replica, percent, shadow, shadow_percent)
         self._routing.split(split)
@@ -129,8 +129,8 @@ class Releasing:
         return {"state": part.state, "said": part.said}
 
     def _install(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
-        """The models of a repository in place of what was made from the same spec: loaded by each replica, then in the
-        repository that was built into; all of it, or nothing."""
+        """Replace the models made from the same spec by those of a repository: first each replica loads them, then the
+        project's repository gets them. All of it is done, or nothing."""
         before, own = self._folder / "before", self._settings.repository
         shutil.rmtree(before, ignore_errors=True)
         copy_models(self._released, before, made_from(self._released, model))
@@ -191,7 +191,7 @@ class Releasing:
             self._settings.emit(replica.name, f"{model} was loaded again")
 
     def _answers(self, replica: RunningReplica) -> bool:
-        """Whether there is anything to load it; one that is being started again is waited for, and has it then."""
+        """Whether the replica can load a model; waits for one that is being restarted, which then has it already."""
         deadline = time.monotonic() + _BACK_S
         while not (replica.ready or replica.lost or self._ending):
             if time.monotonic() > deadline:
@@ -202,7 +202,7 @@ class Releasing:
         return replica.ready
 
     def _load_at(self, replica: RunningReplica, model: str) -> None:
-        """Load a model and those that it needs. A server that this ends must not be followed by the others."""
+        """Load a model and those that it needs. If this ends the server, the others must not load it."""
         from tritonkit.client import Client
         from tritonkit.client.reload import reload_models
 

@@ -21,7 +21,7 @@ class RunningReplica:
     """A server on some of the cores, which is started again there when it dies.
 
     Args:
-        name: its name in logs and tables.
+        name: the server's name in logs and tables.
         cores: the cores that it and its children may use.
         repository, models: the models to serve; by default those of the settings.
         restarts: failed starts until it is given up; 0: it is not started again.
@@ -69,7 +69,7 @@ class RunningReplica:
         """Wait until it has answered.
 
         Raises:
-            ServerError, UsageError: it does not start.
+            ServerError, UsageError: the server does not start.
         """
         self._thread.join()
         if self.error is not None:
@@ -92,16 +92,16 @@ class RunningReplica:
         return self._state != "stopping" and not self._server.poll()
 
     def serve_too(self, model: str) -> None:
-        """Have a model that was loaded meanwhile loaded again after a death, too.
+        """Also load a model that was added meanwhile whenever the server is restarted.
 
         Raises:
-            UsageError: its repository holds no such model.
-            ServerStartError: its configuration cannot be read, or an ensemble lacks its parts.
+            UsageError: the repository holds no such model.
+            ServerStartError: the model's configuration cannot be read, or an ensemble lacks its parts.
         """
         self._server.serve_too(model)
 
     def part(self) -> StackPart:
-        """Its state now."""
+        """The replica's current state."""
         try:
             endpoint = self.endpoint
         except UsageError:  # it was not ready yet, and perhaps never will be
@@ -138,7 +138,7 @@ def start_replicas(settings: StackSettings, repository: Path) -> list[RunningRep
     """Start all replicas of this repository concurrently; if one fails, none is left running.
 
     Raises:
-        ServerError, UsageError: one does not.
+        ServerError, UsageError: a replica does not start.
     """
     allowed = sorted(os.sched_getaffinity(0))
     found = [

@@ -22,7 +22,7 @@ class Routing:
     """Keys, replicas and the candidate of a release, as the gateway has them.
 
     Args:
-        models: that are served.
+        models: the names of the served models.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Routing:
         self._known, self._told = self._changed(), ""
 
     def poll(self) -> None:
-        """Take keys that have changed, and end a split that could not be ended; called every tick. Keys that cannot be
-        read, or that Envoy refuses, leave those that are known, and are tried again."""
+        """Load changed keys, and try again to end a split that could not be ended; called every tick. If keys cannot be
+        read, or Envoy refuses them, the known keys stay and the new ones are tried again."""
         if self._unended and self._lock.acquire(blocking=False):
             try:
                 self._end_split()
@@ -55,18 +55,18 @@ class Routing:
             self._known = changed
 
     def learn(self, models: Sequence[str]) -> None:
-        """These are served, too; counts once the routes are written the next time."""
+        """Add served models; this takes effect when the routes are next written."""
         with self._lock:
             self._models = tuple(dict.fromkeys([*self._models, *models]))
 
     def split(self, split: Split | None) -> None:
-        """Send a part of some models' requests to a candidate; None: all to the replicas. Returns when it counts and,
-        without a candidate, once that has answered what it had.
+        """Send a part of some models' requests to a candidate; None: all to the replicas. Returns once the routes are
+        in effect and, for None, once the candidate has answered its last requests.
 
         Raises:
-            ServerError: Envoy does not take it, or the candidate is not healthy for it.
-            UsageError: the keys cannot be read, or the files not be written. A split that could not be ended is ended
-                as soon as it can be.
+            ServerError: Envoy does not accept the routes, or does not find the candidate healthy.
+            UsageError: the keys cannot be read, or the files cannot be written. A split that could not be ended is
+                ended as soon as possible.
         """
         with self._lock:
             if split is None:
@@ -105,7 +105,7 @@ class Routing:
         return not any(self._admin.active_of(f"{name}{CANDIDATE}") for name in ("grpc", "rest"))
 
     def _write_routes(self) -> None:
-        """Raises ServerError where Envoy refuses them. One that does not answer reads them when it starts again."""
+        """Write routes; ServerError if Envoy refuses them. If it does not answer, it reads them at its next start."""
         self._await("the gateway", lambda: self._admin.taken() is not None)
         refused, taken = self._admin.rejected(), self._admin.taken()
         write_routes(self._spec, self._places, self._models, self._split)
@@ -122,7 +122,7 @@ class Routing:
             )
 
     def _await(self, what: str, done: Callable[[], bool]) -> bool:
-        """Whether it came in time; that it did not is said."""
+        """Whether a condition was met in time; if not, an event reports it."""
         deadline = time.monotonic() + _TAKEN_S
         while not done():
             if time.monotonic() > deadline:
@@ -138,7 +138,7 @@ class Routing:
             return 0
 
     def _take_keys(self) -> bool:
-        """Whether it went well."""
+        """Write the routes with the changed keys; returns whether that succeeded."""
         with self._lock:
             try:
                 self._write_routes()
@@ -149,7 +149,7 @@ class Routing:
         return True
 
     def _left(self, why: str) -> bool:
-        """Say it once, however often it is tried."""
+        """Report a failure once, however often it is tried; always False."""
         if why != self._told:
             self._settings.emit("gateway", why)
         self._told = why

@@ -1,4 +1,4 @@
-"""Whether a gateway's shared rates hold, as its own counters say it."""
+"""Whether a gateway's shared rates hold, according to its own counters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable
 __all__ = ["SharedLimitsWatch"]
 
 _PAUSE_S = 30.0
-"""Seconds between two messages about the same problem; after as long without a failure all is well again."""
+"""Seconds between two messages about the same problem; after the same time without a failure, rates hold again."""
 
 
 class SharedLimitsWatch:
     """Counts the requests that have passed without a decision.
 
     Args:
-        undecided: how many they are since the gateway has started; None where it does not answer.
-        clock: in seconds.
+        undecided: a function that returns their number since the gateway's start; None if it does not answer.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, undecided: Callable[[], int | None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class SharedLimitsWatch:
         self._lost = False
 
     def look(self) -> str:
-        """A message about the shared limits' state; mostly empty."""
+        """A message about the shared limits' state; usually empty."""
         found, now = self._undecided(), self._clock()
         if found is None:
             return ""

@@ -41,7 +41,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stack:
-    """A stack as a context manager; `parts` says what it is like, `watch` keeps it running."""
+    """A stack as a context manager; `parts` is its state, `watch` keeps it running."""
 
     def __init__(self, settings: StackSettings) -> None:
         self._settings = settings
@@ -78,7 +78,7 @@ class Stack:
 
     @property
     def parts(self) -> list[StackPart]:
-        """All of it, as it is now."""
+        """The current state of all parts."""
         absent = [StackPart(name, "absent", said=why) for name, why in self._absent.items()]
         found = [each.part() for each in self._replicas]
         found += self._releasing.parts() if self._releasing else []
@@ -88,7 +88,7 @@ class Stack:
         """Keep it running until `ending` is set.
 
         Raises:
-            ServerDied: no replica is left, or no gateway.
+            ServerDied: no replica is left, or the gateway is gone.
         """
         said_at = 0.0
         while not self.ending.wait(_TICK_S):
@@ -110,7 +110,7 @@ class Stack:
                 signal.signal(one, handler)
 
     def stop(self) -> None:
-        """The gateway takes no more, answers what it has, then all ends."""
+        """Let the gateway take no more requests and answer those it has, then end everything."""
         self.ending.set()
         if self._control is not None:
             self._control.close()
@@ -141,7 +141,7 @@ class Stack:
             raise ServerDied("the gateway", found="it ended again and again", todo=f"its log is {gateway.log}")
 
     def _say(self) -> None:
-        """Write the state, and begin another audit log where it is time; a full disk ends no serving."""
+        """Write the state, and rotate audit logs; a full disk does not end serving."""
         if said := self._state.write(self.address, self.parts):
             self._settings.emit("stack", said)
         if self._spec.limits.shared and (said := self._limits.look()):
@@ -152,7 +152,7 @@ class Stack:
     # -- the start
 
     def _locked(self) -> int:
-        """A lock for as long as the stack is there: two of one project would share their files."""
+        """Take a lock for the stack's lifetime, because two stacks of one project would share files."""
         descriptor = os.open(self._folder, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,7 +166,7 @@ class Stack:
         return descriptor
 
     def _check(self) -> None:
-        """All that can be refused before anything runs."""
+        """Check everything that can be refused before anything runs."""
         settings, tls = self._settings, self._spec.tls
         if not settings.repository.is_dir():
             raise UsageError(str(settings.repository), found="there is no such folder", todo="tritonkit build")

@@ -27,11 +27,11 @@ _PAUSE_S = 0.1
 
 
 def write_state(root: Path, owner: int, gateway: str, parts: Sequence[StackPart]) -> None:
-    """Say what runs now.
+    """Write the stack's current state.
 
     Args:
-        owner: the process that watches over the stack.
-        gateway: `host:port`.
+        owner: the ID of the process that watches over the stack.
+        gateway: the gateway's address, `host:port`.
     """
     facts = {"owner": owner, "began": _began(owner), "gateway": gateway, "parts": [asdict(part) for part in parts]}
     write_private(root / FOLDER / _FILE, json.dumps(facts))
@@ -79,8 +79,8 @@ def stop_running(root: Path, most_s: float) -> None:
     """Ask the stack of a project to end, and wait for it.
 
     Raises:
-        UsageError: none runs.
-        ServerError: it does not end in time.
+        UsageError: no stack runs.
+        ServerError: the stack does not end in time.
     """
     state = read_state(root)
     if state is None:
@@ -99,8 +99,8 @@ def stop_running(root: Path, most_s: float) -> None:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, which tells it from a later one of its number (proc(5), starttime); None where it has
-    ended, also if it was not waited for yet."""
+    """The start time of a process, which tells it from a later one with the same ID (proc(5), starttime); None if it
+    has ended, even as a zombie."""
     try:
         words = process_stat(Path("/proc") / str(pid))
         return None if words[0] == "Z" else int(words[19])

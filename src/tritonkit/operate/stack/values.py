@@ -17,7 +17,7 @@ State = Literal["starting", "ready", "down", "stopping", "absent"]
 
 @dataclass(frozen=True)
 class StackEvent:
-    """Something a person watching the stack wants to know of one of its parts."""
+    """A message about a part of the stack, for a person who watches it."""
 
     part: str
     message: str
@@ -28,12 +28,12 @@ class StackPart:
     """A process of the stack as it is now.
 
     Args:
-        name: `replica-0`, `gateway`, `limiter`, `prometheus`, `redis`.
-        state: `absent`: it is not started, mostly because its program is not installed here.
-        address: where it answers.
-        pid: of its process; 0 while there is none.
-        cores: that it may use; empty: all.
-        said: what was last said of it.
+        name: its name, such as `replica-0`, `gateway`, `limiter`, `prometheus` or `redis`.
+        state: its state; `absent`: not started, usually because its program is not installed here.
+        address: the address at which it answers.
+        pid: the ID of its process; 0 without a process.
+        cores: the cores that it may use; empty: all.
+        said: the last message about it.
     """
 
     name: str
@@ -46,23 +46,23 @@ class StackPart:
 
 @dataclass(frozen=True)
 class StackSettings:
-    """A stack to be: replicas behind a gateway, and what watches them.
+    """Settings of a stack: replicas behind a gateway, and the programs that monitor them.
 
     Args:
-        root: the project.
-        repository: the models.
-        models: names to serve; all by default.
-        require: those without which no replica is to run, or "all".
-        replicas: how many servers.
+        root: the project's folder.
+        repository: the model repository.
+        models: names of the models to serve; all by default.
+        require: names of the models without which no replica may run, or "all".
+        replicas: the number of servers.
         gateway: the folder of the gateway's spec, keys and certificates.
-        prometheus, redis: whether they are started where they are installed.
-        alertmanager: `host:port` of one that Prometheus tells of alerts; empty: they are only seen.
+        prometheus, redis: whether to start them if they are installed.
+        alertmanager: `host:port` of the Alertmanager that Prometheus sends alerts to; empty: none.
         verify: refuse a repository that is not as it was published, before anything starts.
-        public_key: file of a key that must have signed it; None: its manifests decide.
-        models_folder: for the copy of the models that replicas serve, where it must not lie in the project; nothing can
-            be released then.
-        drain_s: for requests that are under way when it stops.
-        on_event: is told what happens.
+        public_key: file of a public key whose owner must have signed the repository; None: its manifests decide.
+        models_folder: the folder for the copy of the models that replicas serve, if it must not lie in the project.
+            Releases are refused then.
+        drain_s: time limit for requests that are under way when the stack stops, in seconds.
+        on_event: called with each event.
     """
 
     root: Path
@@ -94,6 +94,6 @@ class StackSettings:
     on_event: Callable[[StackEvent], None] = field(default=lambda event: None)
 
     def emit(self, part: str, message: str) -> None:
-        """Tell `on_event`; what fails there must not end the stack."""
+        """Call `on_event`; an error there must not end the stack."""
         with contextlib.suppress(Exception):
             self.on_event(StackEvent(part, message))

@@ -1,4 +1,4 @@
-"""Copy what is served to a store. A backup that is interrupted is not there; the next one goes on where it ended."""
+"""Copy what is served to a store. An interrupted backup does not exist in it; the next one continues its work."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Backup:
     """Result of a backup.
 
     Args:
-        id: names it in the store.
-        index: what it holds.
-        copied_files: those that the store lacked.
-        copied_bytes: of these.
+        id: its ID in the store.
+        index: its contents.
+        copied_files: the number of files that the store lacked.
+        copied_bytes: the size of these files.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class Listed:
-    """A backup in a store; `index` is None where it cannot be read, and `problem` says why."""
+    """A backup in a store; `index` is None if it cannot be read, and `problem` is the reason."""
 
     id: str
     encrypted: bool
@@ -59,15 +59,15 @@ def back_up(
 
     Args:
         repository: a folder of models.
-        store: where to.
-        models: names; all by default.
-        key: encrypts everything, names and hashes of files too.
-        progress: called with the bytes copied so far and those that the store lacks.
+        store: the store to copy to.
+        models: names of the models to copy; all by default.
+        key: the key that encrypts everything, including names and hashes of files; None: no encryption.
+        progress: called with the number of bytes copied so far and of bytes that the store lacked.
 
     Raises:
-        UsageError: there is nothing to back up, or the store lies in the repository.
+        UsageError: the repository has no model, or the store lies in the repository.
         ServerError: a file is not as it was published.
-        StoreError: the store cannot take it. What was copied is not copied again.
+        StoreError: the store cannot take the backup. Copied files are not copied again later.
     """
     _refuse_inside(repository, store)
     contents = read_contents(repository, models, deep=False)
@@ -101,7 +101,7 @@ def back_up(
 def _copy(
     repository: Path, store: Store, contents: Contents, key: EncryptionKey | None, mark: StoreMark, progress: Progress
 ) -> tuple[int, int]:
-    """Copy what the store lacks: how many files, and their bytes."""
+    """Copy the files that the store lacks; returns their number and their size in bytes."""
     lacking = _lacking(store, contents, key)
     total = sum(entry.size_bytes for _, entry in lacking)
     done = 0
@@ -118,7 +118,7 @@ def _copy(
 
 
 def list_backups(store: Store, key: EncryptionKey | None = None) -> list[Listed]:
-    """The backups in a store, the oldest first; what encrypted ones hold is said to who has their key."""
+    """The backups in a store, the oldest first; contents of encrypted ones can be read only with their key."""
     return [_listed(store, name, encrypted, key) for name, encrypted in ids(store).items()]
 
 
@@ -142,7 +142,7 @@ def _refuse_inside(repository: Path, store: Store) -> None:
 
 
 def _lacking(store: Store, contents: Contents, key: EncryptionKey | None) -> list[tuple[str, StoredFile]]:
-    """Model and file of each content that the store does not have; equal contents once."""
+    """Model and file of each content that the store lacks; equal contents only once."""
     first: dict[str, tuple[str, StoredFile]] = {}
     for model, entries in contents.items():
         for entry in entries:
@@ -151,7 +151,7 @@ def _lacking(store: Store, contents: Contents, key: EncryptionKey | None) -> lis
 
 
 def _fitting_signature(repository: Path, contents: Contents, models: Sequence[str]) -> str | None:
-    """The repository's signature, if it is of this state; who made it is looked at when it is restored."""
+    """The repository's signature, if it is of this state; restoring checks who made it."""
     text = signature.read(repository)
     try:
         signed = signature.parse(text or "").models

@@ -1,6 +1,6 @@
-"""The files of backups, each once however many backups hold it: named by the hash of its content.
+"""The files of backups, named by the hash of their content and stored once for all backups.
 
-`blobs/AB/HASH`, or where it is encrypted `sealed/AB/NAME`, with a name that does not tell the hash.
+A file is `blobs/AB/HASH` or, if encrypted, `sealed/AB/NAME`, with a name that does not reveal the hash.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BLOB = re.compile(r"(blobs|sealed)/([0-9a-f]{2})/\2[0-9a-f]{62}")
 
 
 def is_there(store: Store, entry: StoredFile, key: EncryptionKey | None) -> bool:
-    """Whether the store has a file whole, by its size: one that an interrupted copy left is shorter."""
+    """Whether the store has a whole file, judged by its size: an interrupted copy leaves a shorter one."""
     wanted = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
     return store.size_bytes(path_of(entry, key)) == wanted
 
 
 def stored(store: Store) -> dict[str, int]:
-    """All blobs that a store has, those of no backup too: path -> size in bytes there."""
+    """All blobs in a store, including those of no backup: path -> size in bytes there."""
     return {
         path: size_bytes
         for folder in _FOLDERS
@@ -44,8 +44,8 @@ def put(store: Store, file: Path, entry: StoredFile, key: EncryptionKey | None, 
     """Copy a file into the store.
 
     Raises:
-        ServerError: its content is not that of `entry`; the store has nothing of it then.
-        StoreError: the store cannot take it.
+        ServerError: the file's content is not that of `entry`; the store keeps nothing of it.
+        StoreError: the store cannot take the file.
     """
     parts = _read(file, entry, count)
     sent = parts if key is None else encrypt(parts, key, hidden_name(key, entry.sha256))
@@ -53,11 +53,11 @@ def put(store: Store, file: Path, entry: StoredFile, key: EncryptionKey | None, 
 
 
 def fetch(store: Store, entry: StoredFile, key: EncryptionKey | None, count: Callable[[int], None]) -> Iterator[bytes]:
-    """A file's content, in parts. What was given is to be kept only if it ends without an error.
+    """A file's content, in parts, which are valid only if the iteration ends without an error.
 
     Raises:
-        StoreError: it is missing or damaged, or the store cannot be read.
-        UsageError: it was encrypted with another key.
+        StoreError: the file is missing or damaged, or the store cannot be read.
+        UsageError: the file was encrypted with another key.
     """
     path = path_of(entry, key)
     where = store.where(path)
@@ -91,7 +91,7 @@ def path_of(entry: StoredFile, key: EncryptionKey | None) -> str:
 
 
 def _read(file: Path, entry: StoredFile, count: Callable[[int], None]) -> Iterator[bytes]:
-    """The parts of a file; ServerError instead of their end where they are not what they should be."""
+    """The parts of a file; ServerError at their end if the content is not that of `entry`."""
     digest, size_bytes = hashlib.sha256(), 0
     try:
         with open_file(file) as stream:

@@ -1,7 +1,8 @@
 """Files of backups on a disk that several processes share: each is fetched once, and verified whenever it is used.
 
-`blobs/AB/HASH`, as in a store. Who fetches a file holds `locks/AB` until it is whole; meanwhile it is in `unfinished/`.
-Nothing in it is trusted, and none of it is needed: what cannot be kept or read is fetched as if there were no cache.
+A file is `blobs/AB/HASH`, as in a store. Whoever fetches it holds `locks/AB` until it is whole; until then it is in
+`unfinished/`. Nothing in the cache is trusted or required: a file that cannot be kept or read is fetched as without
+a cache.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tritonkit.repository.publish.integrity import open_file
 __all__ = ["FileCache", "open_cache"]
 
 Fetch = Callable[[], Iterator[bytes]]
-"""The content of a file out of a store; it raises what is wrong with it at its end."""
+"""Function that yields a file's content from a store, and raises an error at its end if the content is wrong."""
 
 _CHUNK = 1 << 20
 _LEFT_S = 86400.0
@@ -35,11 +36,11 @@ class FileCache:
     """A folder with files of backups.
 
     Args:
-        folder: on a disk that others may share.
-        limit_bytes: what all files in it may take.
-        needed: hashes that are not removed to make room.
-        given_bytes: what came out of it.
-        problem: why a file was not kept, or nothing is.
+        folder: the cache's folder, on a disk that others may share.
+        limit_bytes: the limit of the size of all files in it.
+        needed: hashes of files that are not removed to make room.
+        given_bytes: the number of bytes that came out of the cache.
+        problem: the reason why a file, or all files, could not be kept; empty: none.
     """
 
     folder: Path
@@ -69,7 +70,7 @@ class FileCache:
                     kept.close()
 
     def prune(self) -> int:
-        """Remove what was not used for longest until the rest is within the limit; how many files."""
+        """Remove the least recently used files until the rest is within the limit; returns their number."""
         self._sweep("*", _LEFT_S)
         self._look()
         return self._make_room(0)
@@ -79,7 +80,7 @@ class FileCache:
         return self.folder / "blobs" / sha256[:2] / sha256
 
     def _give(self, entry: StoredFile, target: IO[bytes]) -> bool:
-        """Write a kept file to `target`; one that is not what it should be goes, and `target` is as before."""
+        """Write a kept file to `target`, if it is valid; else remove it and leave `target` as before."""
         file, begin = self.path(entry.sha256), target.tell()
         try:
             opened = open_file(file)
@@ -105,7 +106,8 @@ class FileCache:
 
     @contextmanager
     def _locked(self, sha256: str) -> Iterator[bool]:
-        """Alone with files whose hash begins so; False where there can be no locks: then two may fetch one."""
+        """Hold the lock of files with the same beginning of the hash. Yields False if there can be no locks: then two
+        processes may fetch one file."""
         with ExitStack() as stack:
             alone = False
             try:
@@ -154,7 +156,7 @@ class FileCache:
 
 
 def _read(opened: IO[bytes]) -> bytes:
-    """The next part; nothing where the disk fails, so that the hash will not fit."""
+    """The next part; empty if the disk fails, so that the hash does not match."""
     try:
         return opened.read(_CHUNK)
     except OSError:
@@ -162,7 +164,7 @@ def _read(opened: IO[bytes]) -> bytes:
 
 
 class _Kept:
-    """A file on its way into a cache. Where that fails it is not kept, and nothing else happens."""
+    """A file on its way into a cache. If that fails, it is not kept, and nothing else happens."""
 
     def __init__(self, cache: FileCache, entry: StoredFile) -> None:
         self._cache, self._entry = cache, entry
@@ -172,7 +174,7 @@ class _Kept:
             self._file = self._path.open("xb")
 
     def write(self, part: bytes) -> None:
-        """A part of it."""
+        """Write a part of the file."""
         with self._failing():
             if self._file is not None:
                 self._file.write(part)
@@ -206,7 +208,7 @@ class _Kept:
 
 
 def _open_lock(file: Path) -> IO[bytes]:
-    """A file to lock: it is made, and a pipe in its place is an error instead of a wait."""
+    """Open or make a file to lock; a pipe in its place is an error instead of a wait."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
     return open(file, "rb", opener=lambda path, _: os.open(path, flags, 0o644))
 
@@ -219,7 +221,7 @@ def _used_s(file: Path) -> float:
 
 
 def open_cache(folder: Path, limit_bytes: int, needed: Iterable[str]) -> FileCache:
-    """The cache in a folder, which is made where it is not there; one that cannot be used says so in `problem`.
+    """The cache in a folder, which is made if it is missing; if it cannot be used, `problem` has the reason.
 
     Args:
         needed: hashes of the files that are about to be used.

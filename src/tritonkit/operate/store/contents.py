@@ -29,9 +29,9 @@ class StoredFile:
     """One file.
 
     Args:
-        path: below the model's folder, its parts joined by `/`.
-        sha256: of its content, in hexadecimal.
-        size_bytes: of its content.
+        path: its path below the model's folder, with parts joined by `/`.
+        sha256: the SHA-256 of its content, in hexadecimal.
+        size_bytes: the size of its content.
     """
 
     path: str
@@ -48,16 +48,16 @@ def read_contents(
 ) -> Contents:
     """The files of the models in all their versions.
 
-    Hidden files and `__pycache__` are left out, as in `verify`; folders without a file are no models.
+    Hidden files and `__pycache__` are left out, as in `verify`; folders without a file are not models.
 
     Args:
         repository: a folder of models.
-        models: names; all by default.
-        deep: hash every file; else what a manifest says of a file of that size is believed.
-        progress: called with the bytes looked at so far and the bytes in all.
+        models: names of the models to read; all by default.
+        deep: whether to hash every file; else a manifest's hash is believed for a file of the right size.
+        progress: called with the number of bytes read so far and in all.
 
     Raises:
-        UsageError: no such repository or model, a name that no model has, or something that is not a file.
+        UsageError: there is no such repository or model, a model's name is not valid, or an entry is not a file.
     """
     if not repository.is_dir():
         raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
@@ -82,7 +82,7 @@ def read_contents(
 
 
 class _Counter:
-    """Adds up what was looked at, and tells."""
+    """Adds up the bytes that were read, and reports progress."""
 
     def __init__(self, total: int, progress: Progress) -> None:
         self._done, self._total, self._progress = 0, total, progress
@@ -146,7 +146,7 @@ def _hashed(path: str, file: Path, count: _Counter) -> StoredFile:
 
 
 def _published(folder: Path) -> dict[str, tuple[str, int]]:
-    """Path -> hash and size, as the manifests of a model's folder and of its versions say."""
+    """Path -> hash and size, from the manifests of a model's folder and of its versions."""
     found: dict[str, tuple[str, int]] = {}
     for place in (PurePosixPath(), *(PurePosixPath(str(number)) for number in versions(folder))):
         facts = read_manifest(folder / place) or {"files": {}}

@@ -3,7 +3,7 @@
 A chunk's nonce is a random prefix, its number and whether it is the last: chunks that are swapped, left out,
 repeated or cut off at the end do not open (Hoang, Reyhanitabar, Rogaway and Vizar, "Online Authenticated-Encryption
 and its Nonce-Reuse Misuse-Resistance", CRYPTO 2015). Each blob has a key of its own, derived with HKDF from the
-user's key and a random salt, so that no nonce comes twice however many blobs there are.
+user's key and a random salt, so that no nonce comes twice, regardless of the number of blobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_CHUNKS = 1 << 32
 
 
 def hidden_name(key: EncryptionKey, sha256: str) -> str:
-    """A blob's name that does not tell the hash of its content to those without the key."""
+    """A blob's name that does not reveal the hash of its content to those without the key."""
     named = _derive(key.secret, b"", b"tritonkit names 1")
     return hmac.new(named, bytes.fromhex(sha256), hashlib.sha256).hexdigest()
 
@@ -46,8 +46,8 @@ def encrypt(parts: Iterable[bytes], key: EncryptionKey, name: str) -> Iterator[b
 
     Args:
         parts: the content, in pieces of any size.
-        key: the user's.
-        name: opens only under this name.
+        key: the user's key.
+        name: the blob's name; the result can be decrypted only under this name.
     """
     salt, prefix = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_PREFIX_BYTES)
     cipher = _cipher(key, salt)
@@ -60,8 +60,8 @@ def decrypt(parts: Iterable[bytes], key: EncryptionKey, name: str, where: str) -
     """The plaintext of `encrypt`; a chunk is yielded only after it was authenticated.
 
     Raises:
-        UsageError: it was made with another key.
-        StoreError: it is not what was made, as a whole and under this name. `where` names it.
+        UsageError: the blob was encrypted with another key.
+        StoreError: the blob was changed, is incomplete, or has another name. The message calls it `where`.
     """
     invalid = need_package("cryptography.exceptions", REQUIREMENT).InvalidTag
     header, rest = _split(parts)
@@ -94,7 +94,7 @@ def _damaged(where: str, found: str) -> StoreError:
 
 
 def _split(parts: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The header, or less where there is less, and what follows it."""
+    """The header, which may be cut short, and the parts after it."""
     rest, header = iter(parts), b""
     while len(header) < _HEADER_BYTES and (part := next(rest, b"")):
         header += part
@@ -107,7 +107,7 @@ def _split(parts: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 
 def _chunks(parts: Iterable[bytes], size_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Chunks of a size, and whether each is the last, which may be shorter: at least one, perhaps empty."""
+    """Chunks of a size, each with whether it is the last. There is at least one; the last may be shorter or empty."""
     held = bytearray()
     for part in parts:
         held += part
@@ -129,7 +129,7 @@ def _bound(name: str) -> bytes:
 
 
 def _key_id(key: EncryptionKey) -> bytes:
-    """Tells keys apart, and tells nothing of them."""
+    """An ID that tells keys apart and reveals nothing about them."""
     return _derive(key.secret, b"", b"tritonkit key id 1")[:_ID_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""A backup restored into memory for as long as it is served: what is decrypted never lies on a disk."""
+"""A backup restored into memory for as long as it is served: decrypted data never lies on a disk."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def restored_in_memory(
     memory: Path = MEMORY,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Path]:
-    """The repository of a backup, in a folder that is removed at the end, whatever ends it.
+    """The repository of a backup, in a folder that is removed at the end, even after an error.
 
-    What a killed process has left is removed by the next call of the same user.
+    Files that a killed process left are removed by the next call of the same user.
 
     Args:
-        as_of, key, public_key, progress: as `restore` has them.
+        as_of, key, public_key, progress: the same arguments as those of `restore`.
         memory: a folder on a tmpfs or ramfs.
 
     Raises:
-        UsageError: `memory` is no such folder, or too small; no such backup, or another key.
+        UsageError: `memory` is not such a folder or too small, there is no such backup, or the key does not fit.
         StoreError: the backup was changed, is damaged or not signed by the key; or the store cannot be read.
         PublishError: `memory` cannot be written.
     """
@@ -90,7 +90,7 @@ def _private_folder(memory: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """No second signal keeps it from that: in this thread it would."""
+    """Remove a folder in another thread, where a second signal cannot interrupt it."""
     thread = threading.Thread(target=shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True})
     while True:
         try:
@@ -114,7 +114,7 @@ def _locked_folder(memory: Path) -> tuple[Path, int]:
 
 
 def _sweep(memory: Path) -> None:
-    """Remove what processes have left that were killed: their locks are gone."""
+    """Remove folders of killed processes: their locks are gone."""
     for folder in memory.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

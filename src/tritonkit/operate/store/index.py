@@ -1,7 +1,7 @@
-"""The index of a backup: which files it is made of. A backup is there once its index is.
+"""The index of a backup: the list of its files. A backup exists once its index does.
 
-`backups/ID.json`, or `backups/ID.sealed` where it is encrypted. An ID is the moment and the hash of the index file: who
-knows the ID knows the backup, and one that was changed afterwards is refused.
+The file is `backups/ID.json`, or `backups/ID.sealed` if encrypted. An ID is made of the moment and the hash of the
+index file, so it identifies the content: a backup that was changed afterwards is refused.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Index:
     """Contents of a backup.
 
     Args:
-        created: UTC, such as `20260131T235959.000Z`.
+        created: its time in UTC, such as `20260131T235959.000Z`.
         models: model -> its files.
-        signature: the text of the repository's `signature.json`; None where it was not signed.
+        signature: the text of the repository's `signature.json`; None if it was not signed.
     """
 
     created: str
@@ -69,7 +69,7 @@ def ids(store: Store) -> dict[str, bool]:
 
 
 def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
-    """The latest ID that begins so, such as with a day; the latest of all by default. UsageError without one."""
+    """The latest ID that begins with `wanted`, such as a day; by default the latest of all. UsageError without one."""
     if not known:
         raise UsageError(
             store.url,
@@ -94,7 +94,7 @@ def is_ahead(name: str) -> bool:
 
 
 def require_readable(contents: Contents) -> None:
-    """UsageError for more files than the index of a backup may have: it could never be restored."""
+    """Raise UsageError for more files than a backup's index may have: such a backup could never be restored."""
     count = sum(map(len, contents.values()))
     if count > _MOST_FILES:
         raise UsageError(
@@ -106,7 +106,7 @@ def require_readable(contents: Contents) -> None:
 
 
 def write_index(store: Store, index: Index, key: EncryptionKey | None) -> str:
-    """Make a backup visible, and give its ID."""
+    """Make a backup visible, and return its ID."""
     models = {
         name: {entry.path: [entry.sha256, entry.size_bytes] for entry in entries}
         for name, entries in index.models.items()
@@ -129,8 +129,8 @@ def read_index(store: Store, name: str, key: EncryptionKey | None, encrypted: bo
     """The index of a backup.
 
     Raises:
-        UsageError: it is encrypted and there is no key, or another one.
-        StoreError: it is not what was written, or leads out of a model's folder.
+        UsageError: the index is encrypted, and the key is missing or another one.
+        StoreError: the index was changed, or has a path outside a model's folder.
     """
     path = f"{_FOLDER}/{name}{_SEALED if encrypted else _PLAIN}"
     where = store.where(path)
@@ -208,7 +208,7 @@ def _digest(data: bytes) -> str:
 
 
 def _bound(created: str) -> str:
-    """The name under which an index is encrypted: its ID is not known before."""
+    """The name under which an index is encrypted, because its ID is not known yet."""
     return f"index {created}"
 
 

@@ -35,19 +35,19 @@ _MOST_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class EncryptionKey:
-    """A key of AES-256, from which the keys of blobs are derived; `file` is where it was read."""
+    """A key of AES-256, from which the keys of blobs are derived; `file` is the file that it was read from."""
 
     file: Path
     secret: bytes = field(repr=False)
 
 
 def new_encryption_key(file: Path) -> None:
-    """Write 32 random bytes into a new file. UsageError where there is one already."""
+    """Write 32 random bytes into a new file. UsageError if the file exists."""
     _write_new(file, secrets.token_bytes(_KEY_BYTES), 0o600)
 
 
 def read_encryption_key(file: Path) -> EncryptionKey:
-    """The key in a file. UsageError where others can read it, or it has not 32 bytes."""
+    """The key in a file. UsageError if others can read the file, or it does not have 32 bytes."""
     secret = read_private(file)
     if len(secret) != _KEY_BYTES:
         raise UsageError(
@@ -60,9 +60,9 @@ def read_encryption_key(file: Path) -> EncryptionKey:
 
 
 def new_signing_key(file: Path) -> Path:
-    """Write a private Ed25519 key (PKCS #8, PEM) into a new file, the public one into `FILE.pub`, and give that.
+    """Write a private Ed25519 key (PKCS #8, PEM) into a new file and the public one into `FILE.pub`; returns that.
 
-    UsageError where one of them is there already.
+    UsageError if one of them exists.
     """
     ed25519, serialization = _ed25519(), _serialization()
     key = ed25519.Ed25519PrivateKey.generate()
@@ -80,7 +80,7 @@ def new_signing_key(file: Path) -> Path:
 
 
 def read_signing_key(file: Path) -> Any:
-    """An `Ed25519PrivateKey`. UsageError where others can read the file, or it holds none."""
+    """An `Ed25519PrivateKey`. UsageError if others can read the file, or it holds no such key."""
     data = read_private(file)
     try:
         key = _serialization().load_pem_private_key(data, password=None)
@@ -92,7 +92,7 @@ def read_signing_key(file: Path) -> Any:
 
 
 def read_public_key(file: Path) -> Any:
-    """An `Ed25519PublicKey`. UsageError where the file holds none."""
+    """An `Ed25519PublicKey`. UsageError if the file holds no such key."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES)
@@ -107,7 +107,7 @@ def read_public_key(file: Path) -> Any:
 
 
 def fingerprint(public_key: Any) -> str:
-    """Names a public key: the first 16 hexadecimal digits of its PEM's SHA-256."""
+    """A name for a public key: the first 16 hexadecimal digits of its PEM's SHA-256."""
     return hashlib.sha256(_pem(public_key)).hexdigest()[:16]
 
 
@@ -135,7 +135,7 @@ def _no_key(file: Path, kind: str) -> UsageError:
 
 
 def read_private(file: Path) -> bytes:
-    """The content of a key file. UsageError where others can read it, or another user can write it."""
+    """The content of a key file. UsageError if others can read it, or another user can write it."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:

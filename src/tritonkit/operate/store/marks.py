@@ -3,9 +3,9 @@
 Each process first writes a mark of its own, then looks for marks of the other kind. If two begin together, at least
 one sees the other, in any store with consistent listings. A backup then waits; a removal gives up.
 
-A mark that is an hour old, or an hour ahead of the clock, is of a process that is gone. What removes deletes such a
-mark before it looks which backups there are. A backup whose mark is gone when its index is written, because its
-machine slept, say, looks once more whether all of its files are there.
+A mark that is an hour old, or an hour ahead of the clock, is of a process that is gone. A removal deletes such a mark
+before it lists the backups. The mark of a backup may be gone when its index is written, for example because its
+machine slept. The backup then checks once more that all of its files are there.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _WAIT_S, _PAUSE_S = 900.0, 1.0
 
 
 class StoreMark:
-    """A mark in a store for as long as the block.
+    """A mark in a store that lasts as long as the block.
 
     Args:
-        kind: BACKING_UP or REMOVING.
-        clock: seconds since 1970; marks of other machines are held against it.
+        kind: the kind of work, BACKING_UP or REMOVING.
+        clock: a clock in seconds since 1970, with which marks of other machines are compared.
     """
 
     def __init__(self, store: Store, kind: str, clock: Callable[[], float] = time.time) -> None:
@@ -55,10 +55,10 @@ class StoreMark:
             self._store.remove(self._path)
 
     def renew(self) -> None:
-        """Say that the work goes on; called often, it writes once a minute.
+        """Renew the mark while the work goes on; called often, it writes once a minute.
 
         Raises:
-            StoreBusy: it was not called for so long that others may have taken the work for dead.
+            StoreBusy: the last renewal is so long ago that others may have taken the work for dead.
         """
         passed_s = self._clock() - self._written_at
         if self._kind == REMOVING and not passed_s < _STALE_S / 2:
@@ -72,14 +72,14 @@ class StoreMark:
             self._write()
 
     def is_there(self) -> bool:
-        """Whether nobody took the work for dead."""
+        """Whether the mark still exists, so that nobody took the work for dead."""
         return self._path.rpartition("/")[2] in self._store.names(self._kind)
 
     def wait_until_none(self, kind: str, most_s: float = _WAIT_S) -> None:
         """Wait until no process marks work of this kind.
 
         Raises:
-            StoreBusy: it still is.
+            StoreBusy: a process still marks it after that time.
         """
         deadline = time.monotonic() + most_s
         while names := self._others(kind):
@@ -94,7 +94,7 @@ class StoreMark:
             time.sleep(_PAUSE_S)
 
     def _others(self, kind: str) -> list[str]:
-        """Marks of a kind that count; those of processes that are gone are deleted by what removes."""
+        """Valid marks of a kind; a removal deletes those of processes that are gone."""
         fresh = []
         for name in self._store.names(kind):
             path = f"{kind}/{name}"

@@ -1,4 +1,4 @@
-"""Whether a folder is in memory: on a tmpfs, so that what is decrypted into it never lies on a disk."""
+"""Whether a folder is in memory: on a tmpfs or ramfs, so that decrypted data never lies on a disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def require_memory(folder: Path) -> None:
-    """UsageError where a folder, which need not be there yet, is not on a tmpfs or ramfs."""
+    """Raise UsageError if a folder, which need not exist yet, is not on a tmpfs or ramfs."""
     folder = folder.resolve()
     there = next(place for place in (folder, *folder.parents) if place.exists())
     kind = _kinds().get(there.stat().st_dev, "unknown")

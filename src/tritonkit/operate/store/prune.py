@@ -20,10 +20,10 @@ class Pruned:
     """Result of a removal.
 
     Args:
-        backups: IDs, the oldest first.
-        kept: IDs of those that are left.
-        files: how many files no backup held any more.
-        size_bytes: of these, as the store has them.
+        backups: IDs of the removed backups, the oldest first.
+        kept: IDs of the backups that are left.
+        files: the number of files that no backup holds any more.
+        size_bytes: the size of these files in the store.
     """
 
     backups: tuple[str, ...]
@@ -35,19 +35,19 @@ class Pruned:
 def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run: bool = False) -> Pruned:
     """Remove all but the latest backups, and files that none of these needs.
 
-    Indexes go first: what is interrupted leaves files that the next run removes. A restore of a backup that is removed
+    Indexes go first: an interrupted run leaves files that the next run removes. A restore of a backup that is removed
     meanwhile fails, and changes nothing.
 
     Args:
-        keep: the number of backups that are left.
-        key: opens those that are left, if they are encrypted.
-        dry_run: remove nothing, and say what would be.
+        keep: the number of backups to keep.
+        key: the key of the kept backups, if they are encrypted.
+        dry_run: whether to remove nothing, and only return what would be removed.
 
     Raises:
-        UsageError: `keep` is none, or an encrypted backup that is left and no key, or another one.
+        UsageError: `keep` is below 1, or a kept backup is encrypted and the key is missing or another one.
         StoreBusy: a backup is being made; nothing was removed.
-        StoreError: a backup that is left cannot be read, so nobody knows what it is made of, or is dated after now, so
-            that it would outlast later ones, and nothing was removed; or the store cannot be used.
+        StoreError: the store cannot be used, or a kept backup cannot be read, so that its files are unknown. Or a kept
+            backup is dated after now, so that it would outlast later ones. For such a backup nothing was removed.
     """
     if keep < 1:
         raise UsageError("--keep", found=str(keep), wanted="1 or more")

@@ -1,7 +1,7 @@
 """The store of backups: any file system that fsspec knows, with its errors translated here only.
 
-What is written appears under its name whole or not at all: object stores do that of themselves, elsewhere it is written
-under `unfinished/` and renamed.
+A written file appears under its name whole or not at all. Object stores guarantee that; elsewhere it is written under
+`unfinished/` and renamed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Store", "open_store"]
 
 _LOCAL = ("file", "local")
 _OBJECTS = ("memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "hf")
-"""These have no folders, and show an object once it is whole."""
+"""Protocols of object stores, which have no folders and show an object once it is whole."""
 _PACKAGES = {
     "s3": "s3fs",
     "s3a": "s3fs",
@@ -46,7 +46,7 @@ _PACKAGES = {
     "http": "aiohttp",
     "https": "aiohttp",
 }
-"""Protocol -> what pip takes."""
+"""Protocol -> the package's name for pip."""
 _CHUNK = 1 << 20
 _READING = {"http": {"block_size": 0}, "https": {"block_size": 0}}
 """Options to read as a stream: not all HTTP servers support ranges."""
@@ -56,13 +56,13 @@ _SILENT_S = 60.0
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of a file system. Every method raises StoreError where the store cannot do it.
+    """A folder of a file system. Every method raises StoreError if the store cannot do it.
 
     Args:
-        url: as it was given.
-        protocol: of the address, such as `s3`.
+        url: the address as given by the caller.
+        protocol: the address's protocol, such as `s3`.
         files: the `fsspec.AbstractFileSystem`.
-        root: the folder, as that names it.
+        root: the folder's path in `files`.
     """
 
     url: str
@@ -72,15 +72,15 @@ class Store:
 
     @property
     def folder(self) -> Path | None:
-        """The folder, where the store is on this machine."""
+        """The folder if the store is on this machine, else None."""
         return Path(self.root).resolve() if self.protocol in _LOCAL else None
 
     def where(self, path: str) -> str:
-        """Names a file of the store in messages."""
+        """A name of a file of the store for messages."""
         return f"{self.url.rstrip('/')}/{path}"
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none where there is no such folder."""
+        """The names in a folder, sorted; empty if there is no such folder."""
         with _translated(self.where(folder)):
             # Others write here too.
             self.files.invalidate_cache()
@@ -102,7 +102,7 @@ class Store:
         return sizes
 
     def remove(self, path: str) -> None:
-        """A file, if it is there."""
+        """Remove a file, if it exists."""
         with _translated(self.where(path)), suppress(FileNotFoundError):
             self.files.rm_file(self._at(path))
 
@@ -116,7 +116,7 @@ class Store:
             return int(found["size"]) if found["type"] == "file" else None
 
     def read(self, path: str) -> Iterator[bytes]:
-        """A file in parts of 1 MiB."""
+        """Read a file in parts of 1 MiB."""
         with _translated(self.where(path)):
             try:
                 file = self._open(path)
@@ -139,7 +139,7 @@ class Store:
                 file.close()
 
     def _open(self, path: str) -> Any:
-        """A file to read; a pipe that somebody put there would never end."""
+        """Open a file to read; other kinds are refused, because a pipe would never end."""
         if self.protocol in _LOCAL:
             return open_file(Path(self._at(path)))
         if self.protocol not in (*_OBJECTS, *_READING) and self.files.info(self._at(path))["type"] != "file":
@@ -147,7 +147,7 @@ class Store:
         return self.files.open(self._at(path), "rb", **_READING.get(self.protocol, {}))
 
     def write(self, path: str, parts: Iterable[bytes]) -> None:
-        """A file, in place of an older one; what `parts` raises leaves no file of that name."""
+        """Write a file, in place of an older one; an error from `parts` leaves no new file of that name."""
         if self.protocol in _OBJECTS:
             self._send(path, path, parts)
             return
@@ -165,7 +165,7 @@ class Store:
             raise
 
     def _send(self, path: str, meant: str, parts: Iterable[bytes]) -> None:
-        """Write a file; `meant` is the one that messages name."""
+        """Write a file; messages name `meant`."""
         with _translated(self.where(meant)):
             file = self.files.open(self._at(path), "wb")
         try:
@@ -181,8 +181,8 @@ class Store:
     def _give_up(self, file: Any) -> None:
         """Discard a file that is not whole.
 
-        To close an object would put it into the store: fsspec's files are told to discard it, and `closed` keeps their
-        finalizer from putting it there. One that a store shows all the same is not of the size that it should have.
+        Closing an object would put it into the store. So fsspec's file discards it, and `closed` keeps the finalizer
+        from storing it. An object that appears in a store nevertheless does not have the right size.
         """
         if self.protocol not in _OBJECTS:
             with suppress(Exception):
@@ -210,8 +210,8 @@ def open_store(url: str) -> Store:
     """The store at an fsspec address: `s3://bucket/folder`, `gs://...`, `abfs://...`, `sftp://...`, a local folder.
 
     Raises:
-        UsageError: an address that cannot be used, a password in it, or a package that is missing.
-        StoreError: it cannot be reached.
+        UsageError: the address cannot be used or contains a password, or a package is missing.
+        StoreError: the store cannot be reached.
     """
     fsspec = need_package("fsspec", REQUIREMENT)
     protocol = url.partition("://")[0] if "://" in url else "file"
@@ -230,7 +230,7 @@ def open_store(url: str) -> Store:
 
 
 def _options(protocol: str) -> dict[str, Any]:
-    """Options for HTTP: silence ends a transfer, not its duration, which aiohttp bounds at 5 minutes."""
+    """Options for HTTP: a transfer ends after silence, not after aiohttp's limit of 5 minutes in all."""
     if protocol not in _READING:
         return {}
     aiohttp = need_package("aiohttp", "aiohttp")
@@ -265,7 +265,7 @@ def _no_package(shown: str, protocol: str, error: ImportError) -> UsageError:
 
 @contextmanager
 def _translated(where: str) -> Iterator[None]:
-    """Whatever a store's library raises becomes one error."""
+    """Turn whatever a store's library raises into one error."""
     try:
         yield
     except (TritonkitError, MemoryError):

@@ -1,4 +1,4 @@
-"""Bring a repository back to a backup: every file is held against its hash before any model is put in place."""
+"""Bring a repository back to a backup: every file's hash is checked before any model is put in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonkit.repository.publish.staging import Staging
 __all__ = ["Copy", "Restored", "choose", "restore"]
 
 Copy = Callable[[StoredFile, IO[bytes], Callable[[], Iterator[bytes]]], None]
-"""Writes a file's content, which it gets from its last argument unless it has it."""
+"""Function that writes a file's content; it calls its last argument for content that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Restored:
     """Result of a restore.
 
     Args:
-        id: the backup.
-        models: model -> whether it was put in place or was so already.
+        id: the backup's ID.
+        models: model -> whether it was put in place or was already the same.
         others: models of the repository that the backup does not hold; they stay.
     """
 
@@ -42,12 +42,12 @@ class Restored:
 
 
 def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[str, Index]:
-    """The backup that is meant: its whole ID, and what it holds.
+    """The ID and the index of the chosen backup.
 
     Raises:
-        UsageError: no such backup, or another key.
-        StoreError: its index was changed, or it is not encrypted though there is a key: anyone who can write to the
-            store could have put it there.
+        UsageError: there is no such backup, or the key is missing or another one.
+        StoreError: the backup's index was changed, or is not encrypted although there is a key: anyone who can write to
+            the store could have put it there.
     """
     known = ids(store)
     name = find(known, store, as_of)
@@ -75,17 +75,18 @@ def restore(
     """Put the models of a backup in place, each in one step and all of them or none.
 
     Args:
-        store: where from.
-        repository: where to; it is made where there is none, for this user alone.
-        models: names; all of the backup by default. One that tritonkit did not write is replaced only by name.
-        as_of: the beginning of an ID; the latest backup whose ID begins so, or the latest of all.
-        key: opens an encrypted backup.
-        public_key: an `Ed25519PublicKey` that must have signed what is restored.
-        progress: called with the bytes copied so far and in all.
-        copy: for files that may be nearer than the store, such as `Cache.copy`.
+        store: the store with the backup.
+        repository: the repository to write; a missing one is made, readable by this user alone.
+        models: names of the models; all of the backup by default. A model that tritonkit did not write is replaced only
+            by name.
+        as_of: the beginning of the backup's ID; the latest match is restored, by default the latest backup.
+        key: the key of an encrypted backup.
+        public_key: an `Ed25519PublicKey`, whose owner must have signed the backup; None: any backup.
+        progress: called with the number of bytes copied so far and in all.
+        copy: a function that copies a file from somewhere nearer than the store, such as `FileCache.copy`.
 
     Raises:
-        UsageError: no such backup or model, or another key.
+        UsageError: there is no such backup or model, or the key is missing or another one.
         StoreError: the backup was changed, is damaged or not signed by the key; or the store cannot be read.
         PublishError: the repository cannot be written, or its disk is full.
     """
@@ -157,7 +158,7 @@ def _made_private(repository: Path) -> Iterator[None]:
 
 
 def _read_there(repository: Path, model: str) -> tuple[StoredFile, ...]:
-    """The files of a model that is there; none where it is not, or not so that it could be one of a backup."""
+    """The files of a model in the repository; none if it is missing, or cannot be equal to one of a backup."""
     try:
         contents: Contents = read_contents(repository, [model])
     except UsageError:

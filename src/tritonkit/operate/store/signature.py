@@ -35,9 +35,9 @@ class RepositorySignature:
     """A repository's signature: signed hashes and the signer's key.
 
     Args:
-        models: model -> path -> SHA-256.
-        key: the fingerprint of the public key; not to be believed before `check`.
-        signature: 64 bytes.
+        models: model -> path -> SHA-256 of the file.
+        key: the fingerprint of the public key; not trustworthy before `check`.
+        signature: the signature, 64 bytes.
     """
 
     models: Mapping[str, Mapping[str, str]]
@@ -57,10 +57,10 @@ def sign(repository: Path, key: Any, *, progress: Progress = lambda done, total:
     Args:
         repository: a folder of models.
         key: an `Ed25519PrivateKey`.
-        progress: called with the bytes hashed so far and in all.
+        progress: called with the number of bytes hashed so far and in all.
 
     Raises:
-        UsageError: there is nothing to sign.
+        UsageError: the repository has no model.
         ServerError: a file is not as it was published.
         PublishError: the signature cannot be written.
     """
@@ -86,7 +86,7 @@ def write(repository: Path, text: str) -> None:
 
 
 def read(repository: Path) -> str | None:
-    """The text of a repository's signature; None where there is none, or none that can be read."""
+    """The text of a repository's signature; None if it is missing or cannot be read."""
     try:
         with open_file(repository / FILE) as file:
             data = file.read(_MOST_BYTES + 1)
@@ -96,7 +96,7 @@ def read(repository: Path) -> str | None:
 
 
 def parse(text: str) -> RepositorySignature:
-    """A signature from its text; ValueError where it is none. Nothing of it is believed yet."""
+    """A signature from its text; ValueError if the text is not one. The signature is not checked yet."""
     try:
         facts = json.loads(text)
     except RecursionError:
@@ -120,14 +120,14 @@ def parse(text: str) -> RepositorySignature:
 def check(
     contents: Contents, text: str | None, public_key: Any, place: Path, models: Sequence[str] = ()
 ) -> list[Damage]:
-    """Everything by which `contents` is not what the owner of the key has signed; empty where it is.
+    """The differences between `contents` and what the owner of the key has signed; empty if there are none.
 
     Args:
-        contents: what is there.
-        text: the signature's text; None where there is none.
+        contents: the files that are there.
+        text: the signature's text; None if there is no signature.
         public_key: an `Ed25519PublicKey`.
         place: the folder or file that findings name.
-        models: only these are looked at; by default all, and none may be missing or too many.
+        models: names of the models to check; by default all, and then none may be missing or unsigned.
     """
     if text is None:
         return [_finding(place / FILE, "there is no signature", "one by this key")]
@@ -181,7 +181,7 @@ def _hashes(contents: Contents) -> dict[str, dict[str, str]]:
 
 
 def _signed_bytes(models: Mapping[str, Mapping[str, str]]) -> bytes:
-    """One way of writing it, whatever order or spaces the file has."""
+    """The bytes to sign: one canonical form, regardless of order and spaces in the file."""
     text = json.dumps(models, sort_keys=True, separators=(",", ":"))
     return f"{_FORMAT}\n{text}".encode()
 

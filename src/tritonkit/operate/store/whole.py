@@ -23,14 +23,14 @@ def require_whole(
     copied: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> None:
-    """Hash every file that is served and refuse what differs; some 2 s for each GiB.
+    """Hash every served file and refuse differences; this takes about 2 s for each GiB.
 
     Args:
         repository: a folder of models.
-        models: names, whose parts are looked at too; all by default, and then none may be there that is not signed.
-        public_key: an `Ed25519PublicKey` that must have signed every file; None: the manifests decide.
-        copied: whether a copy of it is served, which has no compiled Python: then none is refused.
-        progress: called with the bytes hashed so far and in all.
+        models: names of the models to check, together with their parts; by default all, and then none may be unsigned.
+        public_key: an `Ed25519PublicKey`, whose owner must have signed every file; None: the manifests decide.
+        copied: whether a copy is served, which has no compiled Python; then compiled Python is not refused.
+        progress: called with the number of bytes hashed so far and in all.
 
     Raises:
         UsageError: there is no such repository or model.
@@ -46,10 +46,10 @@ def require_whole(
 
 
 def unsigned(repository: Path, models: Sequence[str], public_key: Any, progress: Progress) -> list[Damage]:
-    """Everything by which a repository is not as the owner of the key signed it, compiled Python first.
+    """The differences between a repository and what the owner of the key signed, compiled Python first.
 
     Args:
-        models: names; by default all, and none may be missing or too many.
+        models: names of the models to check; by default all, and then none may be missing or unsigned.
     """
     contents = read_contents(repository, models, progress=progress)
     text = signature.read(repository)

@@ -49,7 +49,7 @@ def _join(found: list[Cause], cause: Cause) -> None:
 
 
 def _not_created(deployment: Object, _: NamespaceState) -> Cause | None:
-    """The ReplicaSet may not make the pods: a quota, or the namespace's Pod Security."""
+    """The cause that a ReplicaSet may not make the pods: a quota, or the namespace's Pod Security."""
     failed = condition(deployment, "ReplicaFailure")
     if failed.get("status") != "True":
         return None
@@ -84,7 +84,7 @@ def _not_created(deployment: Object, _: NamespaceState) -> Cause | None:
 
 
 def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
-    """The effect: a rollout that does not go on, and who serves meanwhile."""
+    """The effect: a rollout that does not go on, and the pods that serve meanwhile."""
     if condition(deployment, "Progressing").get("reason") != "ProgressDeadlineExceeded":
         return None
     name = deployment["metadata"]["name"]

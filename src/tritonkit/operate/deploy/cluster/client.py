@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class Forbidden(ClientError):
-    """The API server knows who asks, and gives no right to it."""
+    """The API server knows the caller, who lacks the right to do this."""
 
 
 class NotThere(ClientError):
@@ -42,7 +42,9 @@ class Cluster:
     """A namespace of a cluster.
 
     Args:
-        api: the `kubernetes.client.ApiClient`. server: its address. namespace: where is looked.
+        api: the `kubernetes.client.ApiClient`.
+        server: the API server's address.
+        namespace: the namespace to read.
     """
 
     api: Any
@@ -103,7 +105,7 @@ class Cluster:
 
     @contextmanager
     def translated(self, verb: str, group: str, resource: str) -> Iterator[None]:
-        """The library's errors as tritonkit's."""
+        """Turn the library's errors into tritonkit's."""
         exceptions = need_package("kubernetes.client.exceptions", EXTRA)
         urllib3 = need_package("urllib3", EXTRA)
         try:
@@ -159,7 +161,7 @@ def connect(context: str | None, namespace: str) -> Cluster:
     """A client of the cluster that KUBECONFIG or ~/.kube/config names; nothing is sent yet.
 
     Raises:
-        UsageError: the library, the file or the context is not there.
+        UsageError: the library, the file or the context is missing.
     """
     client = need_package("kubernetes.client", EXTRA)
     config = need_package("kubernetes.config", EXTRA)
@@ -197,7 +199,7 @@ def _body(response: Any) -> bytes:
 
 
 def _check(response: Any) -> None:
-    """Raise for an error status: not every release of the library does so for a response that it does not read."""
+    """Raise for an error status: some releases of the library do not, if they do not read the response."""
     if response.status >= 300:
         exceptions = need_package("kubernetes.client.exceptions", EXTRA)
         error = exceptions.ApiException(status=response.status, reason=response.reason)

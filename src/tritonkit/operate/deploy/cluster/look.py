@@ -41,8 +41,8 @@ def look(cluster: Cluster) -> NamespaceState:
     """Read the namespace.
 
     Raises:
-        UsageError: the namespace is missing, or nothing of tritonkit is in it.
-        ClientError: the API server cannot be asked, or gives no right to pods or Deployments.
+        UsageError: the namespace is missing, or holds nothing of tritonkit.
+        ClientError: the API server does not answer, or does not let the caller read pods or Deployments.
     """
     seen = NamespaceState(cluster.namespace)
     seen.deployments = cluster.items("deployments", PART_OF)

@@ -36,9 +36,12 @@ class Cause:
     """A reason why something is not as it should be.
 
     Args:
-        cause: its name. where: pod and container, or Deployment. found, wanted, todo: sentences.
-        details: the last lines of a log, where they are the evidence. pods: those it holds up.
-        owner: the ReplicaSet or Deployment, by which pods are joined.
+        cause: its name.
+        where: pod and container, or Deployment.
+        found, wanted, todo: sentences for the observation, the expected state and the remedy.
+        details: the last lines of a log, where they are the evidence.
+        pods: the pods that it holds up.
+        owner: the ReplicaSet or Deployment; pods of the same one are reported together.
     """
 
     cause: str
@@ -53,7 +56,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Subject:
-    """A pod and all that was seen."""
+    """A pod, and the state of its namespace."""
 
     pod: Object
     seen: NamespaceState
@@ -354,7 +357,7 @@ def _starting(it: Subject) -> Cause | None:
 
 
 def _code(status: Object) -> int:
-    """The exit code of the run that ended last; 0 where none did, or where a later one ended well."""
+    """The exit code of the run that ended last; 0 if none ended, or if a later one ended well."""
     for key in ("state", "lastState"):
         ended = status.get(key, {}).get("terminated")
         if ended:

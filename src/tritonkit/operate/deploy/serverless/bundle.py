@@ -62,7 +62,7 @@ def only_model(root: Path) -> str:
     """The model of a project that has one.
 
     Raises:
-        UsageError: it has several, or none.
+        UsageError: the project has several models, or none.
     """
     specs, failed = load_readable(root, every=True)
     names = sorted([*(spec.name for spec in specs), *failed])
@@ -76,7 +76,7 @@ def chosen_variant(spec: Spec, asked: str | None) -> str:
     the spec serves, where ONNX Runtime runs it.
 
     Raises:
-        RenderError: the model is no network that ONNX Runtime runs.
+        RenderError: the model is not a network that ONNX Runtime runs.
         SpecError: there is no variant of that name.
     """
     if spec.model.network.python:
@@ -105,11 +105,12 @@ def chosen_variant(spec: Spec, asked: str | None) -> str:
 def bundle(
     root: Path, name: str, variant: str | None = None, more: Sequence[Pin] = (), progress: Progress | None = None
 ) -> Bundle:
-    """The function of a model; what is not in the cache is built first, and held to the quality gate.
+    """The function of a model; a variant that is not in the cache is built first, and must pass the quality gate.
 
     Raises:
-        SpecError: there is no such model. GateError: it is not good enough.
-        RenderError: it cannot run without Triton.
+        SpecError: there is no such model.
+        GateError: the model does not pass its quality gate.
+        RenderError: the model cannot run without Triton.
     """
     [spec] = load_all(root, (name,))
     rendered = _rendered(spec, root, chosen_variant(spec, variant), progress)
@@ -145,8 +146,8 @@ def _rendered(spec: Spec, root: Path, variant: str, progress: Progress | None) -
 
 @contextlib.contextmanager
 def _any_x86() -> Iterator[None]:
-    """INT8 weights that are right on every CPU: who runs a function does not choose between those with and
-    without VNNI, and promises AVX2 alone."""
+    """Make INT8 weights that are right on every CPU: AWS Lambda promises AVX2 only, and lets nobody choose a CPU with
+    VNNI."""
     if BITS_VARIABLE in os.environ:
         yield
         return
@@ -161,7 +162,7 @@ def _config(rendered: Rendered) -> dict[str, Any]:
     """A model's configuration in JSON, as Triton hands it to a model's Python.
 
     Raises:
-        RenderError: what it asks for is Triton's own.
+        RenderError: the configuration needs a feature that only Triton has.
     """
     from google.protobuf import json_format
 
@@ -192,7 +193,7 @@ def _config(rendered: Rendered) -> dict[str, Any]:
 
 
 def _model_files(rendered: Rendered) -> dict[str, Content]:
-    """A model's own files; nothing of an ensemble, which function.json has."""
+    """A model's own files; an ensemble has none, because function.json describes it."""
     plan = rendered.plan
     version = {f"models/{plan.name}/{_VERSION}/{n}": p for n, p in plan.version_files.items()}
     beside = {f"models/{plan.name}/{n}": p for n, p in plan.model_files.items()}
@@ -215,7 +216,7 @@ def _handler() -> dict[str, Content]:
 
 
 def _facts(spec: Spec, variant: str, configs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """function.json: the pipeline, and what it takes and gives."""
+    """The content of function.json: the pipeline, its inputs and its outputs."""
     whole = configs[spec.name]
     if "ensemble_scheduling" in whole:
         steps = [

@@ -35,7 +35,7 @@ def parse_requirement(text: str) -> Pin:
     """`scipy==1.17.0`, or `cv2=opencv-python-headless==4.12.0.88` where the module is called otherwise.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     module, equals, rest = text.partition("=")
     named = bool(equals) and not rest.startswith("=")
@@ -51,10 +51,11 @@ def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence
     Args:
         python: name for messages -> a Python file that will run.
         own: modules in the same folders.
-        known: pins that come with tritonkit. more: those that a person gave.
+        known: pins that come with tritonkit.
+        more: pins from the command line.
 
     Raises:
-        RenderError: a file imports what none of them brings.
+        RenderError: a file imports a module that none of the pins installs.
     """
     here = _ALWAYS | set(own) | set(sys.stdlib_module_names)
     brought = {pin.module for pin in (*known, *more)}

@@ -16,14 +16,14 @@ from tritonkit.repository.export import sha256_file
 __all__ = ["compare_bundle", "write_bundle"]
 
 _WRITTEN = ".written.json"
-"""Path -> SHA-256 of what was written: what differs from that was edited by hand."""
+"""File with path -> SHA-256 of everything written; a file that differs from it was edited by hand."""
 
 
 def compare_bundle(out: Path, bundle: Bundle) -> Changes:
     """Differences between a folder and a function, in words for each file.
 
     Raises:
-        RenderError: the folder holds something else.
+        RenderError: the folder holds files that are not a function's.
     """
     before = _before(out)
     differing: dict[str, str] = {}
@@ -41,11 +41,11 @@ def compare_bundle(out: Path, bundle: Bundle) -> Changes:
 
 
 def write_bundle(out: Path, bundle: Bundle, *, force: bool = False) -> list[Path]:
-    """Write what differs and remove what is the function's no longer; gives the files that were written.
+    """Write files that differ, remove those that the function no longer has, and return the files written.
 
     Raises:
-        RenderError: files were edited by hand, and `force` is false; the folder holds something else; it cannot be
-            written, or a source changed meanwhile.
+        RenderError: files were edited by hand, and `force` is false; the folder holds files that are not a
+            function's, or cannot be written; or a source changed meanwhile.
     """
     changes = compare_bundle(out, bundle)
     if changes.edited and not force:

@@ -1,4 +1,4 @@
-"""All panels, in the order in which a person looks: does it work, how fast, why, and is the machine large enough."""
+"""All panels, in the order of a person's questions: does it work, how fast, why, and is the machine large enough."""
 
 from tritonkit.operate.observe.panel import Panel, Section
 from tritonkit.operate.observe.panels.batching import BATCHING
