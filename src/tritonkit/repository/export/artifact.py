@@ -50,13 +50,13 @@ class TensorInfo:
 
     @classmethod
     def of(cls, name: str, tensor: Tensor) -> TensorInfo:
-        """The same tensor as a spec writes it."""
+        """The description of a tensor that a spec declares."""
         axes = tuple(size if isinstance(size, str) else "" for size in tensor.shape)
         return cls(name, tensor.dtype, tensor.dims, axes, tensor.optional)
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """`axes` with an entry for each position, also where none has a name."""
+        """`axes` with an entry for each position, even if no axis has a name."""
         return self.axes or ("",) * len(self.shape)
 
 
@@ -110,7 +110,7 @@ class MeasuredQuality:
     parts: dict[str, float] = field(default_factory=dict)
     """R2 of each output, or of each group of its columns, in a spec without a metric; the lowest is `value`."""
     edges: str = ""
-    """A sentence on values at the edge of a decision, for which the reference's were taken; else empty."""
+    """A sentence on values at the edge of a decision, which were replaced by the reference's; else empty."""
 
     @property
     def worst(self) -> str:
@@ -152,9 +152,9 @@ class StartNeeds:
 class Independence:
     """Whether items get the same answers in a batch as alone, with the evidence.
 
-    `proven` was tried, `declared` is what the spec says. A network that is `coupled` computes an item's answer from
-    other items too, a `random` one answers the same item differently each time, `unknown` could not be tried, and
-    `fixed` has no free axis for a batch.
+    `proven` was tried, and `declared` comes from the spec. A `coupled` network computes an item's answer from other
+    items too. A `random` one answers the same item differently each time. An `unknown` one could not be tried, and a
+    `fixed` one has no free axis for a batch.
     """
 
     state: Literal["proven", "declared", "coupled", "random", "unknown", "fixed"]
@@ -169,7 +169,7 @@ class Independence:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One built variant, lying in `folder`; `files` maps each name there to its sha256."""
+    """One built variant, stored in `folder`; `files` maps each name there to its sha256."""
 
     model: str
     variant: str
@@ -184,7 +184,7 @@ class Artifact:
     notes: tuple[str, ...] = ()
     """Remarks for people on how it was made, such as layers that stayed FP32."""
     start: StartNeeds | None = None
-    """None where it was not run."""
+    """None for a variant that was not run."""
     independence: Independence | None = None
     """Verdict on the items of a batch; None if nothing was tried, as with max_batch_size 0."""
     number_format: str = ""

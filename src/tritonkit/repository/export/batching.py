@@ -12,8 +12,10 @@ DECLARED = Independence("declared", "serving.independent_items is true")
 
 
 def demand(serving: Serving) -> str:
-    """The spec's word on batches: `none`, `declared` independent, `demanded`, `open`, or `unshared`:
-    requests may have several items, and share no batch."""
+    """The spec's demand for batches: `none`, `declared` (independent), `demanded`, `open`, or `unshared`.
+
+    With `unshared`, requests may have several items but share no batch.
+    """
     dynamic, sequences = serving.dynamic_batching, serving.sequence_batching
     if serving.max_batch_size == 0:
         return "none"
@@ -38,7 +40,7 @@ def fits_demand(spec: Spec, artifact: Artifact) -> bool:
 
 
 def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> None:
-    """BuildError if the spec demands batches of a network whose items are not known to be independent."""
+    """Raise BuildError if the spec demands batches of a network whose items are not known to be independent."""
     if independence is None or independence.holds or demand(spec.model.serving) != "demanded":
         return
     serving = spec.model.serving
@@ -52,7 +54,7 @@ def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> 
 
 
 def hold_to_padding(spec: Spec, padded: Independence, what: str) -> None:
-    """BuildError if filling an item up to a longer one's size is not known to keep its answer."""
+    """Raise BuildError if padding an item to a longer one's size is not known to keep its answer."""
     if padded.holds:
         return
     axis = next(axis for axis, free in spec.model.network.free_axes.items() if free.pad)

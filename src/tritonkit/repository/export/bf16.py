@@ -19,7 +19,7 @@ def has_bf16(session: Any) -> bool:
 
 
 def run_with_bf16(session: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Outputs by name; of those that are BF16 the values as float32, which holds each of them."""
+    """Outputs by name; BF16 outputs as float32, which holds their values exactly."""
     ort, onnx = need("onnxruntime", "build"), need("onnx", "build")
     bf16 = {node.name for node in session.get_inputs() if node.type == _BF16}
     number = onnx.TensorProto.BFLOAT16
@@ -38,7 +38,7 @@ def run_with_bf16(session: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shorten(array: Any) -> Any:
-    """uint16: the upper halves of float32, rounded to the nearest, of two equally near ones to the even one."""
+    """The upper halves of float32 values as uint16, rounded to nearest, ties to even."""
     import numpy as np
 
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
@@ -47,7 +47,7 @@ def _shorten(array: Any) -> Any:
 
 
 def _widen(value: Any) -> Any:
-    """float32 of a BF16 value, which has no way to numpy but its memory."""
+    """A BF16 value as float32, read from its memory because numpy has no BF16."""
     import numpy as np
 
     shape = tuple(value.shape())

@@ -34,7 +34,7 @@ class BuildCache:
         return cls(root / ".tritonkit" / "cache", warn)
 
     def find(self, model: str, variant: str, source_hash: str) -> Artifact | None:
-        """The artifact of that hash, if it lies here whole; `warn` is called for a damaged one."""
+        """The artifact of that hash, if the cache has it undamaged; `warn` is called for a damaged one."""
         place = self._place(model, variant, source_hash)
         if not place.is_dir():
             return None

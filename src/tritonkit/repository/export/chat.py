@@ -56,7 +56,7 @@ def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _try(template: Any, roles: tuple[str, ...], special: Mapping[str, str], exhausted: Any) -> None:
-    """Render a chat; a template may refuse any, but not take for ever."""
+    """Render a chat. A template may refuse it, but must end within its budget."""
     from jinja2.exceptions import TemplateError
 
     try:

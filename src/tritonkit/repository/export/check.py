@@ -1,4 +1,4 @@
-"""Hold a variant's outputs against the reference's: names, then shapes, then values."""
+"""Compare a variant's outputs with the reference's: names, then shapes, then values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def compare(
 ) -> float:
     """The largest absolute difference of any output element.
 
-    BuildError at the first output that differs in name or shape, or is not finite where the
-    reference is; with `lossless`, also at the first beyond the spec's tolerance.
+    BuildError for the first output that differs in name or shape, or is not finite where the
+    reference is; with `lossless`, also for the first one beyond the spec's tolerance.
     """
     largest = 0.0
     for batch, got, expected in zip(given, found, wanted, strict=True):
@@ -41,7 +41,7 @@ def compare(
 
 
 def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) -> float:
-    """Largest absolute difference, which must lie within the spec's tolerance where that counts."""
+    """Largest absolute difference, which must lie within the spec's tolerance if `lossless`."""
     import numpy as np
 
     if not np.issubdtype(wanted.dtype, np.number):

@@ -1,4 +1,4 @@
-"""A local Hugging Face folder of a causal language model, read without running anything that lies in it."""
+"""A local Hugging Face folder of a causal language model, read without running any code from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIZES = ("max_position_embeddings", "vocab_size", "num_hidden_layers", "num_att
 _MORE_SIZES = ("num_key_value_heads", "head_dim")
 """Further sizes of some networks, which decide the memory of keys and values."""
 _WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-"""Kinds of layers, and the key that has how far they look back; without `layer_types` all are of the first kind."""
+"""Kind of layer -> the key with its window size; without `layer_types` all layers are of the first kind."""
 _WEIGHTS = ".safetensors"
 _MOST_BYTES = 64 << 20
 """Largest file other than weights: a tokenizer of 250,000 tokens has about 20 MiB."""
@@ -55,7 +55,7 @@ class Checkpoint:
 
     @property
     def context(self) -> int:
-        """Positions that are served, in tokens: those that the network was made for, and no more than its window."""
+        """Positions to serve, in tokens: as many as the network was made for, but no more than its window."""
         return self.sizes["max_position_embeddings"]
 
     @property
@@ -103,12 +103,12 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Look at a folder, and refuse what cannot be served from it.
+    """Read a folder, and refuse a checkpoint that cannot be served.
 
     Raises:
-        BuildError: a file is missing, unreadable, or lies elsewhere; the weights are pickles, or not as long as they
-            say; the architecture is none of transformers' causal language models or comes with code of
-            its own; the chat template cannot be served.
+        BuildError: a file is missing, unreadable, or outside the folder; the weights are pickles, or files shorter or
+            longer than their header says; the architecture is not one of transformers' causal language models, or
+            comes with its own code; the chat template cannot be served.
     """
     _check_files(folder)
     _check_weights(folder)
@@ -159,7 +159,7 @@ def _windows(config: Any) -> Iterator[int]:
 
 
 def _check_adapter(folder: Path) -> None:
-    """With peft installed, transformers follows an adapter's file to a base model elsewhere."""
+    """Refuse an adapter: with peft installed, transformers follows its file to a base model elsewhere."""
     if os.path.lexists(folder / _ADAPTER):
         raise BuildError(
             str(folder / _ADAPTER),
@@ -202,7 +202,7 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Each file is what it says, and the index names no other."""
+    """Check that each file fits its header, and that the index names no other file."""
     files = sorted(folder.glob(f"*{_WEIGHTS}"))
     for file in files:
         check_header(plain_file(file, folder))
@@ -220,7 +220,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
-    """The library makes each layer before it looks for its weights."""
+    """Check the sizes first, because the library creates every layer before it looks for weights."""
     where = folder / "config.json"
     if small := [name for name, size in sizes.items() if size < 1]:
         raise BuildError(f"{where} {small[0]}", found=str(sizes[small[0]]), wanted="a whole number above 0")
@@ -233,7 +233,7 @@ def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def _check_tokenizer(folder: Path) -> None:
-    """Tokenizer and chat template can be served, whatever they are given."""
+    """Check that the tokenizer and the chat template can be served, whatever their input."""
     [tokenizer] = shipped_modules(["python_backends/backends/llm"], "llm_tokenizer")
     if why := tokenizer.refusal(_read_json(folder / "tokenizer.json")):
         raise BuildError(
@@ -256,7 +256,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 @contextmanager
 def _read_errors(where: Path, wanted: str) -> Iterator[None]:
-    """A library's or a file's failure as the error of a checkpoint."""
+    """Turn a failure of a library or a file into the error of a checkpoint."""
     try:
         yield
     except (BuildError, MemoryError):

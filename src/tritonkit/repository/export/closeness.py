@@ -26,10 +26,10 @@ def item_r2(
     """Label of each group -> float64 [items]: R2 = 1 - mean square error / energy of the reference's values.
 
     That is the coefficient of determination (Nash and Sutcliffe 1970, doi:10.1016/0022-1694(70)90255-6): 1 where
-    outputs are equal, 0 where they are no better than the reference's mean, so a large constant part hides
-    nothing. The energy is the item's own around that mean, or the typical item's if that is larger. Values
-    that never vary are compared with their size, and zeros with `tolerance`. No score is below `least`, which is
-    also that of an output that is not finite.
+    outputs are equal, 0 where they are no better than the reference's mean. So a large constant part hides
+    nothing. The energy is the item's own around that mean, or the typical item's if that is larger. Errors of values
+    that never vary are compared with the values' size, and errors of zeros with `tolerance`. The lowest score is
+    `least`, which an output that is not finite gets too.
     """
     import numpy as np
 
@@ -49,7 +49,7 @@ def item_r2(
 
 
 def worst_group(scores: dict[str, Any]) -> tuple[str, Any]:
-    """Label and scores of the group with the lowest mean; of no group, a perfect score."""
+    """Label and scores of the group with the lowest mean; a perfect score if there is no group."""
     import numpy as np
 
     if not scores:
@@ -115,22 +115,22 @@ class Yardstick:
 
     @classmethod
     def of(cls, own_metric: bool, wanted: Sequence[Batch], batched: bool) -> Yardstick:
-        """The one for a network that gives `wanted`."""
+        """The yardstick for a network with the outputs `wanted`."""
         return cls(None if own_metric else find_groups(wanted, batched), batched)
 
     @property
     def name(self) -> str:
-        """Name of the figure in notes."""
+        """The measure's name in notes."""
         return "mean cosine" if self.groups is None else "R2"
 
     def items(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> Any:
-        """float64 [items], 1 where equal."""
+        """Each item's closeness, float64 [items]: 1 where outputs are equal."""
         if self.groups is None:
             return item_cosines(found, wanted, self.batched)
         return worst_group(item_r2(self.groups, found, wanted, least=_FARTHEST))[1]
 
     def mean(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> float:
-        """Their mean; 0 or less where an output is not finite."""
+        """The mean closeness of the items; 0 or less where an output is not finite."""
         if self.groups is None:
             return mean_cosine(found, wanted, self.batched)
         return float(self.items(found, wanted).mean())
@@ -139,7 +139,7 @@ class Yardstick:
 def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, int]:
     """Histogram of the differences of output elements: upper edge of each power of ten -> count.
 
-    `0` counts equal elements, `more` those beyond the last edge.
+    `0` counts equal elements, and `more` counts elements beyond the last edge.
     """
     import numpy as np
 

@@ -13,14 +13,14 @@ __all__ = ["apart", "differs_by", "explains", "has_floats", "may_be_rare", "rare
 
 _JITTERS = (1e-6, 1e-6, 1e-5, 1e-5, 1e-5, 1e-4)
 _RARE = 0.005
-"""Share of discrete values, of a network without any float input, that rounding may have tipped over."""
+"""Share of the discrete values that rounding may have changed, in a network without float input."""
 
 _SHAKEN_FACTOR = 8.0
 """Factor by which rounding may exceed the spread of shaken networks."""
 
 
 def tipped(run: Callable[[Batch], Batch], item: Batch, alone: Batch, tolerance: Tolerance) -> dict[str, Any]:
-    """Output -> mask of the values of a single item that noise of rounding's size changes (ties, thresholds)."""
+    """Output -> mask of a single item's values that change with noise as small as rounding (ties, thresholds)."""
     import numpy as np
 
     masks = {name: np.zeros(array.shape, bool) for name, array in alone.items()}
@@ -63,14 +63,14 @@ def explains(moves: Any, got: Any, wanted: Any) -> Any:
 
 
 def may_be_rare(item: Batch, wanted: Any) -> bool:
-    """Whether values are discrete and the network has no float input: noise on the input cannot tell a tie."""
+    """Whether values are discrete and the network has no float input, so that noise on the input cannot show ties."""
     import numpy as np
 
     return not np.issubdtype(wanted.dtype, np.floating) and not has_floats(item)
 
 
 def rare(compared: int) -> float:
-    """Number of such values that may differ."""
+    """Number of values that may differ, of those that `may_be_rare` is true for."""
     return max(1, _RARE * compared)
 
 
@@ -82,10 +82,10 @@ def has_floats(item: Batch) -> bool:
 
 
 def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
-    """A mask of where two rows differ by more than the tolerance, or None: NaN equals NaN, an infinity itself.
+    """A mask of the values of two rows that differ by more than the tolerance, or None.
 
-    The absolute tolerance is one of values around 1. Of outputs below, it is the same share of the largest, but of no
-    less than `floor`.
+    NaN equals NaN, and an infinity equals itself. The absolute tolerance is for values around 1. For smaller outputs
+    it is multiplied by the largest value, or by `floor` if that is more.
     """
     import numpy as np
 
@@ -104,7 +104,7 @@ def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
 
 
 def differs_by(found: Any, wanted: Any) -> str:
-    """` by 0.53`, ` to NaN`, or by its shape."""
+    """Text for the difference: ` by 0.53`, ` to NaN`, or both shapes."""
     import numpy as np
 
     if found.shape != wanted.shape:

@@ -13,15 +13,15 @@ from tritonkit.repository.modelspec import Spec
 __all__ = ["judge_neighbors"]
 
 _MOST = 64
-"""Items that the default metric is taken of; a metric of the spec's own may need all."""
+"""Number of items for the default metric; a spec's own metric may need all items."""
 
 
 def judge_neighbors(
     spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], seen: str = ""
 ) -> Independence:
-    """Check that answers next to an outlier stay within `quality.max_drop` of those alone.
+    """Check that answers next to an outlier stay within `quality.max_drop` of the answers alone.
 
-    `seen` is the earlier evidence that they are not equal, if that was tried.
+    `seen` is earlier evidence that the two are not equal, if that was tried.
     """
     quality = spec.model.quality
     kinds = moves(run, samples, quality.tolerance)

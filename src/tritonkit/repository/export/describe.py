@@ -58,7 +58,7 @@ def network_comments(inputs: Sequence[TensorInfo]) -> list[str]:
 
 
 def other_comments(inputs: Sequence[TensorInfo], batched: bool) -> list[str]:
-    """Lines for the end of model.yaml: real input, and an example of each text, commented out."""
+    """Commented-out lines for the end of model.yaml: real input, and an example of each text."""
     lead = ["items"] if batched else []
     arrays = [f'"{t.name}": {_array(t)} [{", ".join([*lead, *_sizes(t)])}]' for t in inputs]
     lines = [
@@ -77,7 +77,7 @@ def _names(tensor: TensorInfo) -> list[str]:
 
 
 def _axes(tensor: TensorInfo) -> list[Any]:
-    """A name for each free axis, as model.yaml wants it, and the sizes of the others."""
+    """The shape for model.yaml: a name for each free axis, and the sizes of the other axes."""
     return [
         size if size >= 0 else axis or re.sub(r"\W", "_", f"{tensor.name}_{place}")
         for place, (axis, size) in enumerate(zip(tensor.axis_names, tensor.shape, strict=True))
@@ -118,5 +118,5 @@ def _input(tensor: TensorInfo, shape: Sequence[Any]) -> str:
 
 
 def _word(name: str) -> str:
-    """A name as YAML takes it inside of braces."""
+    """A name in the form that YAML accepts inside of braces."""
     return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name)

@@ -1,7 +1,7 @@
 """Values on the edge of a decision: an order, a threshold or a tie that rounding alone turns over, as in detectors.
 
-Two engines that compute the same network may give another row there. The network itself says where that is: its weights
-and its input are moved by a millionth, and what moves as far as the two answers differ shows nothing about the engines.
+Two engines that compute the same network may give different rows there. The network itself shows where: its weights and
+its input are moved by a millionth. A value that moves as far as the two answers differ shows nothing about the engines.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tritonkit.repository.modelspec.model import Tolerance
 __all__ = ["settle_edges"]
 
 _SHARE = 1e-6
-"""Share of its size by which each number of the input moves."""
+"""Share of its own size by which each input number is moved."""
 _MOST_RUNS = 32
 _FEW_RUNS = 4
-"""Runs after which half of the differences are explained, or none will be."""
+"""Number of runs after which the search stops unless half of the differences are explained."""
 
 
 def settle_edges(
     file: Path, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], tolerance: Tolerance
 ) -> tuple[list[Batch], str]:
-    """`found`, with the reference's values where rounding alone explains a difference; and a sentence on how many.
+    """`found`, with the reference's values where rounding alone explains a difference, and a sentence on their number.
 
     Args:
         file: the network as ONNX; what runs without it, or cannot be run again, stays unexplained.
@@ -55,7 +55,7 @@ def _mixed(found: Any, wanted: Any, mask: Any) -> Any:
 
 
 def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance) -> dict[str, Any]:
-    """Output -> mask of the values that differ from the reference's and may; equal outputs are left out."""
+    """Output -> mask of the values that may differ from the reference's and do; equal outputs are left out."""
     differing = {
         name: mask
         for name, array in wanted.items()
@@ -74,7 +74,7 @@ def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance:
 
 
 def _moved(file: Path, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
-    """Pairs of outputs: of the network moved a little, again and again, and of the network as it is."""
+    """Pairs of the unchanged network's outputs and those of the network moved a little, with a new seed each time."""
     where = file.name
     try:
         base = run_session(open_session(file, where), batch, where)
@@ -87,8 +87,8 @@ def _moved(file: Path, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
 
 
 def _moves(base: Any, moved: Any, found: Any, wanted: Any) -> Any:
-    """A mask of values that move as far as the two answers differ; where the number of rows differs, all of them if it
-    moves too."""
+    """A mask of the values that move as far as the two answers differ. If the answers have different shapes, it covers
+    all values, provided that the shape moves too."""
     import numpy as np
 
     if found.shape != wanted.shape:
@@ -99,8 +99,8 @@ def _moves(base: Any, moved: Any, found: Any, wanted: Any) -> Any:
 
 
 def _is_among(wanted: Any, outputs: Sequence[Any], tolerance: Tolerance) -> Any:
-    """A mask of the reference's values that the network gives too, here or in another place: a decision chooses among
-    values, and a wrong network has others."""
+    """A mask of the reference's values that the network gives too, here or in another place. A decision chooses among
+    the same values, whereas a wrong network has other values."""
     import numpy as np
 
     if not np.issubdtype(wanted.dtype, np.number):

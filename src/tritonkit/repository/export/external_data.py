@@ -1,7 +1,7 @@
-"""Files that hold the weights of an ONNX file (ONNX's "external data"): which they are, and whether they may be read.
+"""Files with the weights of an ONNX file (ONNX's "external data"): find them, and check that they may be read.
 
-A location is text of the ONNX file, which may come from anywhere. So each is checked before any library
-follows it: the file lies in the ONNX file's own folder and is as long as its tensors say.
+A location is text in the ONNX file, which may come from anywhere. So each location is checked before any library
+follows it: its file must lie in the ONNX file's own folder and be as long as its tensors say.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _NOT_DATA = {
     ".yaml",
     ".yml",
 }
-"""Endings that have a meaning in a model's folder or in a version folder."""
+"""File endings with a meaning in a model's folder or in a version folder."""
 
 
 def locations(tensors: Iterator[Any]) -> tuple[str, ...]:
-    """The locations that tensors name, each once, in the order of the file."""
+    """The distinct locations that tensors name, in the order of the file."""
     return tuple(dict.fromkeys(_entries(t)["location"] for t in tensors if t.external_data))
 
 
@@ -70,7 +70,7 @@ def data_files(tensors: Iterator[Any], file: Path, where: str) -> dict[str, Path
 def flat_names(found: Collection[str], main: str) -> dict[str, str]:
     """Location -> the name under which its file lies next to an ONNX file called `main`.
 
-    A plain name stays. One with folders, with odd characters or with the ending of another kind of file
+    A plain name stays. A name with folders, with odd characters or with the ending of another kind of file
     becomes `main.data`, `main.1.data` and so on.
     """
     stay = {each for each in found if _is_plain(each) and each != main}
@@ -81,7 +81,7 @@ def flat_names(found: Collection[str], main: str) -> dict[str, str]:
 
 
 def relocate(tensors: Iterator[Any], names: Mapping[str, str]) -> bool:
-    """Write new locations into the tensors of a model; whether any changed."""
+    """Write new locations into the tensors of a model; return whether any changed."""
     changed = False
     for tensor in tensors:
         for entry in tensor.external_data:
@@ -93,8 +93,8 @@ def relocate(tensors: Iterator[Any], names: Mapping[str, str]) -> bool:
 
 @contextmanager
 def resolved_in_place(file: Path, found: Mapping[str, Path]) -> Iterator[Path]:
-    """The ONNX file for onnx's checker, which refuses data files that are links: with links, a copy of it
-    among empty files of the same names and sizes."""
+    """The ONNX file for onnx's checker, which refuses data files that are links. If there are links, it is a copy
+    next to empty files of the same names and sizes."""
     if not any(_has_link(file.parent, location) for location in found):
         yield file
         return
@@ -133,8 +133,8 @@ def _has_link(folder: Path, location: str) -> bool:
 
 
 def _resolved(location: str, file: Path, where: str) -> Path:
-    """The file of a location; links may lead to another place of the ONNX file's own folder, or of the
-    folder into which the ONNX file itself is a link, as in the cache of Hugging Face."""
+    """The file of a location. Links may lead to another place in the ONNX file's own folder. If the ONNX file itself
+    is a link, they may also lead into its target's folder, as in the cache of Hugging Face."""
     parts = PurePosixPath(location).parts
     if not parts or location.startswith("/") or ".." in parts or "\0" in location:
         raise _refused(file, where, location, "which is not a path in its own folder")
@@ -165,7 +165,7 @@ def _resolved(location: str, file: Path, where: str) -> Path:
 
 
 def _check_extent(tensor: Any, entries: Mapping[str, str], path: Path, where: str) -> None:
-    """Offset and length lie within the file and are what dtype and shape need."""
+    """Check that offset and length lie within the file and fit dtype and shape."""
     size = path.stat().st_size
     needed = _needed_bytes(tensor, where)
     numbers = {key: entries.get(key) or "0" for key in ("offset", "length")}

@@ -1,4 +1,4 @@
-"""Inputs of an ONNX file that nobody sends: the file makes them itself, from the shape of another input."""
+"""Inputs of an ONNX file that callers do not send: the file fills them itself, in the shape of another input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def filled_copy(spec: Spec, source: Path, folder: Path) -> Path:
 
 
 def fill_inputs(model: Any, values: dict[str, int | float], where: str) -> None:
-    """Replace inputs of a parsed model by one value everywhere, in the shape that the input has.
+    """Replace inputs of a parsed model by tensors of one value, in the inputs' shapes.
 
     Raises:
         SpecError: a name that the file does not have.
@@ -46,7 +46,7 @@ def fill_inputs(model: Any, values: dict[str, int | float], where: str) -> None:
 
 
 def _nodes(model: Any, value: Any, number: float, sources: list[Any], where: str) -> list[Any]:
-    """Operators that give a tensor of one value, under the name of the input."""
+    """Operators that make a tensor of one value, under the input's name."""
     import numpy as np
 
     onnx = need("onnx", "build")
@@ -79,8 +79,10 @@ def _nodes(model: Any, value: Any, number: float, sources: list[Any], where: str
 
 
 def _source(value: Any, place: int, sources: list[Any], where: str) -> tuple[str, int]:
-    """The input and its axis that has the size of a free axis: by the axis' name, else the same place of an input
-    with as many axes."""
+    """The input, and the axis of it, that has the size of a free axis.
+
+    It is an axis of the same name; for an unnamed axis, the same position in an input with as many axes.
+    """
     wanted = value.type.tensor_type.shape.dim[place].dim_param
     rank = len(value.type.tensor_type.shape.dim)
     for source in sources:

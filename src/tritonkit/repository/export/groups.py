@@ -1,8 +1,8 @@
 """Groups of a network's output columns that are judged on their own, found from the reference's values.
 
-One output may hold quantities of very different size: boxes in pixels next to scores between 0 and 1. Taken as
-one vector, the large values hide an error in the small ones. So each group's errors are compared with the
-variance of that group. Columns are the positions along the one axis that tells the quantities apart best.
+One output may hold quantities of very different size: boxes in pixels next to scores between 0 and 1. If they are
+compared as one vector, the large values hide an error in the small ones. So each group's errors are compared with the
+variance of that group. Columns are the positions along the one axis that separates the quantities best.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tritonkit.repository.export.samples import Batch
 __all__ = ["Group", "as_rows", "find_groups", "finite", "is_number"]
 
 _APART = 8.0
-"""Spreads that differ by this factor belong to different quantities: on one scale of 8 bits the smaller one
-loses 3 of them."""
+"""Spreads that differ by this factor belong to different quantities: on one 8-bit scale the smaller one would
+lose 3 bits."""
 _FEWEST = 4
-"""Values in a column from which its spread is estimated."""
+"""Fewest values in a column for an estimate of its spread."""
 _CENTERED = 32
-"""Values in a column from which it is compared with its own mean."""
+"""Fewest values in a column that is compared with its own mean."""
 _FEW_COLUMNS = 16
 """At most this many columns of similar spread and very different means are different quantities, such as
 temperature and pressure. A larger number is one quantity, such as the scores of classes."""
 _STILL = 1e-4
 """A column that varies by less than this share of its size counts as constant."""
 _LIKELY = 0.1
-"""A column between 0 and 1 that never reaches this is the score of a class that does not occur in the samples:
-it belongs to the scores that do."""
+"""A column between 0 and 1 that never reaches this is the score of a class that does not occur in the samples.
+It is grouped with the scores of classes that do."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Group:
     """Mean of the reference's values, or the mean of each column (shaped like the group's part of an item); 0 for
     values that do not vary."""
     energy: float = 0.0
-    """Square of the typical spread of an item's values around the center. It is the mean of the items' spreads,
-    not of their squares: one item of very large values does not hide what happens to the others."""
+    """Square of the typical spread of an item's values around the center. The spreads themselves are averaged, not
+    their squares, so that one item of very large values does not hide errors in the others."""
     largest: float = 0.0
     """Largest absolute value of the reference."""
     batched: bool = True
@@ -132,13 +132,13 @@ class _Columns:
         return self.spread <= _STILL * self.size
 
     def group(self, part: Any, center: Any) -> Group:
-        """The group of some columns, whose energy is not known yet."""
+        """The group of some columns, without its energy, which is computed later."""
         largest = float(max(abs(self.low[part]).max(), abs(self.high[part]).max()))
         return Group(self.output, self.axis, part, center, 0.0, largest, self.batched)
 
 
 def _of_output(name: str, arrays: list[Any], batched: bool) -> list[Group]:
-    """Groups along the axis whose groups lie farthest apart, or the whole output as one group."""
+    """Groups along the axis with the largest gap between groups, or the whole output as one group."""
     if not arrays:
         return []
     best: list[Group] = []
@@ -178,7 +178,7 @@ def _statistics(name: str, arrays: list[Any], axis: int, batched: bool) -> _Colu
 
 
 def _each(arrays: list[Any]) -> Iterator[Any]:
-    """One at a time as float64, which takes twice the memory of FP32."""
+    """The arrays as float64, one at a time because that takes twice the memory of FP32."""
     return (finite(array) for array in arrays)
 
 
@@ -192,7 +192,7 @@ def _whole(name: str, arrays: list[Any], batched: bool) -> Group:
 
 
 def _split(columns: _Columns) -> tuple[list[Group], float]:
-    """Groups along one axis, and the largest factor by which two neighboring groups lie apart."""
+    """Groups along one axis, and the largest factor between two neighboring groups."""
     import numpy as np
 
     moving, scales = ~columns.still, _scales(columns)
@@ -217,7 +217,7 @@ def _split(columns: _Columns) -> tuple[list[Group], float]:
 
 
 def _with_zeros(columns: _Columns, parts: list[Any]) -> list[Any]:
-    """The parts; columns that are always zero join the one of the largest spread."""
+    """The parts, with columns that are always zero added to the part of the largest spread."""
     import numpy as np
 
     zero = np.flatnonzero(columns.size == 0)
@@ -228,7 +228,8 @@ def _with_zeros(columns: _Columns, parts: list[Any]) -> list[Any]:
 
 
 def _scales(columns: _Columns) -> Any:
-    """The spreads by which columns are told apart."""
+    """The spreads that separate columns; for scores of classes that do not occur, at least the least spread of
+    the others."""
     import numpy as np
 
     score = (columns.low >= 0) & (columns.high <= 1) & ~columns.still
@@ -252,8 +253,10 @@ def _by_scale(which: Any, scales: Any) -> list[Any]:
 
 
 def _center(columns: _Columns, part: Any) -> tuple[Any, float]:
-    """The center of a group's values: their mean, or the means of the columns and by how many spreads
-    those differ."""
+    """The center of a group's values, and an offset.
+
+    That is their mean and 0, or the means of the columns and the number of spreads by which these differ.
+    """
     mean, spread = columns.mean[part], columns.spread[part]
     within, between = float((spread**2).mean()), float(mean.var())
     offset = (between / within) ** 0.5 if within else 0.0

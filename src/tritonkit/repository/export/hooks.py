@@ -1,4 +1,4 @@
-"""Call the functions of a model's folder; their failures name the hook and the field of model.yaml."""
+"""Calls of the functions in a model's folder; errors name the hook and the field of model.yaml."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load_hook(spec: Spec, hook: str, field: str) -> Callable[..., Any]:
 
 
 def last_calls(error: BaseException) -> str:
-    """The end of its traceback, for the details of a message."""
+    """The end of the error's traceback, for the details of a message."""
     return "".join(traceback.format_tb(error.__traceback__)[-3:]).rstrip()
 
 
@@ -73,7 +73,7 @@ def hook_errors(spec: Spec, field: str, doing: str) -> Iterator[None]:
 def _siblings_importable(folder: Path) -> Iterator[None]:
     """Let a folder's files import each other, and leave no trace of them in `sys`.
 
-    Two models may both have a `network.py`: neither may find the other's.
+    Two models may both have a `network.py`, and neither may import the other's.
     """
     path, before = list(sys.path), dict(sys.modules)
     sys.path.insert(0, str(folder))

@@ -1,9 +1,10 @@
-"""Whether a network's answer for an item depends on the other items of its batch: tried, not assumed.
+"""Trials of whether a network's answer for an item depends on the other items of its batch.
 
-Pure: it is given a function that runs batches, and items. Several different items run together and each alone, at
-several sizes and in several orders; then some are replaced, and the rest must stay as they were. Both are needed. Two
-batches of one size run the same kernels, so there the smallest change counts; a batch and a single item do not, and
-there an item close to a threshold may fall on the other side of it without any coupling.
+Pure functions: they are given items, and a function that runs batches. Several different items run together and each
+alone, at several batch sizes and in several orders. Then some are replaced, and the answers to the rest must not
+change. Both tests are needed. Two batches of one size run the same kernels, so the smallest change between them counts.
+A batch and a single item run different kernels, so an item close to a threshold may fall on the other side of it
+without any coupling.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from tritonkit.repository.modelspec.model import Tolerance
 __all__ = ["DEFAULT_LARGEST", "prove"]
 
 DEFAULT_LARGEST = 64
-"""Largest batch that is tried, where that is affordable."""
+"""Largest batch to try, if it is affordable."""
 
 _CORE_SIZES = (2, 3)
 _SIZES = (4, 8, 5, 16, 17, 33)
 _BUDGET = 200_000_000_000
-"""Products, as `work` counts them, to spend on larger batches: half of it on the items of the first layout, half of the
-rest on those of the next, and so on. The same on every machine, so that the verdict is."""
+"""Products, as `work` counts them, to spend on larger batches: half of them on the items of the first layout, half of
+the rest on those of the next, and so on. The number is the same on every machine, so that the verdict is too."""
 _HEAVY, _LIGHT = 2_000_000_000, 1_000_000_000
-"""Work of an item above which fewer kinds of neighbors are tried, and of a batch below which all are."""
+"""Work of an item above which fewer kinds of neighbors are tried, and work of a batch below which all kinds are."""
 _GIVEN_UP_S = 120.0
-"""No batch beyond the smallest is begun after that, whatever was counted."""
+"""Seconds after which no batch beyond the smallest is begun, however much work is left."""
 _MOST_BYTES = 128 << 20
 _SHAKES = 4
 _EDGES, _EDGE_ROUNDS = 0.2, 16
-"""Part of the work that is left for items near an edge, and the most rounds of them."""
+"""Share of the remaining work to spend on items near an edge, and the most rounds of trials with them."""
 
 
 class _CoupledError(Exception):
@@ -59,7 +60,7 @@ class _CoupledError(Exception):
 
 @dataclass
 class _Trial:
-    """Items of one layout, the outputs of each alone, and the time that takes."""
+    """Items of one layout, the outputs of each item alone, and the state of their trial."""
 
     run: Callable[[Batch], Batch]
     items: list[Batch]
@@ -127,7 +128,7 @@ def prove(
 
 
 def _run_alone(trial: _Trial) -> str:
-    """Keep the items that run alone, with their outputs; return the reason why others do not run."""
+    """Keep the items that run alone, with their outputs; return the reason why other items do not run."""
     usable, reason = [], ""
     for item in trial.items:
         try:
@@ -159,7 +160,7 @@ def _only_together(trial: _Trial) -> bool:
 
 
 def _of_zeros(trial: _Trial) -> Batch:
-    """Outputs of an item of zeros alone, or of the first item where the network takes no zeros."""
+    """Outputs of an item of zeros alone, or of the first item if the network refuses zeros."""
     zeros = neighbor(trial.items[0], ZEROS)
     try:
         return trial.run(zeros) if zeros else trial.alone[0]
@@ -168,7 +169,7 @@ def _of_zeros(trial: _Trial) -> Batch:
 
 
 def _hold_shapes(outputs: Batch, others: Batch) -> None:
-    """Items of one shape have outputs of one shape: a batch has no other."""
+    """Check that items of one shape have outputs of one shape, as a batch requires."""
     for name, array in outputs.items():
         if array.shape != others[name].shape:
             raise _CoupledError(
@@ -178,7 +179,7 @@ def _hold_shapes(outputs: Batch, others: Batch) -> None:
 
 
 def _hold_rows(outputs: Batch, size: int) -> None:
-    """Every output has a row for each item."""
+    """Check that every output has a row for each item."""
     for name, array in outputs.items():
         if array.ndim == 0 or array.shape[0] != size:
             rows = array.shape[0] if array.ndim else "no"
@@ -186,7 +187,7 @@ def _hold_rows(outputs: Batch, size: int) -> None:
 
 
 def _changes_alone(trial: _Trial) -> str:
-    """A sentence on a single item that gets another answer each time; empty if none does."""
+    """A sentence on a single item whose answer changes from run to run; empty if none does."""
     for item, before in list(zip(trial.items, trial.alone, strict=True))[:2]:
         for _ in range(2):
             again = trial.run(item)
@@ -198,7 +199,7 @@ def _changes_alone(trial: _Trial) -> str:
 
 
 def _run_together(trial: _Trial, largest: int) -> None:
-    """Batches of rising cost, as far as the work for them goes; the smallest in any case."""
+    """Try batches of rising cost until the work for them is spent; the smallest are tried in any case."""
     for size in _CORE_SIZES:
         for order in orders(len(trial.items), size):
             _hold_to_alone(trial, order)
@@ -269,7 +270,7 @@ def _together(trial: _Trial, items: Sequence[Batch]) -> Batch:
 
 
 def _replace(trial: _Trial, size: int, kinds: Sequence[str]) -> None:
-    """The rows of a batch stay as they are when others are replaced."""
+    """Check that the rows of a batch stay the same when other rows are replaced."""
     items = [trial.items[row % len(trial.items)] for row in range(size)]
     before = _together(trial, items)
     more = () if has_floats(items[0]) else (*({WHOLE} & set(trial.kinds)), OTHERS)

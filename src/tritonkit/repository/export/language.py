@@ -1,4 +1,4 @@
-"""Held-out texts of a language model, and their likelihood by the given network."""
+"""Held-out texts for a language model, and their likelihood under the given network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Texts", "mean_log_likelihood", "read_texts"]
 
 _LONGEST = 256
-"""Tokens of a text that count."""
+"""Most tokens of a text that are measured."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def read_texts(spec: Spec, checkpoint: Checkpoint) -> Texts:
     """The texts of `quality.samples`, or documentation of Python's standard library.
 
     Raises:
-        BuildError: they are no texts, or too short, or the checkpoint cannot be loaded.
+        BuildError: the samples are not texts, or too short, or the checkpoint cannot be loaded.
     """
     import numpy as np
 
@@ -64,7 +64,7 @@ def mean_log_likelihood(logits: Any, ids: NDArray[np.int64]) -> float:
 
 
 def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
-    """Each text cut to what counts."""
+    """Each text's token ids, cut to the length that is measured."""
     import numpy as np
 
     file = checkpoint.folder / "tokenizer.json"
@@ -89,7 +89,7 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
 
 @contextmanager
 def _refusals(file: Path) -> Iterator[None]:
-    """A tokenizer that cannot be read, or whose expressions give up on a text, as an error of the checkpoint."""
+    """Report a tokenizer that cannot be read, or whose expressions give up on a text, as an error of the checkpoint."""
     try:
         yield
     except BaseException as error:  # the library's panics are no Exception

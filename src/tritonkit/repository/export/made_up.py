@@ -1,4 +1,5 @@
-"""Values for inputs that nobody gave: masks of ones, ids within their tables, texts, sizes that the network takes."""
+"""Made-up values for inputs without samples: masks of ones, ids within their tables, texts, sizes that the network
+accepts."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ __all__ = ["NO_HINTS", "Hints", "axis_key", "holds_ids", "make_up", "undescribed
 
 _MOST_ELEMENTS = 2**27  # 1 GiB while the numbers are drawn
 _MOST_ROWS = 1000
-"""Ids are drawn from the first rows of a table: they are in every vocabulary of that kind."""
+"""Number of first rows of a table from which ids are drawn: every vocabulary of that kind has them."""
 _DEFAULT_SIZES = (3, 7)
 _LONGEST = 64
-"""Largest made-up size of an axis that the spec describes: longer ones cost time and show nothing more."""
+"""Largest made-up size of an axis that the spec describes: larger sizes cost time and show nothing more."""
 _TEXTS = ("hello world", "a longer text, of several words", "1", "Where is the station?")
 
 _MASK = re.compile("mask", re.IGNORECASE)
@@ -45,12 +46,12 @@ NO_HINTS = Hints()
 
 
 def axis_key(tensor: TensorInfo, position: int) -> str:
-    """The name of an axis, else its place: axes of one name have one size."""
+    """The name of an axis, else its position: axes of one name have one size."""
     return tensor.axis_names[position] or f"{tensor.name}.{position}"
 
 
 def undescribed_axes(spec: Spec, signature: Signature) -> Iterator[str]:
-    """The free axes of numeric inputs that `network.free_axes` does not have, each once."""
+    """The distinct free axes of numeric inputs that `network.free_axes` does not have."""
     seen = set(spec.model.network.free_axes)
     for tensor in signature.inputs:
         for position, size in enumerate(tensor.shape):
@@ -61,7 +62,7 @@ def undescribed_axes(spec: Spec, signature: Signature) -> Iterator[str]:
 
 
 def holds_ids(tensor: TensorInfo) -> bool:
-    """Whether integers are drawn for an input whose type and name do not tell its content."""
+    """Whether integers are drawn for an input, because its type and name do not show its content."""
     dtype = NUMPY_DTYPES.get(tensor.dtype, "float32")
     named = (_MASK, _RATE, _LENGTH)
     return "int" in dtype and not any(pattern.search(tensor.name) for pattern in named)
@@ -70,7 +71,7 @@ def holds_ids(tensor: TensorInfo) -> bool:
 def make_up(
     spec: Spec, signature: Signature, size: int, largest: bool, seed: int = 0, hints: Hints = NO_HINTS
 ) -> dict[str, Any]:
-    """Arrays [size, ...], the same ones for the same seed; free axes take their large or their small size."""
+    """Arrays [size, ...], the same for the same seed; free axes have their large or their small size."""
     import numpy as np
 
     random = np.random.default_rng(seed)
@@ -100,7 +101,7 @@ def _sizes(described: Mapping[str, FreeAxis], tensor: TensorInfo, largest: bool,
 
 
 def _large(axis: FreeAxis) -> int:
-    """The largest size up to 64, or the smallest one where that is more."""
+    """The largest allowed size up to 64, or the smallest allowed size if that is more."""
     return axis.at_most(max(axis.at_least(axis.min), _LONGEST))
 
 
@@ -111,7 +112,7 @@ def _free_sizes(tensor: TensorInfo, shapes: Mapping[str, tuple[int, ...]]) -> li
 
 
 def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...], longest: int, hints: Hints) -> Any:
-    """Values by dtype, and by what the input's name says it is."""
+    """Values for an input, chosen by its dtype and by the meaning of its name."""
     import numpy as np
 
     if math.prod(shape) > _MOST_ELEMENTS:
@@ -141,7 +142,7 @@ def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...],
 
 
 def _texts(random: Any, spec: Spec, name: str, shape: tuple[int, ...]) -> Any:
-    """The spec's example, else words; as text, which is what ONNX Runtime takes for strings."""
+    """The spec's example, else words, as text objects, which ONNX Runtime takes for strings."""
     import numpy as np
 
     known = [read_example(spec, name).decode("utf-8", "replace")] if name in spec.model.example else _TEXTS

@@ -1,4 +1,4 @@
-"""Outputs whose type or shape a file leaves out: ONNX Runtime infers them, or a run shows them."""
+"""Types and shapes of outputs that a file leaves out: ONNX Runtime infers them, or a run shows them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _write(value: Any, kind: str, dims: list[Any]) -> None:
 
 
 def _two_runs(model: Any, inputs: Signature, run: Callable[[Batch], Batch]) -> list[Batch]:
-    """Outputs at two sizes of every free axis; of one size where the network takes no other."""
+    """Outputs at two sizes of every free axis, or at one size if the network takes no other."""
     spec = Spec(Path(), ModelFile(name="file", network=Network(onnx="file.onnx")))
     try:
         hints = find_hints(spec, inputs, model, run)

@@ -1,7 +1,7 @@
-"""Mixtures of items, and those near an edge, where a class, an order or a step changes: others may hide a coupling.
+"""Mixtures of items, also near an edge, where a class, an order or a step changes: elsewhere a coupling may not show.
 
-Pure: it is given a function that runs batches, and items. Mixtures of the items are drawn at random. Between two of
-them the distance is halved several times, on the side where the answer changes more.
+Pure functions: they are given items, and a function that runs batches. Mixtures of the items are drawn at random. The
+distance between two of them is halved several times, on the side where the answer changes more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["ROWS", "RUNS", "pairs_at_edges"]
 ROWS = 16
 """Items of a batch."""
 _HALVINGS = 8
-"""Few enough to leave a distance far above rounding, enough for ids up to 255 to become neighbors."""
+"""Number of halvings: few enough to leave a distance far above rounding, enough for ids up to 255 to become
+neighbors."""
 RUNS = _HALVINGS + 6
 """Batches that run for one seed of `pairs_at_edges`, with the pairs themselves."""
 _REACH = 1e6
@@ -28,8 +29,8 @@ _REACH = 1e6
 def pairs_at_edges(
     run: Callable[[Batch], Batch], items: Sequence[Batch], seed: int, grows: str = "f"
 ) -> Iterator[tuple[Batch, Batch, list[int]]]:
-    """Two pairs of batches, one of mixtures and one of items near edges: a batch, the same with other items in some
-    places, and the places of those that stay.
+    """Two pairs of batches, one of mixtures and one of items near edges: a batch, the same batch with other items in
+    some places, and the places of the items that stay.
 
     `grows` has the kinds of numbers (numpy's `dtype.kind`) that may be far larger in other items.
     """
@@ -54,7 +55,7 @@ def _mixed(random: Any, items: Sequence[Batch]) -> Batch:
 
 
 def _grown(random: Any, array: Any, kinds: str) -> Any:
-    """The values times a factor for each row, and of either sign if they are floats."""
+    """The values times a factor for each row, which may be negative for floats."""
     import numpy as np
 
     if array.dtype.kind not in kinds:
@@ -70,7 +71,7 @@ def _grown(random: Any, array: Any, kinds: str) -> Any:
 
 
 def _near_edges(run: Callable[[Batch], Batch], low: Batch, high: Batch) -> Batch:
-    """Items between those of two batches, each close to one with another answer if there is an edge."""
+    """Items between those of two batches; each is close to an item with another answer if there is an edge."""
     first, last = run(low), run(high)
     for _ in range(_HALVINGS):
         middle = {name: _between(low[name], high[name]) for name in low}
@@ -82,7 +83,7 @@ def _near_edges(run: Callable[[Batch], Batch], low: Batch, high: Batch) -> Batch
 
 
 def _between(one: Any, other: Any) -> Any:
-    """Values halfway; texts and truth values have none."""
+    """Values halfway between two others; texts and truth values are returned unchanged."""
     import numpy as np
 
     if one.dtype.kind == "f":
@@ -94,7 +95,7 @@ def _between(one: Any, other: Any) -> Any:
 
 
 def _distance(one: Batch, other: Batch) -> Any:
-    """Distance of the answers of each row, or the number of discrete values that differ."""
+    """Distance between two answers in each row: of floats, and the number of discrete values that differ."""
     import numpy as np
 
     total = np.zeros(ROWS)
@@ -107,12 +108,12 @@ def _distance(one: Batch, other: Batch) -> Any:
 
 
 def _chosen(rows: Any, one: Mapping[str, Any], other: Mapping[str, Any]) -> Batch:
-    """The rows of one batch, and those of another in the other places."""
+    """The chosen rows of one batch, with the rows of another batch in the other places."""
     import numpy as np
 
     return {n: np.where(rows.reshape(_column(a)), a, other[n]) for n, a in one.items()}
 
 
 def _column(array: Any) -> tuple[int, ...]:
-    """The shape of a value for each row."""
+    """The shape [rows, 1, ...] of an array with one value for each row."""
     return (len(array), *(1,) * (array.ndim - 1))

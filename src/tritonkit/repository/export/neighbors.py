@@ -25,7 +25,7 @@ __all__ = [
 LARGE, HUGE, ZEROS, NEGATIVE, NAN = "1000 times as large", "huge", "zeros", "negative", "NaN"
 TENFOLD, WHOLE = "10 times as large", "large whole numbers"
 OTHERS = "others"
-"""Another item of the same ones: for those that have no number to change."""
+"""Another of the same items, for items without a number to change."""
 KINDS = (LARGE, ZEROS, HUGE, NAN, NEGATIVE, TENFOLD, WHOLE)
 """Replacements of another item of the batch, the most revealing first."""
 FINITE_KINDS = (LARGE, ZEROS, NEGATIVE)
@@ -37,8 +37,10 @@ _FACTORS = {LARGE: 1e3, HUGE: 1e12, NEGATIVE: -1.0, TENFOLD: 10.0}
 
 
 def groups_of(samples: Sequence[Batch]) -> list[list[Batch]]:
-    """Items [1, ...] of the samples, grouped by their shapes, since only those of one shape share a batch; at most a
-    dozen of each, evenly from all samples, and made-up variants where there are few."""
+    """Items [1, ...] of the samples, grouped by their shapes, since only items of one shape share a batch.
+
+    A group has at most a dozen items, evenly from all samples. Made-up variants are added to a small group.
+    """
     found: dict[tuple[tuple[int, ...], ...], list[tuple[Batch, int]]] = {}
     for batch in samples:
         layout = tuple(array.shape[1:] for array in batch.values())
@@ -53,7 +55,7 @@ def groups_of(samples: Sequence[Batch]) -> list[list[Batch]]:
 
 
 def _filled_up(items: list[Batch]) -> list[Batch]:
-    """Distinct items: with variants of the first few until there are enough of them."""
+    """Distinct items, with variants of the first few added until there are enough."""
     distinct: dict[Any, Batch] = {_key(item): item for item in items}
     for turn in range(3):
         for item in items[:4]:
@@ -64,12 +66,12 @@ def _filled_up(items: list[Batch]) -> list[Batch]:
 
 
 def _key(item: Batch) -> tuple[bytes, ...]:
-    """Equal for equal items; objects (text) by what they print."""
+    """A key that is equal for equal items; objects (text) are compared by their printed form."""
     return tuple(repr(array.tolist()).encode() if array.dtype == object else array.tobytes() for array in item.values())
 
 
 def _varied(item: Batch, turn: int) -> Batch:
-    """Another item of the same values: turned around, moved by one, or (numbers) half as large."""
+    """Another item of the same values: reversed, moved by one, or (floats) half as large."""
     import numpy as np
 
     def change(array: Any) -> Any:
@@ -83,7 +85,7 @@ def _varied(item: Batch, turn: int) -> Batch:
 
 
 def neighbor(item: Batch, kind: str) -> Batch | None:
-    """The item changed into one of a kind; None where it has no number to change so."""
+    """The item changed into a neighbor of the given kind; None if it has no number to change that way."""
     import numpy as np
 
     def change(array: Any) -> Any:
@@ -103,8 +105,8 @@ def neighbor(item: Batch, kind: str) -> Batch | None:
 
 
 def _larger(array: Any) -> Any:
-    """Whole numbers a million times as large and one more, as far as their type has them: tables refuse them, and
-    features of that type may be as large."""
+    """Whole numbers times a million plus one, as far as their type goes. Tables refuse such numbers, but features of
+    that type may be as large."""
     import numpy as np
 
     most = np.iinfo(array.dtype).max // (1 if array.dtype.itemsize == 1 else 2)
@@ -113,7 +115,7 @@ def _larger(array: Any) -> Any:
 
 
 def orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
-    """Choices of items for a batch: in order, reversed, and drawn with repetitions."""
+    """Choices of items for a batch: in order, reversed, and drawn at random with repetitions."""
     import numpy as np
 
     straight = [row % items for row in range(size)]
@@ -122,7 +124,7 @@ def orders(items: int, size: int, draws: int = 1) -> list[list[int]]:
 
 
 def patterns(size: int) -> list[list[bool]]:
-    """Masks of the rows to replace: for any two rows, some mask replaces one of them only.
+    """Masks of the rows to replace: for any two rows, some mask replaces only one of them.
 
     There are two masks for each bit of a row's number.
     """
@@ -138,7 +140,7 @@ def join(items: Sequence[Batch]) -> Batch:
 
 
 def jittered(item: Batch, share: float, seed: int) -> Batch:
-    """The item with noise on its floats, of a share of their size: what rounding may do to it."""
+    """The item with noise on its floats, a given share of their size, as rounding may add."""
     import numpy as np
 
     random = np.random.default_rng(seed)

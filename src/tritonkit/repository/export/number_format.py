@@ -1,4 +1,4 @@
-"""The numbers that a user's ONNX file computes with, where they are not FP32: INT8, INT4, FP16, BF16."""
+"""The number format of a user's ONNX file that is not FP32: INT8, INT4, FP16, BF16."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DYNAMIC = {
 _QOPERATOR = {"QGemm", "QAttention", "QEmbedLayerNormalization"}
 _PACKED = {"MatMulNBits", "GatherBlockQuantized", "MatMulBnb4"}
 _LARGE = 16
-"""Elements from which a constant counts as weights: smaller ones are shapes, scales and sizes."""
+"""Fewest elements of a constant that counts as weights: smaller ones are shapes, scales and sizes."""
 
 
 def number_format(model: Any) -> str:
     """`INT8 (QDQ)`, `INT8 (QOperator)`, `INT8 (dynamic)`, `INT8 (weights alone)`, `INT4 (weights alone)`, `FP16` or
-    `BF16`; empty for FP32 and for what has no numbers to round, such as decision trees."""
+    `BF16`; empty for FP32 and for models without numbers to round, such as decision trees."""
     kinds = Counter(node.op_type for graph in graphs(model) for node in graph.node)
     if any(kind.startswith("QLinear") or kind in _QOPERATOR for kind in kinds):
         return "INT8 (QOperator)"
@@ -49,12 +49,12 @@ def read_number_format(file: Path) -> str:
 
 
 def is_quantized(found: str) -> bool:
-    """Whether a number format is one of whole numbers."""
+    """Whether a number format uses integers."""
     return found.startswith("INT")
 
 
 def hold_to_fp32(found: str, variant: str, where: str) -> None:
-    """BuildError for a variant that narrows FP32 numbers, of a file that has none."""
+    """Raise BuildError for a variant that narrows FP32 numbers if the file has none."""
     form = variant.rpartition("+")[2]
     if not found or (not is_quantized(found) and not form.startswith("onnx-")):
         return
@@ -67,14 +67,14 @@ def hold_to_fp32(found: str, variant: str, where: str) -> None:
 
 
 def _bits(model: Any) -> int:
-    """Bits of packed weights; 4 where the file does not say."""
+    """Bits of packed weights; 4 if the file does not name them."""
     nodes = [node for graph in graphs(model) for node in graph.node if node.op_type in _PACKED]
     bits = [a.i for node in nodes for a in node.attribute if a.name == "bits"]
     return max(bits, default=4)
 
 
 def _half(model: Any) -> str:
-    """FP16 or BF16 where most weights are; without weights, where the inputs are."""
+    """FP16 or BF16 if most weights have that format; without weights, if the inputs have it."""
     types = need("onnx", "build").TensorProto
     names = {types.FLOAT16: "FP16", types.BFLOAT16: "BF16", types.FLOAT: "", types.DOUBLE: ""}
     sizes: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""ONNX files are read within bounds: a small file whose functions call each other can hold a huge network."""
+"""Bounds on the ONNX files that are read: a small file whose functions call each other can hold a huge network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MAX_NODES", "hold_to_bounds", "load_onnx"]
 MAX_BYTES = 2**31 - 1
 """Size of one protobuf message; weights beyond that are in other files."""
 MAX_NODES = 1_000_000
-"""Operators, with functions written out. The largest networks that are served have a tenth of that."""
+"""Most operators, with functions expanded. The largest networks that are served have a tenth of that."""
 _MAX_VALUES = 1000
 _MAX_DEPTH = 100
 
@@ -26,8 +26,8 @@ _Key = tuple[str, str, str]
 def load_onnx(file: Path, where: str) -> Any:
     """The parsed model, without the weights in other files.
 
-    BuildError if the file is not a regular one, too large for an ONNX file, or beyond these bounds. A file that is not
-    ONNX raises as onnx does.
+    BuildError if the file is not a regular file, too large for an ONNX file, or beyond these bounds. For a file that is
+    not ONNX, onnx's own error is raised.
     """
     state = file.stat()
     if not stat.S_ISREG(state.st_mode):
@@ -46,7 +46,7 @@ def load_onnx(file: Path, where: str) -> Any:
 
 
 def hold_to_bounds(model: Any, name: str, where: str) -> None:
-    """BuildError for a network with more operators, inputs or outputs than any that can be served, for functions that
+    """Raise BuildError for a network with more operators, inputs or outputs than can be served, for functions that
     call themselves, and for names that no configuration can hold."""
     _hold_text(model, name, where)
     _hold_values(model, name, where)
@@ -69,7 +69,7 @@ def hold_to_bounds(model: Any, name: str, where: str) -> None:
 
 
 def _hold_text(model: Any, name: str, where: str) -> None:
-    """BuildError for texts that are not UTF-8, which protobuf gives as bytes."""
+    """Raise BuildError for texts that are not UTF-8, which protobuf returns as bytes."""
     for text in _texts(model):
         if isinstance(text, bytes):
             raise BuildError(
@@ -81,7 +81,7 @@ def _hold_text(model: Any, name: str, where: str) -> None:
 
 
 def _texts(model: Any) -> Iterator[str | bytes]:
-    """Texts of a file that a build reads."""
+    """The texts in a file that a build reads."""
     yield from (model.producer_name, model.producer_version)
     yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
     yield from (opset.domain for opset in model.opset_import)
@@ -102,7 +102,7 @@ def _texts(model: Any) -> Iterator[str | bytes]:
 
 
 def _hold_values(model: Any, name: str, where: str) -> None:
-    """Names and the number of inputs and outputs."""
+    """Check the names and the number of inputs and outputs."""
     initial = {tensor.name for tensor in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in initial]
     for side, names in (("input", inputs), ("output", [v.name for v in model.graph.output])):
@@ -132,7 +132,7 @@ def _bad_name(where: str, found: str) -> BuildError:
 
 
 class _Counting:
-    """Counts operators as if functions were written out, each function once."""
+    """A count of operators as if functions were expanded, which reads each function's body only once."""
 
     def __init__(self, model: Any, name: str, where: str) -> None:
         self._functions: dict[_Key, Any] = {(f.domain, f.name, f.overload): f for f in model.functions}
@@ -140,7 +140,7 @@ class _Counting:
         self._name, self._where = name, where
 
     def of(self, nodes: Iterable[Any], inside: tuple[_Key, ...]) -> int:
-        """Operators in these nodes, which are the body of the last function of `inside`."""
+        """Number of operators in these nodes, which are the body of the last function of `inside`."""
         count = 0
         for node in nodes:
             count += 1

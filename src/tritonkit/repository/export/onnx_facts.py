@@ -1,4 +1,4 @@
-"""Facts about an ONNX file from parsing alone: it is not checked or run, and files that it names are not read."""
+"""Facts about an ONNX file from parsing alone: the file is not checked or run, and files that it names are not read."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class OnnxFacts:
     outputs: tuple[str, ...]
     operators: int
     numbers: str
-    """Number format where it is not FP32: `INT8 (QDQ)`."""
+    """Number format if it is not FP32, such as `INT8 (QDQ)`."""
     custom_operators: tuple[str, ...]
     external_files: tuple[str, ...]
-    """Files that hold its weights, as it names them."""
+    """Names of the files with its weights, as the ONNX file has them."""
 
 
 def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
@@ -64,7 +64,7 @@ def read_onnx(file: Path, where: str) -> tuple[OnnxFacts, Any]:
 
 
 def _describe(value: Any, onnx: Any) -> str:
-    """`pixels FLOAT [batch,1,8,8]`, as the file has it; `scores: a sequence of maps`."""
+    """Text for an input or output: `pixels FLOAT [batch,1,8,8]`, `scores: a sequence of maps`."""
     if kind := kind_of(value):
         return f"{value.name}: {kind}"
     tensor = value.type.tensor_type

@@ -47,15 +47,14 @@ __all__ = [
 ]
 
 _EXACT = ("mlas.enable_gemm_fastmath_arm64_bfloat16", "0")
-"""With "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can."""
+"""Session option; with "1" ONNX Runtime multiplies FP32 matrices in bfloat16 on ARM processors that can."""
 
 
 def check_file(file: Path, where: str) -> Any:
-    """The parsed model, after onnx's own full check, or where that is stricter after ONNX Runtime's; BuildError for a
-    file that is not whole, or that cannot be served.
+    """The parsed model, after onnx's full check, or ONNX Runtime's where onnx is stricter.
 
-    Weights in other files are not read; `data_files` holds where they lie to the ONNX file's own folder. Outputs
-    without a shape get one.
+    BuildError for a file that is incomplete or cannot be served. Weights in other files are not read; `data_files`
+    checks that those files lie in the ONNX file's own folder. Outputs without a shape get one.
     """
     try:
         model = parse(file, where)
@@ -79,7 +78,7 @@ def check_file(file: Path, where: str) -> Any:
 
 
 def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
-    """Whether onnx.checker accepts a file: it is stricter than ONNX Runtime, which has the last word."""
+    """Whether onnx.checker accepts a file. It is stricter than ONNX Runtime, which decides."""
     check = need("onnx", "build").checker.check_model
     try:
         with step(f"onnx checks {file.name}"):
@@ -97,7 +96,7 @@ def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
 
 
 def data_of(file: Path, where: str) -> dict[str, Path]:
-    """The files that hold weights of an ONNX file, by the location that it names; none for another file."""
+    """Location -> the file with weights of an ONNX file that it names; empty for a file that cannot be parsed."""
     try:
         model = parse(file, where)
     except Exception:  # the build reads it again, and says what is wrong with it
@@ -106,10 +105,10 @@ def data_of(file: Path, where: str) -> dict[str, Path]:
 
 
 def parse(file: Path, where: str = "") -> Any:
-    """The file alone, within the bounds of `load_onnx`.
+    """The parsed file, without the weights in other files, within the bounds of `load_onnx`.
 
-    Converters write a free axis as the size -1 too, and as the name "?", under which axes of different sizes share
-    one; both are free without a name.
+    Some converters write a free axis as the size -1, or with the name "?" for axes of different sizes. Both become
+    free axes without a name.
     """
     model = load_onnx(file, where)
     for value in (*model.graph.input, *model.graph.output):
@@ -120,9 +119,9 @@ def parse(file: Path, where: str = "") -> Any:
 
 
 def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, ...]:
-    """Copy an ONNX file as `folder/name`, with the files that hold its weights next to it; their names.
+    """Copy an ONNX file to `folder/name`, with the files of its weights next to it; return the names of those.
 
-    The file names them by plain names then, whatever folders and names it came with.
+    The copy refers to them by plain names, whatever folders and names the original used.
     """
     model = parse(source, where)
     found = data_files(tensors(model), source, where)
@@ -137,13 +136,13 @@ def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, 
 
 
 def write_missing_shapes(file: Path, where: str) -> None:
-    """Complete a copy of a file whose outputs have no shape, as engines and servers want to know them."""
+    """Add missing output shapes to a copy of a file, because engines and servers need them."""
     if is_incomplete(parse(file, where)):
         file.write_bytes(check_file(file, where).SerializeToString())
 
 
 def graphs(model: Any) -> Iterator[Any]:
-    """Every graph and function of a file, those inside of branches and loops too."""
+    """Every graph and function of a file, including those inside branches and loops."""
     left = [model.graph, *model.functions]
     left += [g for t in model.training_info for g in (t.initialization, t.algorithm)]
     while left:
@@ -156,7 +155,7 @@ def graphs(model: Any) -> Iterator[Any]:
 def tensors(model: Any) -> Iterator[Any]:
     """Every constant of a file.
 
-    One that names another file would have that file read, wherever it lies, when the model is loaded.
+    A constant may name another file, which is read when the model is loaded, wherever that file lies.
     """
     for graph in graphs(model):
         sparse = []
@@ -175,7 +174,7 @@ def _last_line(error: Exception) -> str:
 
 
 def batch_axis_missing(model: Any) -> str:
-    """The first input or output of a file without a free axis in front, with its shape; empty where each has one."""
+    """The first input or output without a free first axis, with its shape; empty if all have one."""
     initial = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initial]
     for side, values in (("input", inputs), ("output", model.graph.output)):
@@ -188,7 +187,7 @@ def batch_axis_missing(model: Any) -> str:
 
 
 def fix_first_axis(file: Path) -> None:
-    """Give the first axis of every input and output of a file the size 1: backends hold the configuration to that."""
+    """Set the first axis of every input and output of a file to size 1; backends check the configuration against it."""
     model = parse(file)
     initial = {tensor.name for tensor in model.graph.initializer}
     for value in (*model.graph.input, *model.graph.output):
@@ -253,9 +252,9 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
 
 
 def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature:
-    """Inputs and outputs the spec names are those of the file: names, then dtypes, then shapes.
+    """Check the file's inputs and outputs against the spec: names, then dtypes, then shapes.
 
-    Gives the signature with the axis names of the spec, and the sizes the spec fixes for inputs.
+    Return the signature with the spec's axis names, and the sizes that the spec fixes for inputs.
     """
     network = spec.model.network
     for side, wanted, found in (
@@ -292,7 +291,8 @@ def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature
 
 
 def _named(found: TensorInfo, wanted: Tensor | None, *, narrow: bool = False) -> TensorInfo:
-    """The spec's axis names, under which `free_axes` describes them, before the file's own; its sizes, too."""
+    """The tensor with the spec's axis names, which `free_axes` uses, else with the file's; and with the spec's
+    sizes."""
     if wanted is None:
         return found
     own = TensorInfo.of(found.name, wanted)
@@ -305,14 +305,14 @@ def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
 
 
 def session_options() -> Any:
-    """onnxruntime.SessionOptions with which FP32 is computed as FP32 on every processor: all others start from them."""
+    """onnxruntime.SessionOptions that compute FP32 as FP32 on every processor; all other options extend them."""
     options = need("onnxruntime", "build").SessionOptions()
     options.add_session_config_entry(*_EXACT)
     return options
 
 
 def open_session(file: Path, where: str, optimized: bool = True, options: Any = None) -> Any:
-    """An ONNX Runtime session on the CPU; `options` are those of `session_options`, with more."""
+    """An ONNX Runtime session on the CPU; `options` extend those of `session_options`."""
     ort = need("onnxruntime", "build")
     options = options or session_options()
     options.log_severity_level = 4  # it raises what it logs as an error, and probing expects errors
@@ -326,7 +326,7 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
 
 
 def run_session(session: Any, batch: Batch, where: str) -> Batch:
-    """Outputs by name for one batch; BF16 is float32 in both."""
+    """Outputs by name for one batch; BF16 arrays are float32, among inputs and outputs alike."""
     names = [output.name for output in session.get_outputs()]
     try:
         with step("ONNX Runtime runs the network"):

@@ -1,4 +1,4 @@
-"""ONNX files that cannot be served as they are, each named as what it is, with what to do."""
+"""Errors for ONNX files that cannot be served as they are: each names the kind of file and the remedy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _described(kind: Any) -> str:
 
 
 def refuse_kinds(model: Any, where: str) -> None:
-    """BuildError for the first input or output that is not a tensor: Triton carries only tensors."""
+    """Raise BuildError for the first input or output that is not a tensor: Triton carries only tensors."""
     for side, values in (("input", model.graph.input), ("output", model.graph.output)):
         for value in values:
             if kind := _described(value.type):
@@ -101,7 +101,8 @@ def custom_operators(model: Any, graphs: Iterator[Any]) -> tuple[str, ...]:
 
 
 def needs_trial(model: Any, custom: tuple[str, ...]) -> bool:
-    """Whether only ONNX Runtime can say that it knows all of a file: custom operators, or a newer operator set."""
+    """Whether only a trial in ONNX Runtime shows that a file is supported: it has custom operators, or a newer
+    operator set than onnx."""
     newest = need("onnx", "build").defs.onnx_opset_version()
     return bool(custom) or any(
         opset.version > newest for opset in model.opset_import if opset.domain in ("", "ai.onnx")
@@ -109,7 +110,7 @@ def needs_trial(model: Any, custom: tuple[str, ...]) -> bool:
 
 
 def explain_refusal(name: str, where: str, reason: str) -> BuildError:
-    """The error for a file that ONNX Runtime does not open, from its own words."""
+    """The error for a file that ONNX Runtime does not open, from ONNX Runtime's message."""
     version = need("onnxruntime", "build").__version__
     engine = f"ONNX Runtime {version}"
     if newest := re.search(r"model IR version: (\d+), max supported IR version: (\d+)", reason):
@@ -154,7 +155,7 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
 
 
 def _own_words(reason: str) -> str:
-    """ONNX Runtime's message without its number, the file's path and its own source file."""
+    """ONNX Runtime's message without the error number, the model's path and ONNX Runtime's source file."""
     words = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(RuntimeError(reason)))
     words = re.sub(r"^Load model from .*? failed: ?", "", words)
     return re.sub(r"^/onnxruntime_src/\S+ .*?\) (?=[A-Z])", "", words)
@@ -174,7 +175,7 @@ _FIRST_FIELD = b"\x08"
 
 
 def explain_unreadable(file: Path, where: str, reason: str) -> BuildError:
-    """The error for a file that is not ONNX, or only a part of one."""
+    """The error for a file that is not ONNX, or only a part of an ONNX file."""
     with file.open("rb") as stream:
         head = stream.read(32).lstrip()
     what = "not a whole ONNX file"

@@ -1,9 +1,10 @@
 """The cost of an outlier to the items next to it in a batch, for networks whose numbers are rounded.
 
-Pure: it is given a function that runs batches, samples, and a function that scores outputs. A range that is found for
-the whole batch, as in dynamic INT8, is widened by one item of large values, and all others are rounded more coarsely.
-First a few items are run next to an ordinary neighbor and next to an outlier, in batches of one size, so by the same
-kernels: where nothing moves, rows have ranges of their own. Only else all samples are run next to each kind of outlier.
+Pure functions: they are given samples, a function that runs batches, and a function that scores outputs. One item of
+large values widens a range that is found for the whole batch, as in dynamic INT8, and all other items are rounded more
+coarsely. First a few items run next to an ordinary neighbor and next to an outlier, in batches of one size and so with
+the same kernels. If no answer changes, each row has its own range. Otherwise all samples run next to each kind of
+outlier.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ __all__ = ["NeighborScore", "batch_gain", "moves", "score_next_to"]
 
 OTHER = "another item"
 _KINDS = {LARGE: f"an item {LARGE}", ZEROS: "an item of zeros", OTHER: "another item"}
-"""Kinds of neighbors, and how a sentence calls them."""
+"""Kind of neighbor -> its description in a sentence."""
 _FEW = 4
-"""Items that are run to see whether anything moves."""
+"""Number of items that run first, to see whether any answer changes."""
 _BATCH = 8
 _SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class NeighborScore:
-    """The score of all samples, each batch next to one more item of a kind."""
+    """The score of all samples, with one more item of a given kind next to each batch."""
 
     kind: str
     score: float
 
     @property
     def neighbor(self) -> str:
-        """The neighbor in words."""
+        """The neighbor's description."""
         return _KINDS[self.kind]
 
 
 def moves(run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: Tolerance) -> tuple[str, ...]:
-    """The kinds of neighbors by which the answers to others change; empty where rows are independent."""
+    """The kinds of neighbors that change the answers to other items; empty if rows are independent."""
     moving = []
     for kind in _KINDS:
         for batch, other in _pairs(samples, kind):
@@ -58,7 +59,7 @@ def moves(run: Callable[[Batch], Batch], samples: Sequence[Batch], tolerance: To
 def score_next_to(
     run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], float]
 ) -> NeighborScore:
-    """The lowest score that any of these kinds of neighbors leaves; `score` takes outputs of all samples."""
+    """The lowest score next to any of these kinds of neighbors; `score` takes the outputs of all samples."""
     found = []
     for kind in kinds:
         outputs: list[Batch] = []
@@ -78,7 +79,7 @@ def batch_gain(run: Callable[[Batch], Batch], item: Batch) -> float:
 
 
 def _seconds(run: Callable[[Batch], Batch], batch: Batch) -> float:
-    """The shortest of several runs, which take a part of a second in all."""
+    """Seconds of the shortest of several runs, which take a fraction of a second together."""
     run(batch)
     best, ends = float("inf"), time.monotonic() + _SECONDS / 2
     while best == float("inf") or time.monotonic() < ends:

@@ -1,7 +1,7 @@
-"""Test whether an item that is filled up to a longer one's size keeps the answer that it gets alone.
+"""Test whether an item that is padded to a longer one's size keeps the answer that it gets alone.
 
-Servers join requests of different sizes along the axis of `free_axes.AXIS.pad`: each is filled up to the longest of
-its batch, and its outputs are cut back. Where a network looks at what was filled in, an answer depends on the others.
+Servers join requests of different sizes along the axis of `free_axes.AXIS.pad`: each is padded to the longest of
+its batch, and its outputs are cut back. If a network uses the padding, an answer depends on the other items.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Padding", "judge_padded", "padding_of", "prove_padded", "with_axes"]
 
 _BUDGET_S = 1.0
 _FEWEST = 3
-"""Pairs of sizes that are tried, however long they take."""
+"""Pairs of sizes that are tried in any case, however long they take."""
 _MOST_SIZES = 4
 _ITEMS = 4
 _NO_PAIR = "no item runs that could be filled up: the samples have the largest size"
@@ -36,7 +36,7 @@ class _NotNeutralError(Exception):
 
 @dataclass(frozen=True)
 class Padding:
-    """The axis that is filled up, its place in each tensor with the batch counted, and the values of inputs."""
+    """The padded axis, its position in each tensor (the batch axis counts), and the padding value of each input."""
 
     axis: str
     sizes: FreeAxis
@@ -49,11 +49,11 @@ class Padding:
         return int(batch[name].shape[place])
 
     def filled(self, batch: Batch, size: int) -> Batch:
-        """The batch as a server fills it up."""
+        """The batch padded to a size, as a server does it."""
         return {name: self._filled(name, array, size) for name, array in batch.items()}
 
     def resized(self, batch: Batch, size: int) -> Batch:
-        """The batch at another size, of its own values: cut, or repeated."""
+        """The batch at another size, made of its own values: cut, or repeated."""
         import numpy as np
 
         return {
@@ -64,7 +64,7 @@ class Padding:
         }
 
     def cut(self, outputs: Batch, size: int) -> Batch:
-        """The outputs as a server cuts them back."""
+        """The outputs cut back to a size, as a server does it."""
         return {
             name: array[(slice(None),) * place + (slice(size),)] if (place := self.outputs.get(name)) else array
             for name, array in outputs.items()
@@ -82,8 +82,8 @@ class Padding:
 
 
 def padding_of(spec: Spec, signature: Signature) -> Padding | None:
-    """The spec's `pad`, applied to a network; None without it, or where it does not fit the inputs: rendering
-    says so."""
+    """The spec's `pad`, applied to a network. None without it, or if it does not fit the inputs, which rendering
+    reports."""
     asked = {axis: free for axis, free in spec.model.network.free_axes.items() if free.pad}
     if not asked or not signature.batched:
         return None
@@ -94,8 +94,8 @@ def padding_of(spec: Spec, signature: Signature) -> Padding | None:
 
 
 def with_axes(info: TensorInfo, spec: Spec) -> TensorInfo:
-    """An output whose free axis has no known name takes the network's only free axis: exporters
-    name input axes, and leave output axes to inference."""
+    """The output, with its unnamed free axis named like the network's only free axis. Exporters name input axes and
+    leave output axes to inference."""
     free = spec.model.network.free_axes
     if len(free) != 1:
         return info
@@ -115,7 +115,7 @@ def _places(tensors: Sequence[TensorInfo], axis: str) -> dict[str, int]:
 def prove_padded(
     run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding, tolerance: Tolerance
 ) -> Independence:
-    """Test whether items get the same answers alone and filled up next to a longer one.
+    """Test whether items get the same answers alone and padded next to a longer one.
 
     Args:
         run: gives the outputs of a batch, and raises BuildError where it cannot.
@@ -142,8 +142,10 @@ def prove_padded(
 
 
 def _pairs(samples: Sequence[Batch], padding: Padding) -> Iterator[tuple[list[Batch], int]]:
-    """A few items of one size, and a larger size that they are filled up to: the shortest items first, all sizes of
-    items before the next larger size."""
+    """A few items of one size, and a larger size to pad them to.
+
+    The shortest items come first, and items of all sizes come before the next larger size to pad to.
+    """
     groups = [group for group in groups_of(samples) if padding.size_of(group[0]) > 0]
     groups += _shortened(groups, padding)
     groups.sort(key=lambda group: padding.size_of(group[0]))
@@ -170,7 +172,7 @@ def _shortened(groups: Sequence[list[Batch]], padding: Padding) -> list[list[Bat
 
 
 def _longer(size: int, sizes: FreeAxis) -> Iterator[int]:
-    """Sizes to fill up to: twice as large, far larger, a little larger, and one between."""
+    """Sizes to pad to: twice as large, far larger, a little larger, and one between."""
     wanted = (2 * size, max(4 * size, 64), size + sizes.multiple_of, size + size // 2)
     allowed = (sizes.at_most(larger) for larger in wanted)
     yield from dict.fromkeys(larger for larger in allowed if larger > size)
@@ -184,7 +186,7 @@ def _hold_to_alone(
     tolerance: Tolerance,
     counts: dict[str, list[int]],
 ) -> bool:
-    """Items of one size around a longer one; False where they do not run alone."""
+    """Check items of one size in a batch with a longer one; False if they do not run alone."""
     short = padding.size_of(items[0])
     longer = padding.resized(items[-1], size)
     try:
@@ -234,8 +236,10 @@ def _hold_answer(
 
 
 def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Batch], padding: Padding) -> Independence:
-    """The same of a network whose numbers are rounded: by the spec's metric, of all samples filled up to twice their
-    size next to such an item, held to `quality.max_drop`."""
+    """The same test for a network whose numbers are rounded, by the spec's metric and `quality.max_drop`.
+
+    All samples are padded to twice their size, next to an item of that size.
+    """
     exact = prove_padded(run, samples, padding, spec.model.quality.tolerance)
     if exact.state != "coupled":
         return exact
@@ -255,7 +259,7 @@ def judge_padded(spec: Spec, run: Callable[[Batch], Batch], samples: Sequence[Ba
 
 
 def _filled_outputs(run: Callable[[Batch], Batch], batch: Batch, padding: Padding) -> Batch | None:
-    """Outputs of a batch next to an item twice as large; None where no size is larger."""
+    """Outputs of a batch next to an item twice as large; None if no larger size is allowed."""
     size, count = padding.size_of(batch), count_items(batch)
     larger = padding.sizes.at_most(2 * size)
     if larger <= size:

@@ -1,7 +1,7 @@
-"""Files of a folder that may come from anywhere: regular ones, in the folder itself, of a size that is expected.
+"""Checked access to files of an untrusted folder: regular files, in the folder itself, of limited size.
 
-A link of a stranger's folder may name any file of the person who builds, and what a build reads it publishes. A device
-or a pipe may never end.
+A link in a stranger's folder may point to any file of the person who builds, and a build publishes what it reads. A
+device or a pipe may never end.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def plain_file(file: Path, folder: Path, most_bytes: int | None = None) -> Path:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the content that a regular file has now; on file systems that can (XFS, Btrfs) both share it until one is
-    written. The copy has the usual mode.
+    """Copy the content that a regular file has now. The copy has the usual mode.
+
+    On file systems that can (XFS, Btrfs) both files share the content until one of them is written.
 
     Raises:
         BuildError: it is not a regular file.

@@ -1,4 +1,4 @@
-"""Find out what an ONNX file takes where neither it nor the spec says so: sizes of free axes, rows of tables."""
+"""Search for input facts that neither an ONNX file nor the spec states: sizes of free axes, rows of tables."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from tritonkit.repository.modelspec import Spec
 __all__ = ["advise", "find_hints", "table_rows"]
 
 _SIZES = (32, 64, 224, 3, 8, 16, 128, 256, 512, 640, 48, 240, 336, 288, 384, 352, 416, 400, 1)
-"""Sizes that networks take most often, then others: a multiple of each number up to 16, and of 18 to 30 by twos. An
-axis of 1 fits next to any other by broadcasting, so it is the last."""
+"""Sizes to try: those that networks take most often, then others. They include a multiple of each number up to 16, and
+of the even numbers from 18 to 30. An axis of size 1 fits any other by broadcasting, so 1 is the last."""
 _PAIRED_SIZES = (32, 64, 224, 3, 1)
 _FEW_ROWS = 3
-"""Size of a free first axis of images and the like, which is tried before that of the other axes: hundreds of images
-take minutes."""
+"""Size to try first for a free first axis of images and the like, because hundreds of images take minutes."""
 _FEWER_SIZES = (1, 32, 224)
 _BOUNDS = (4, 16, 256)
 """Bounds of ids without a known table, tried in turn: small ones first, in case they are sizes."""
@@ -34,8 +33,8 @@ _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 
 
 def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]) -> Hints:
-    """Rows of the tables of a file, for each axis that the spec does not describe sizes at which it runs, and whether
-    it wants positive numbers.
+    """Facts for made-up input: rows of a file's tables, sizes at which it runs for each axis that the spec does not
+    describe, and whether it needs positive numbers.
 
     Args:
         model: the parsed file.
@@ -57,7 +56,7 @@ def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batc
 def _bounds(spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch], Batch]) -> dict[str, int]:
     """Input of ids without a known table -> number of values it accepts.
 
-    That is as far as the network runs on the largest value and gives numbers in arrays of the same shapes. Zeros and
+    With the largest of these values the network must run, and give numbers in arrays of the same shapes. Zeros and
     ones alone are rarely typical input.
     """
     import numpy as np
@@ -131,7 +130,7 @@ def _find_sizes(spec: Spec, signature: Signature, model: Any, run: Callable[[Bat
 def _trials(
     model: Any, axes: tuple[str, ...], fixed: Mapping[str, int], first: Mapping[str, int]
 ) -> Iterator[dict[str, int]]:
-    """Sizes to try: first one for all axes, then, of two or three axes, different ones."""
+    """Sizes to try: first the same size for all axes, then different sizes if there are two or three axes."""
     for size in dict.fromkeys((*_said_sizes(model), *_SIZES)):
         if first:
             yield {axis: fixed.get(axis, first.get(axis, size)) for axis in axes}
@@ -144,7 +143,7 @@ def _trials(
 def _first_axes(signature: Signature) -> dict[str, int]:
     """`axis_key` -> a small size for first axes that the build does not take for a batch axis.
 
-    Only tensors with at least two more axes count: their first axis usually is one nevertheless.
+    Only tensors with at least two more axes count, because their first axis usually is a batch axis after all.
     """
     if signature.batched:
         return {}
@@ -153,7 +152,7 @@ def _first_axes(signature: Signature) -> dict[str, int]:
 
 
 def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
-    """`axis_key` -> size of an input as the weights it is multiplied with require."""
+    """`axis_key` -> the size of an input axis that the weights multiplied with it require."""
     graph = model.graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     inputs = {tensor.name: tensor for tensor in signature.inputs}
@@ -174,7 +173,7 @@ def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
 
 
 def _said_sizes(model: Any) -> Iterator[int]:
-    """Sizes in the file's own metadata."""
+    """The sizes in the file's own metadata."""
     for entry in model.metadata_props:
         if entry.key in _SIZE_KEYS:
             numbers = [int(text) for text in re.findall(r"\d{1,5}", entry.value)]

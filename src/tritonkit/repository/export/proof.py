@@ -1,4 +1,4 @@
-"""The proof that items are independent, of a spec's network and its variants: which items, sizes and facts it gets."""
+"""The proof that items are independent, for a spec's network and its variants: its items, sizes and facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritonkit.repository.modelspec import Spec
 __all__ = ["prove_network", "prove_variant"]
 
 _MADE_UP = 8
-"""Number of items of each size that are made up for the proof, in addition to those that measure quality."""
+"""Number of items made up for the proof at each size, in addition to the samples that measure quality."""
 _AGAIN = 60_000_000_000
 """Work for the proof of a variant, as `independence.prove` counts it."""
 
@@ -40,7 +40,7 @@ def prove_network(
 
 
 def prove_variant(spec: Spec, samples: Sequence[Batch], run: Callable[[Batch], Batch], base: Path) -> Independence:
-    """The same, with fewer batches, for a lossless variant of the network in the file `base`, whose items are
+    """The same proof, with fewer batches, for a lossless variant of the network in the file `base`, whose items are
     independent."""
     return prove(
         run,

@@ -1,4 +1,4 @@
-"""Keep what libraries print out of a person's terminal."""
+"""Suppress the output of libraries, to keep it out of a person's terminal."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def quiet(level: int = logging.WARNING) -> Iterator[None]:
 def silenced() -> Iterator[None]:
     """Drop everything this process writes to standard output and error, errors in logs too.
 
-    By the file descriptors: a library's C++ part asks no Python. A progress bar stands still
-    meanwhile, so for single calls of such libraries only.
+    File descriptors are redirected, because the C++ part of a library does not write through Python. A progress bar
+    stands still meanwhile, so use this only for single calls of such libraries.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The header of a `.safetensors` file, read before any library trusts its sizes."""
+"""A check of the header of a `.safetensors` file, before any library trusts its sizes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tritonkit.errors import BuildError
 __all__ = ["check_header"]
 
 _MOST_HEADER_BYTES = 100_000_000
-"""The library's own bound."""
+"""Largest header, the library's own bound."""
 
 
 def check_header(file: Path) -> None:
-    """Check that a file is as long as its header says, and each tensor as its shape.
+    """Check that a file is as long as its header says, and each tensor as long as its shape requires.
 
     Raises:
-        BuildError: the header is not one, or the file has another size than it says.
+        BuildError: the header is invalid, or the file has another size than the header says.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -44,7 +44,7 @@ def _header(file: Path, data: bytes) -> dict[str, Any]:
 
 
 def _end(file: Path, entry: Any) -> int:
-    """End of a tensor whose bytes have room for its shape."""
+    """End offset of a tensor, after a check that its bytes have room for its shape."""
     end, fits = 0, False
     try:
         shape = tuple(entry["shape"])

@@ -29,7 +29,7 @@ Batch = dict[str, Any]
 
 
 def batches(spec: Spec, signature: Signature, hints: Hints = NO_HINTS) -> list[Batch]:
-    """The spec's real samples, at most `quality.max_samples`, or made-up ones of several batch and
+    """The spec's real samples, at most `quality.max_samples`, or made-up samples of several batch and
     axis sizes."""
     quality = spec.model.quality
     if quality.samples is not None:
@@ -53,7 +53,7 @@ def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
 
 
 def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
-    """Pairs (batch, targets) that `optimize.training` returns; targets: an array with an entry per item, or None."""
+    """Pairs (batch, targets) that `optimize.training` returns; targets are an array with an entry per item, or None."""
     field, hook = "optimize.training", _hook(spec, "training")
     found = load_hook(spec, hook, field)()
     pairs = isinstance(found, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in found)
@@ -107,7 +107,7 @@ def _checked_batches(spec: Spec, signature: Signature, found: Any, field: str, h
 
 
 def first_items(given: Sequence[Batch], count: int | None, batched: bool) -> list[Batch]:
-    """The first `count` items (None: all), the last batch cut; without a batch axis each batch is an item."""
+    """The first `count` items (None: all); the last batch is cut. Without a batch axis each batch is an item."""
     if count is None or not batched:
         return list(given[:count])
     taken: list[Batch] = []
@@ -120,12 +120,12 @@ def first_items(given: Sequence[Batch], count: int | None, batched: bool) -> lis
 
 
 def said_shapes(batch: Batch) -> str:
-    """`ids [2, 128], mask [2, 128]`."""
+    """The shapes of a batch as text: `ids [2, 128], mask [2, 128]`."""
     return ", ".join(f"{name} {list(array.shape)}" for name, array in batch.items())
 
 
 def cannot_run(where: str, engine: str, batch: Batch, reason: str) -> BuildError:
-    """The error for a batch that an engine does not take."""
+    """The error for a batch that an engine does not accept."""
     return BuildError(
         where,
         found=f"{engine} cannot run it on {said_shapes(batch)}: {reason}",
@@ -149,7 +149,7 @@ def each_item(given: Sequence[Batch]) -> list[Batch]:
 
 
 def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: str) -> Batch:
-    """One batch of the hook, copied in C order; BuildError names the first input that does not fit."""
+    """One batch of the hook, copied in C order; BuildError for the first input that does not fit."""
     import numpy as np
 
     where = f"{spec.file} {field}"
@@ -186,7 +186,7 @@ def _checked(spec: Spec, signature: Signature, place: int, batch: Batch, field: 
 
 
 def _as_texts(array: Any) -> Any:
-    """Objects of text, which is what ONNX Runtime takes; bytes are read as UTF-8."""
+    """The array as text objects, which ONNX Runtime takes; bytes are read as UTF-8."""
     import numpy as np
 
     items = [item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item) for item in array.flat]
@@ -194,7 +194,7 @@ def _as_texts(array: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """A value of a tensor without axes, which callers send as [1] because Triton has no rank 0."""
+    """The value of a tensor without axes, which callers send as [1] because Triton has no rank 0."""
     import numpy as np
 
     array = np.asarray(value) if isinstance(value, np.generic) else value
@@ -202,7 +202,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:
-    """Dtype and shape; a network's BYTES may come as text or bytes, BF16 as float32 or as bfloat16 of ml_dtypes."""
+    """Whether dtype and shape fit; BYTES may come as text or bytes, BF16 as float32 or as bfloat16 of ml_dtypes."""
     shape = array.shape[1:] if batched else array.shape
     known = NUMPY_DTYPES.get(tensor.dtype)
     dtype_fits = (

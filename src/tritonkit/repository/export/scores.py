@@ -1,4 +1,4 @@
-"""Metrics of a network's outputs next to the reference's: the spec's own, or R2, with an interval for the drop."""
+"""Metrics of a network's outputs and of the reference's: the spec's own or R2, with an interval for the drop."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _INDICES = 2**14  # item indices drawn together: they fit into the processor's c
 
 @dataclass(frozen=True)
 class Score:
-    """A metric of the variant and of the reference, and both item by item if it gives that."""
+    """A metric of the variant and of the reference, also item by item if the metric supports that."""
 
     name: str
     value: float
     reference: float
     items: tuple[Any, Any] | None = None
     parts: dict[str, float] = field(default_factory=dict)
-    """Each output or group of columns that the default metric judged on its own."""
+    """The default metric's score of each output or group of columns."""
 
 
 def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:
-    """Name and value of the metric by which a variant is judged, of batched outputs."""
+    """Name and value, for batched outputs, of the metric by which a variant is judged."""
     judged = score(spec, spec.model.quality.metric, "quality.metric", found, wanted, True)
     return judged.name, judged.value
 
@@ -62,9 +62,9 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
 def score(
     spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
 ) -> Score:
-    """The metric of outputs and of the reference's, by a function of the model's folder; R2 without one.
+    """The metric of the outputs and of the reference's, by a function of the model's folder; R2 without one.
 
-    BuildError where the function gives anything but one finite number, or one for each item.
+    BuildError if the function returns anything but one finite number, or one for each item.
     """
     if hook is None:
         return _default_score(spec, found, wanted, batched)

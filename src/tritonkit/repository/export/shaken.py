@@ -1,4 +1,5 @@
-"""A network whose weights are moved as little as rounding moves its numbers: what differs then is ill-conditioned."""
+"""A network whose weights are moved as little as rounding moves its numbers: values that change are
+ill-conditioned."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from tritonkit.repository.export.work import count_work
 __all__ = ["facts_of", "shaken"]
 
 _SHARE = 1e-6
-"""Share of a weight's size by which it moves: about the loss of a sum of some hundred FP32 products."""
+"""Share of its own size by which a weight moves: about the rounding error of a sum of a few hundred FP32 products."""
 _MOST_BYTES = 256 << 20
-"""Most bytes of a file with its weights: a larger one is not copied in memory."""
+"""Most bytes of a file with its weights: a larger file is not copied in memory."""
 
 
 def facts_of(file: Path) -> dict[str, Any]:
-    """For `independence.prove`, besides a network's answers: what its ONNX file tells, if there is one."""
+    """Further arguments for `independence.prove` from the network's ONNX file, if there is one."""
     if not file.is_file():
         return {}
     where = file.name
@@ -30,9 +31,9 @@ def facts_of(file: Path) -> dict[str, Any]:
 
 
 def shaken(file: Path, where: str, seed: int) -> Callable[[Batch], Batch] | None:
-    """Runs the network of a file with weights that differ by a millionth, the same ones for the same seed.
+    """A function that runs the file's network with weights moved by a millionth, the same for the same seed.
 
-    Whole numbers stay: they are thresholds, sizes and classes. None for a file that is too large to copy.
+    Integers stay: they are thresholds, sizes and classes. None for a file that is too large to copy.
     """
     import numpy as np
 

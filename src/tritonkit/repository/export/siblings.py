@@ -1,4 +1,4 @@
-"""The Python that a file imports from its own folder: modules and packages next to it, and what these import."""
+"""The Python that a file imports from its own folder: modules and packages next to it, and their own imports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def sibling_code(file: Path, places: tuple[Path, ...]) -> dict[str, bytes]:
 
 
 def package_code(folder: Path) -> dict[str, bytes]:
-    """Path, beginning with the package's name -> the Python of a package."""
+    """Path, beginning with the package's name -> Python source, for each file of a package."""
     return {f"{folder.name}/{path}": (folder / path).read_bytes() for path in package_files(folder)}
 
 
 def _found(name: str, places: tuple[Path, ...]) -> dict[str, Path]:
-    """The files of a module or package in the first folder that has it; none for one that is installed."""
+    """The files of a module or package in the first folder that has it; none for an installed one."""
     for place in places:
         if (place / f"{name}.py").is_file():
             return {f"{name}.py": place / f"{name}.py"}
@@ -39,7 +39,7 @@ def _found(name: str, places: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def imports_relatively(file: Path) -> bool:
-    """Whether a module can be imported only as a part of its package: `from .layers import Block`."""
+    """Whether a module can be imported only as a part of its package, as with `from .layers import Block`."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # its hook will say so

@@ -1,4 +1,4 @@
-"""Tables in an ONNX file that say which ids it takes."""
+"""Tables in an ONNX file, which bound the ids that it accepts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _told_apart(node: Any, comes_from: Mapping[str, str], constants: Mapping[str
 
 
 def _small_constants(model: Any) -> dict[str, Any]:
-    """Whole numbers that the file holds itself, by name."""
+    """Small integer constants of the file, by name."""
     onnx = need("onnx", "build")
     found: dict[str, Any] = {}
     given = [(tensor.name, tensor) for tensor in model.graph.initializer]

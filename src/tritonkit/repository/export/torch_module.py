@@ -1,4 +1,4 @@
-"""A PyTorch network from its factory, with its weights, ready to be exported and to be compared with."""
+"""A PyTorch network from its factory, with its weights, ready for export and comparison."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def make_module(spec: Spec, hook: str, field: str) -> Any:
 
 
 def _check_order(spec: Spec, module: Any, where: str) -> None:
-    """Refuse inputs named like forward's parameters in another order: positions count, and two tensors of one
-    shape would be taken for each other without a word."""
+    """Refuse inputs named like forward's parameters but in another order. They are passed by position, so two tensors
+    of one shape would be swapped silently."""
     inputs = list(spec.model.network.inputs)
     if keywords_of(module, inputs):
         return
@@ -88,7 +88,7 @@ def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
 
 
 def run_outputs(spec: Spec, module: Any, batch: Batch) -> Found:
-    """The tensors that the module gives, by its own names for them, and what is no tensor."""
+    """The tensors that the module returns, under its own names, and the values that are not tensors."""
     torch, inputs = need("torch", "build"), list(spec.model.network.inputs)
     tensors = to_tensors(spec, batch)
     with _running(spec, module, tensors), torch.no_grad():
@@ -110,7 +110,7 @@ def _call(module: Any, inputs: Sequence[str], tensors: Sequence[Any]) -> Any:
 
 @contextmanager
 def _running(spec: Spec, module: Any, tensors: Sequence[Any]) -> Iterator[None]:
-    """Errors of a module that is run; with a wrapper where its forward takes other values than the spec's tensors."""
+    """Turn a module's errors into BuildError, with a wrapper to start from if forward does not take plain tensors."""
     network = spec.model.network
     try:
         with hook_errors(spec, "network.torch", "running the module on the samples"):
@@ -128,7 +128,7 @@ def _running(spec: Spec, module: Any, tensors: Sequence[Any]) -> Iterator[None]:
 
 
 def to_array(tensor: Any) -> Any:
-    """The tensor as numpy's array; of BF16, which numpy has not, as float32, which holds each of its values."""
+    """The tensor as a numpy array; BF16, which numpy lacks, becomes float32, which holds its values exactly."""
     torch = need("torch", "build")
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).detach().numpy()
 
@@ -136,7 +136,7 @@ def to_array(tensor: Any) -> Any:
 def to_tensors(spec: Spec, batch: Batch) -> tuple[Any, ...]:
     """The module's positional arguments: the spec's inputs, in their order.
 
-    They are copies, as a module may change its input in place, and others are compared with it on the same batch.
+    They are copies, because a module may change its input in place, and other networks run on the same batch later.
     """
     torch = need("torch", "build")
     return tuple(
@@ -153,7 +153,7 @@ def outputs_of(module: Callable[..., Any], inputs: Iterable[Any]) -> list[Any]:
 
 
 def as_plain(spec: Spec, module: Any, batch: Batch) -> tuple[Any, tuple[str, ...]]:
-    """The module, or one around it that takes and gives plain tensors in the spec's order; and what is left out.
+    """The module, or a wrapper that takes and returns plain tensors in the spec's order; and the left-out outputs.
 
     It is run on the batch once.
     """
@@ -194,7 +194,7 @@ def load_weights(module: Any, file: Path, where: str) -> None:
 
 
 def _read_weights(file: Path, where: str) -> dict[str, Any]:
-    """The tensors of a file by name; BuildError for one that is damaged, or that would have to run code."""
+    """The tensors of a file by name; BuildError for a file that is damaged, or that would have to run code."""
     try:
         if file.suffix == ".safetensors":
             state = need("safetensors.torch", "build").load_file(file)

@@ -52,7 +52,7 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
 
 
 def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
-    """Per input, in order: axis -> torch.export.Dim; an axis of the same name is the same size everywhere."""
+    """For each input, in order: axis -> torch.export.Dim; axes of the same name have the same size everywhere."""
     network = spec.model.network
     # Without bounds: the file may not depend on max_batch_size, which can change without a build.
     batch = torch.export.Dim("batch")
@@ -69,7 +69,8 @@ def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any
 
 
 def _dim(torch: Any, name: str, axis: FreeAxis) -> Any:
-    """The axis; one of multiples is a multiple of an axis of its own, as torch.export wants it."""
+    """The torch.export.Dim of an axis. If its sizes are multiples, it is a multiple of another Dim, as torch.export
+    requires."""
     factor = axis.multiple_of
     if factor == 1:
         return torch.export.Dim(name, min=axis.min, max=axis.max)
@@ -77,7 +78,7 @@ def _dim(torch: Any, name: str, axis: FreeAxis) -> Any:
 
 
 def hold_to_free_inputs(spec: Spec, graph: Any, batched: bool) -> None:
-    """BuildError for a free axis of an input that the exporter fixed to the example's size without a word."""
+    """Raise BuildError for a free input axis that the exporter silently fixed to the example's size."""
     lead = 1 if batched else 0
     for value, (name, tensor) in zip(graph.inputs, spec.model.network.inputs.items(), strict=False):
         for size, axis in zip((value.shape or ())[lead:], tensor.shape, strict=False):
@@ -92,10 +93,10 @@ def hold_to_free_inputs(spec: Spec, graph: Any, batched: bool) -> None:
 
 
 def _free_outputs(spec: Spec, graph: Any, batched: bool) -> None:
-    """Make free the sizes of outputs that the spec says are free, where the exporter fixed them to the example's.
+    """Free the output sizes that the spec declares as free but the exporter fixed to the example's.
 
-    It does so behind recurrent layers: what they give is reshaped by numbers that were traced. The shapes of inner
-    tensors go with them, as they come from the same numbers.
+    The exporter does so behind recurrent layers, whose outputs are reshaped by traced numbers. The shapes of inner
+    tensors are dropped too, because they come from the same numbers.
     """
     ir = need("onnx_ir", "build")
     lead: tuple[str | int, ...] = ("batch",) if batched else ()
@@ -122,7 +123,7 @@ def _free_outputs(spec: Spec, graph: Any, batched: bool) -> None:
 
 
 def _hold_to_static_outputs(spec: Spec, program: Any) -> None:
-    """Every output size is a number or follows from input sizes."""
+    """Check that every output size is a number or follows from input sizes."""
     axes = spec.model.network.free_axes
     known = {"batch", *axes, *(f"_{axis}" for axis in axes)}
     for output in program.model.graph.outputs:

@@ -1,4 +1,4 @@
-"""Modules whose inputs or outputs have no batch axis in front: tables that all items share, losses, single items."""
+"""Errors for modules whose inputs or outputs have no batch axis: tables that all items share, losses, single items."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["name_shared_input", "small_outputs"]
 def name_shared_input(
     error: BuildError, run: Callable[..., Any], inputs: Sequence[str], tensors: Sequence[Any]
 ) -> bool:
-    """Whether the module runs if one of its tensors loses its first axis; the error then says so."""
+    """Test whether the module runs if one of its tensors loses its first axis; the error then says so."""
     for place, name in enumerate(inputs if len(inputs) > 1 else ()):
         if _runs(run, [t[0] if at == place else t for at, t in enumerate(tensors)]):
             shape = list(tensors[place].shape)
@@ -38,7 +38,7 @@ def _runs(run: Callable[..., Any], tensors: Sequence[Any]) -> bool:
 
 
 def small_outputs(outputs_of: Callable[[int], Mapping[str, Any]]) -> tuple[Mapping[str, Any], str]:
-    """Outputs for 2 items; or, if they cannot share a batch, those for one, and a sentence about that."""
+    """Outputs for 2 items; or, if these cannot share a batch, outputs for one item and a sentence about that."""
     try:
         small = outputs_of(2)
         unbatched = _without_batch_axis(small, outputs_of(3), 2)
@@ -51,8 +51,8 @@ def small_outputs(outputs_of: Callable[[int], Mapping[str, Any]]) -> tuple[Mappi
 
 
 def _without_batch_axis(outputs: Mapping[str, Any], more: Mapping[str, Any], count: int) -> str:
-    """A sentence about the first output that has no batch axis in front: `outputs` are those of `count` items, `more`
-    of one more."""
+    """A sentence about the first output without a batch axis: `outputs` belong to `count` items, and `more` to one item
+    more."""
     for name, tensor in outputs.items():
         other = more.get(name, tensor)
         if (tensor.shape[:1], other.shape[:1]) != ((count,), (count + 1,)):

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a PyTorch module as plain tensors: inputs by position or name, nested outputs in a row."""
+"""Inputs and outputs of a PyTorch module as plain tensors: inputs by position or name, nested outputs flattened."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Found:
     """Whether the names are the module's own, and not positions."""
 
     def chosen(self, names: Sequence[str]) -> list[str]:
-        """The tensors that the spec's names stand for: those of the same names, else all in their order."""
+        """The tensors that the spec's names stand for: the tensors of those names, else all in their order."""
         return list(names) if self.has_keys and set(names) <= set(self.tensors) else list(self.tensors)
 
 
 def flatten(value: Any) -> Found:
     """The tensors inside of dataclasses, dictionaries, tuples and lists, in their order.
 
-    A name is the way to the tensor: `boxes`, `scores_0`; without any, `output_0`. None, caches and whatever else is no
-    tensor are left out.
+    A name is the path to the tensor: `boxes`, `scores_0`; without a path, `output_0`. None, caches and everything else
+    that is not a tensor are left out.
     """
     tensor = need("torch", "build").Tensor
     tensors: dict[str, Any] = {}
@@ -82,8 +82,8 @@ def _parts(value: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def keywords_of(module: Any, names: Sequence[str]) -> bool:
-    """Whether inputs are to be passed by name: forward has each of them, some by name alone or behind optional ones
-    that are left out."""
+    """Whether inputs are to be passed by name: forward has all of them, but some are keyword-only or come after
+    optional ones that are left out."""
     parameters = _parameters(module)
     places = {each.name: place for place, each in enumerate(parameters)}
     any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
@@ -116,11 +116,12 @@ def _is_optional(parameter: inspect.Parameter) -> bool:
 def adapted(
     module: Any, inputs: Sequence[str], outputs: Sequence[str], example: Sequence[Any]
 ) -> tuple[Any, tuple[str, ...]]:
-    """The module itself where it takes and gives plain tensors, else one around it that does, and notes.
+    """The module itself if it takes and returns plain tensors, else a wrapper that does; and notes.
 
     Args:
-        outputs: names of the spec; those that the module gives are chosen by name, any others by their order.
-        example: tensors that the module is run on once.
+        outputs: the spec's names for the outputs. Outputs that the module names the same are chosen by name, others
+            by their order.
+        example: tensors to run the module on once.
     """
     torch = need("torch", "build")
     by_name = keywords_of(module, inputs)
@@ -167,7 +168,8 @@ def _wrapped(torch: Any, module: Any, call: Callable[..., Any], inputs: Sequence
 
 
 def wrapper_text(module: Any, inputs: Sequence[str], hook: str) -> str:
-    """A wrapper to start from, for a module that takes no plain tensors; `hook` is its `module:factory`."""
+    """Code of a wrapper to start from, for a module that does not take plain tensors; `hook` is its
+    `module:factory`."""
     file, _, factory = hook.partition(":")
     taken = ", ".join(_described(each) for each in _parameters(module))
     parameters = [each for each in _parameters(module) if not _is_optional(each)]
@@ -189,7 +191,7 @@ def wrapped():
 
 
 def _written(name: str, parameter: inspect.Parameter) -> str:
-    """An argument as the wrapper has it, by what forward says of it."""
+    """The wrapper's text for one argument of the network, in the form that forward's annotation requires."""
     kind = str(parameter.annotation).lower()
     if any(word in kind for word in ("list[", "tuple[", "sequence[")):
         value = f"[{name}[0]]"
@@ -205,7 +207,7 @@ def _described(parameter: inspect.Parameter) -> str:
 
 
 def wants_other_values(module: Any, inputs: Sequence[str]) -> bool:
-    """Whether forward says of an input that it is a list, a dictionary or the like, or needs one that is not given."""
+    """Whether forward declares an input as a list, a dictionary or the like, or requires an input that is not given."""
     parameters = _parameters(module)
     named = {each.name for each in parameters}
     for place, each in enumerate(parameters):

@@ -1,4 +1,4 @@
-"""The work of a network for one item, counted instead of timed: the same on every machine."""
+"""The work of a network for one item, counted instead of timed, so that it is the same on every machine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tritonkit.repository.export.samples import Batch
 __all__ = ["assumed_work", "count_work"]
 
 _EACH_NODE = 200_000
-"""Products that a core could compute in the time that running a node costs."""
+"""Products that a core could compute in the overhead of running one node."""
 _EACH_ELEMENT = 100
-"""The same for reading and writing an element."""
+"""Products that a core could compute while it reads and writes an element."""
 _MOST_BYTES = 512 << 20
 _RECURRENT = {"GRU", "LSTM", "RNN"}
 
 
 def count_work(file: Path, item: Batch, where: str) -> int:
-    """Products that the network of an ONNX file computes for an item, with what else takes as long.
+    """Products that the network of an ONNX file computes for an item, with other work converted to products.
 
-    ONNX Runtime says which nodes ran, on which shapes. A file that is very large, or does not run, is estimated.
+    ONNX Runtime reports which nodes ran on which shapes. The work of a very large file, or of one that does not run, is
+    estimated.
     """
     size = sum(path.stat().st_size for path in (file, *data_of(file, where).values()))
     if size > _MOST_BYTES:

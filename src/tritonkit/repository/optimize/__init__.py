@@ -1,4 +1,4 @@
-"""From an `Artifact` to variants, each measured by the engine that serves it and held to the quality gate."""
+"""From an `Artifact` to variants: each is measured by the engine that serves it, and must pass the quality gate."""
 
 from tritonkit.repository.optimize.make import BuildPlan, build, plan
 from tritonkit.repository.optimize.results import Result, evaluate

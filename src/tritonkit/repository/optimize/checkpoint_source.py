@@ -43,7 +43,7 @@ def find_checkpoint(spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str]
 
 
 def _train(spec: Spec, place: Path) -> None:
-    """Let the spec's function write the folder, and put it in its place once it is whole."""
+    """Let the spec's function write the folder, and move it into place once it is complete."""
     hook = str(spec.model.hooks["network.llm.train"])
     for old in place.parent.glob(f"{_KEPT}-*"):
         shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A hash of everything that goes into a build: what is unchanged need not be built again."""
+"""A hash of everything that goes into a build, so that nothing unchanged is built again."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
 
 
 def network_facts(network: Network) -> dict[str, Any]:
-    """The parts of the spec's network that change its file: the padding of batches and the models it calls do not."""
+    """The parts of the spec's network that change its file, without the padding of batches and the models it calls."""
     unread: Any = {"free_axes": {"__all__": {"pad"}}, "calls": True}
     return network.model_dump(mode="json", exclude=unread)
 
 
 def _with_helpers(code: Set[Path]) -> set[Path]:
-    """Modules, and those in the folders of `optimize` that they import, and so on."""
+    """Modules, and the modules in the folders of `optimize` that they import, directly or not."""
     found: set[Path] = set()
     left = list(code)
     while left:
@@ -80,7 +80,7 @@ def _with_helpers(code: Set[Path]) -> set[Path]:
 
 @cache
 def _helpers(file: Path, _changed: int) -> list[Path]:
-    """Modules in the folders of `optimize` that a module imports; read once, because every variant's plan asks."""
+    """Modules in the folders of `optimize` that a module imports; cached, because every variant's plan needs them."""
     helpers = [
         _ROOM.parents[2].joinpath(*node.module.split(".")).with_suffix(".py")
         for node in ast.walk(ast.parse(file.read_bytes()))
@@ -90,8 +90,8 @@ def _helpers(file: Path, _changed: int) -> list[Path]:
 
 
 def tool_versions(spec: Spec, more: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of Python, of the build's libraries, of packages that the folder's own code imports, and of `more`
-    distributions."""
+    """Versions of Python, of the build's libraries, of packages that the folder's own code imports, and of the
+    distributions `more`."""
     imported = set().union(*(imported_modules(file) for file in spec.folder.glob("*.py")), set())
     third_party = sorted(imported - set(sys.stdlib_module_names))
     distributions = _distributions() if third_party else {}
@@ -114,12 +114,12 @@ def _version(distribution: str) -> str | None:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Import name -> distributions: reads every installed package's record, so once is enough."""
+    """Import name -> distributions; cached, because it reads every installed package's record."""
     return metadata.packages_distributions()
 
 
 def _digest(file: Path) -> str:
-    """SHA-256 of a file, read again only after a change: every plan asks for it, and files may have gigabytes."""
+    """SHA-256 of a file, read again only after a change: every plan needs it, and files may have gigabytes."""
     state = file.stat()
     return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -130,8 +130,8 @@ def _digest_of(file: Path, *_state: int) -> str:
 
 
 def _named_files(spec: Spec) -> list[Path]:
-    """The files that the spec names. Those of a package bring along the weights next to them; the folder's
-    own are all hashed anyway."""
+    """The files that the spec names. For files of a package, the weights next to them are included; the files in the
+    model's own folder are all hashed anyway."""
     network = spec.model.network
     found = []
     for reference in (network.weights, network.onnx, *network.files):
@@ -145,7 +145,7 @@ def _named_files(spec: Spec) -> list[Path]:
 
 
 def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
-    """SHA-256 of each file below a folder, by its path there; those named `skip` are left out."""
+    """SHA-256 of each file below a folder, by its path there; files named in `skip` are left out."""
     return {
         str(file.relative_to(folder)): _digest(file)
         for file in sorted(folder.rglob("*"))

@@ -31,7 +31,7 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Miss:
-    """One limit that a variant misses: the spec's field, what was measured, what was wanted, what to try."""
+    """One limit that a variant misses: the spec's field, the measured value, the limit, and a remedy."""
 
     field: str
     found: str
@@ -41,7 +41,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """Passed where nothing was missed. `within_noise`: the metric's drop is no larger than chance."""
+    """The gate's verdict, passed if no limit was missed. With `within_noise` the metric's drop may be chance."""
 
     misses: tuple[Miss, ...]
     within_noise: bool = False
@@ -100,13 +100,13 @@ def refuse(spec: Spec, artifact: Artifact, outcome: GateOutcome) -> GateError:
 
 
 def _named(measured: MeasuredQuality) -> str:
-    """The metric; of the default one, with the output or columns that moved most, where there are several."""
+    """The metric's name. For the default metric and several outputs or groups of columns, the worst is named too."""
     worst = f" of {measured.worst}" if measured.worst else ""
     return f"{measured.metric}{worst}"
 
 
 def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
-    """The remedy for a low metric: it depends on whether the reference too is below the limit."""
+    """The remedy for a low metric, which depends on whether the reference is below the limit too."""
     name = f"the reference ({measured.against})" if measured.against else "the reference"
     if measured.reference < limit:
         return (
@@ -120,7 +120,7 @@ def _at_least(variant: str, measured: MeasuredQuality, limit: float) -> str:
 
 
 def _lose_less(variant: str) -> str:
-    """Advice on how a variant comes closer to its reference, or which variant does."""
+    """Advice on how to bring a variant closer to its reference, or which other variant to choose."""
     other = "choose another variant (tritonkit build --variants all shows them)"
     for mark, advice in _ADVICE.items():
         if mark in variant:

@@ -14,9 +14,9 @@ _NAME_BYTES = 256
 def find_gpu() -> str | None:
     """The name of the first GPU the CUDA driver shows; None without a driver or a GPU.
 
-    Asks the driver itself (CUDA Driver API: cuInit, cuDeviceGetCount, cuDeviceGetName): a library that
-    is installed and a device file that is there are no promise that a kernel can run.
-    CUDA_VISIBLE_DEVICES is heeded, as it is by all that would run there.
+    It asks the driver itself (CUDA Driver API: cuInit, cuDeviceGetCount, cuDeviceGetName), because an installed
+    library and an existing device file do not guarantee that a kernel can run.
+    CUDA_VISIBLE_DEVICES is respected, as by every program that would run there.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -72,7 +72,7 @@ class Job:
         self.notes: tuple[str, ...] = ()
         """Notes of the transform."""
         self.left_out: tuple[str, ...] = ()
-        """Outputs of the PyTorch module that are no tensors, each with a reason."""
+        """Outputs of the PyTorch module that are not tensors, each with a reason."""
         self._base = base
         self._known = known
         self._independence: Independence | None = None
@@ -81,7 +81,7 @@ class Job:
 
     @cached_property
     def batched(self) -> bool:
-        """Whether axis 0 of every tensor holds items, and not parts that belong together, such as time."""
+        """Whether axis 0 of every tensor holds items, rather than parts that belong together, such as time."""
         asked = demand(self.spec.model.serving)
         if asked == "none" or self.spec.model.network.onnx is None or asked == "declared":
             return asked != "none"
@@ -127,7 +127,7 @@ class Job:
         return found
 
     def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
-        """The same verdict on a variant with rounded numbers, made of a network whose items are independent.
+        """The same verdict on a variant with rounded numbers, made from a network whose items are independent.
 
         Kernels for another batch size may round differently, so the test is how an outlier changes other answers.
         """
@@ -149,8 +149,8 @@ class Job:
     def _file_has_items(self) -> bool:
         """Whether the first axes of a user's ONNX file are free and hold independent items.
 
-        If the items are not independent, a request takes all rows, unless the spec speaks of items: in its shapes,
-        or by steps.
+        If the items are not independent, a request takes all rows, unless the spec's shapes or steps show that rows
+        are items.
         """
         where = f"{self.spec.file} network.onnx"
         model = check_file(self.source, where)
@@ -198,18 +198,18 @@ class Job:
 
     @property
     def onnx(self) -> Path:
-        """Its file."""
+        """The file of the FP32 ONNX artifact."""
         return self.base.folder / "model.onnx"
 
     @cached_property
     def signature(self) -> Signature:
-        """Inputs and outputs: those of the file a person gave, else those the spec declares."""
+        """Inputs and outputs of the user's file, else those that the spec declares."""
         if self.spec.model.network.torch is not None:
             return Signature.declared(self.spec)
         return self.signature_in(self.source)
 
     def signature_in(self, file: Path) -> Signature:
-        """Inputs and outputs of an ONNX file of this network, held against the spec."""
+        """Inputs and outputs of an ONNX file of this network, checked against the spec."""
         torch = self.spec.model.network.torch is not None
         where = f"{self.spec.file} network.{'torch' if torch else 'onnx'}"
         found = read_signature(check_file(file, where), where, self.batched)
@@ -218,7 +218,7 @@ class Job:
 
     @cached_property
     def source(self) -> Path:
-        """The ONNX file a person gave; with `network.fill`, a copy that makes these inputs itself."""
+        """The user's ONNX file; with `network.fill`, a copy that fills those inputs itself."""
         reference = self.spec.model.network.onnx
         if reference is None:
             raise ValueError("the network of this spec is not an ONNX file")
@@ -231,11 +231,11 @@ class Job:
 
     @cached_property
     def number_format(self) -> str:
-        """Number format of a user's ONNX file where it is not FP32; else empty."""
+        """Number format of a user's ONNX file if it is not FP32; else empty."""
         return "" if self.spec.model.network.onnx is None else read_number_format(self.source)
 
     def module(self) -> Any:
-        """A new copy of the network as a torch.nn.Module in evaluation mode, trained once and then read back.
+        """A new copy of the network as a torch.nn.Module in evaluation mode; it is trained once and then read back.
 
         BuildError for a spec that has an ONNX file instead.
         """
@@ -266,7 +266,7 @@ class Job:
 
     @cached_property
     def example(self) -> Batch:
-        """Input of 3 items and long free axes to trace with: torch.export takes sizes of 0 and 1 for constants."""
+        """Input of 3 items and long free axes for tracing: torch.export takes sizes of 0 and 1 for constants."""
         return make_up(self.spec, self.signature, 3, largest=True)
 
     @cached_property
@@ -283,14 +283,14 @@ class Job:
         return self._given[signature]
 
     def items(self, count: int) -> Batch:
-        """At most `count` items for one run: of the samples where the spec names some, else made up."""
+        """At most `count` items for one run: from the samples if the spec names some, else made up."""
         if self.has_samples:
             return first_items(self.samples[:1], count, self.batched)[0]
         return make_up(self.spec, self.signature, count, largest=True, hints=self.hints)
 
     @property
     def known_samples(self) -> list[Batch]:
-        """`samples` where something needed them already, else none: to read them runs Python of the model's folder."""
+        """`samples` if they were read already, else none, because reading them runs Python of the model's folder."""
         return list(self.__dict__.get("samples", ()))
 
     @property
@@ -314,7 +314,7 @@ class Job:
 
     @contextmanager
     def advised(self, signature: Signature | None = None) -> Iterator[None]:
-        """Name the keys that describe an input where a network fails on one that was made up."""
+        """Add the keys that describe an input to the error of a network that fails on made-up input."""
         try:
             yield
         except BuildError as error:
@@ -335,7 +335,7 @@ class Job:
 
     @cached_property
     def calibration(self) -> list[Batch]:
-        """Real input by which ranges are found and layers chosen: never the held-out samples."""
+        """Real input to find ranges and choose layers with, which is never the held-out samples."""
         given = hook_calibration(self.spec, self.signature)
         return each_item(given) if self.one_by_one else given
 
@@ -355,7 +355,7 @@ class Job:
         return self.yardstick_for(self._calibration_outputs)
 
     def yardstick_for(self, wanted: list[Batch]) -> Yardstick:
-        """The same for other outputs of the network."""
+        """The same measure for other outputs of the network."""
         return Yardstick.of(self.spec.model.quality.metric is not None, wanted, self.batched)
 
     @cached_property

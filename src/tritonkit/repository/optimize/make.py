@@ -54,12 +54,12 @@ _EXTRAS = {
     "tensorrt": ("tensorrt", "tensorrt-rtx-cu12"),
     "tflite": ("ai-edge-litert", "litert-torch"),
 }
-"""pip extra -> distributions whose versions count for variants made with it."""
+"""pip extra -> distributions whose versions are part of the hash of variants made with it."""
 
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """Plan of the build of one variant: nothing is to be done when `cached` holds the artifact."""
+    """Plan for the build of one variant; nothing is left to do if `cached` has the artifact."""
 
     spec: Spec
     variant: Variant
@@ -95,7 +95,7 @@ def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Vari
 
 
 def _module(make: Any) -> Path:
-    """The file that makes a form; a table may have fixed some of its arguments."""
+    """The module file of a form's function, whose arguments the table may have bound in part."""
     function = make.func if isinstance(make, partial) else make
     return Path(sys.modules[function.__module__].__file__ or "")
 
@@ -109,7 +109,7 @@ def job_of(
     fresh: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Job:
-    """The job from which the variants of a spec are made; variants of one transform share a job, too."""
+    """The job from which the variants of a spec are made; variants of one transform share a job too."""
     variant = variant_of(spec, variant)
     weights = WeightCache(cache.folder / spec.name, spec, fresh=fresh, warn=cache.warn)
     job: Job
@@ -126,9 +126,9 @@ def job_of(
 
 
 def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifact:
-    """The planned artifact, measured against its reference. The gate decides later whether it is good enough.
+    """The planned artifact, compared with its reference. The gate decides later whether it is good enough.
 
-    BuildError if it cannot be made, or does not do what the reference does.
+    BuildError if it cannot be made, or its outputs do not match the reference's.
     """
     if what.cached is not None:
         return what.cached
@@ -154,7 +154,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
 
 @dataclass(frozen=True)
 class _Made:
-    """A variant whose files are written: its tensors, and the figures that were measured of it."""
+    """A variant whose files are written: its tensors and its measured figures."""
 
     signature: Signature
     notes: tuple[str, ...] = ()
@@ -254,7 +254,7 @@ def _padded(
 ) -> Independence | None:
     """The verdict on a variant's items, extended by the proof of padding.
 
-    BuildError where that changes answers.
+    BuildError if padding changes answers.
     """
     form = what.variant.form
     if job.one_by_one or form is None or independence is None or not independence.holds:
@@ -295,7 +295,7 @@ def _write(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ..
 
 
 def _copy_python(spec: Spec, folder: Path) -> Signature:
-    """A model.py for Triton's Python backend: copied with its files, described by the spec alone."""
+    """Copy a model.py for Triton's Python backend with its files; return the signature that the spec declares."""
     network = spec.model.network
     assert network.python is not None  # noqa: S101  the caller chose this source
     source = resolve_file(network.python, spec, "network.python")

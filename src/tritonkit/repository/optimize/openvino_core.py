@@ -1,4 +1,4 @@
-"""OpenVINO as variants and runtimes use it: one door, and its errors in a line."""
+"""The only access to OpenVINO for variants and runtimes, with its errors in one line."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
 PRECISION = "INFERENCE_PRECISION_HINT"
 """OpenVINO's property for the precision of the computation: f32 or bf16."""
 PRECISION_ENTRY = ["runtime_options", PRECISION]
-"""The place of the precision in a file of ours (rt_info). Both kinds of openvino backend read this entry, and so do
+"""The place of the precision in tritonkit's files (rt_info). Both kinds of openvino backend read this entry, and so do
 measurements. OpenVINO itself does not: without a hint it computes in bfloat16 wherever the processor can."""
 Precision = Literal["f32", "bf16"]
 
 _SILENT = "NNCF_CI"
-"""With this set NNCF sends nothing about its use anywhere (nncf/telemetry/wrapper.py); it looks when imported."""
+"""Environment variable that turns off NNCF's telemetry (nncf/telemetry/wrapper.py); NNCF reads it when imported."""
 
 
 @cache
@@ -53,13 +53,13 @@ def compile_for_cpu(model: Any, threads: int, precision: str | None = None, **pr
 
 
 def open_nncf() -> Any:
-    """NNCF, without its progress bars and without its reports over the network."""
+    """NNCF, without its progress bars and its telemetry."""
     with _environment(_SILENT, "1"), quiet():
         return need("nncf", "optimize")
 
 
 def convert_module(module: Any, example: dict[str, Any]) -> Any:
-    """The openvino.Model of a torch.nn.Module that is traced with an example, without a report over the network."""
+    """The openvino.Model of a torch.nn.Module that is traced with an example, without telemetry."""
     ov = need("openvino", "optimize")
     # openvino.tools.ovc.telemetry_utils: with this set nothing is sent.
     with _environment("CI", "true"), quiet():
@@ -80,7 +80,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def first_reason(error: Exception) -> str:
-    """The reason of an error in one line, without the lines that name places in OpenVINO's source."""
+    """The reason of an error in one line, without the lines that name locations in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
     return " ".join(told or lines)[:400]

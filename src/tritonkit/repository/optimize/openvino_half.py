@@ -1,4 +1,4 @@
-"""Weights in bfloat16, for networks that OpenVINO computes in it."""
+"""Weights in bfloat16, for networks that OpenVINO computes in bfloat16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["half_precision_notes", "halve_weights"]
 
 
 def half_precision_notes() -> tuple[str, ...]:
-    """A note on what bfloat16 means on this processor."""
+    """A note for people if this processor has no bfloat16."""
     if "BF16" in open_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         return ()
     return ("this processor has no bfloat16: computed, and measured, in FP32",)
@@ -20,7 +20,7 @@ def half_precision_notes() -> tuple[str, ...]:
 def halve_weights(model: Any) -> None:
     """Turn FP32 constants with two axes and more (not biases, not norms) into bfloat16.
 
-    Each is followed by a conversion back, which OpenVINO takes away again where it computes in bfloat16.
+    Each is followed by a conversion back to FP32, which OpenVINO removes where it computes in bfloat16.
     """
     ov = need("openvino", "optimize")
     opset = need("openvino.opset13", "optimize")

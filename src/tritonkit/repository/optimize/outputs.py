@@ -1,8 +1,8 @@
-"""Shapes of outputs as the engine has them, which servers hold a configuration to.
+"""Output shapes as the engine reports them, against which servers check a configuration.
 
-An ONNX file says shapes of its outputs, and engines infer them. Where the two differ, ONNX Runtime goes by what
-it infers, or forgets a size or all axes. What a run gives may be another shape again. So the engine that will
-serve is asked, and run; the file is corrected where it says something else.
+An ONNX file declares shapes of its outputs, and engines infer them. If the two differ, ONNX Runtime uses the inferred
+shape, or drops a size or all axes. The output of a run may have yet another shape. So the shapes come from the engine
+that will serve, and from runs in it, and a file that declares others is corrected.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ITEMS = (1, 2, 3)
 
 
 def settle_outputs(job: Job, folder: Path, runner: Runner, signature: Signature) -> tuple[Runner, Signature]:
-    """The signature with the outputs' shapes of an opened variant, and the variant, opened again where its file
-    had to be corrected.
+    """An opened variant, and the signature with its outputs' shapes. The variant is opened again if its file had to be
+    corrected.
 
-    BuildError where outputs keep contradicting the engine, or a network to be batched has a fixed batch.
+    BuildError if outputs keep contradicting the engine, or a network to be batched has a fixed batch.
     """
     if isinstance(runner, OnnxRuntimeRunner):
         return _of_onnxruntime(job, folder, runner, signature)
@@ -62,7 +62,7 @@ def _of_onnxruntime(
 
 
 def _seen(job: Job, runner: Runner, signature: Signature) -> dict[str, list[tuple[int, ...]]]:
-    """Output name -> its shapes for the first samples; with batches for 1, 2 and 3 items."""
+    """Output name -> its shapes for the first samples; for a batched network, with 1, 2 and 3 items."""
     seen: dict[str, list[tuple[int, ...]]] = {}
     for batch in _few(job, signature):
         try:
@@ -82,7 +82,7 @@ def _few(job: Job, signature: Signature) -> Iterable[Batch]:
 
 
 def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:
-    """The engine's shape; sizes that a run contradicts become free, and all of them where the rank differs."""
+    """The engine's shape; sizes that a run contradicts become free, and all sizes do if the rank differs."""
     ranks = {len(shape) for shape in seen}
     if ranks != {len(said)}:
         return (None,) * max(ranks)
@@ -93,9 +93,9 @@ def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:
 
 
 def _correct(file: Path, shapes: Mapping[str, Shape], *, drop_inner: bool) -> bool:
-    """Write shapes of outputs into an ONNX file where it says others; whether it did.
+    """Write output shapes into an ONNX file that declares others; return whether it changed.
 
-    With `drop_inner` shapes of inner tensors go, from which wrong ones may have been inferred.
+    With `drop_inner`, the shapes of inner tensors are deleted, because wrong shapes may have been inferred from them.
     """
     onnx = need("onnx", "build")
     model = onnx.load(file, format="protobuf", load_external_data=False)
@@ -128,7 +128,7 @@ def _of_proto(shape: Any) -> Shape:
 
 
 def _hold(job: Job, shapes: Mapping[str, Shape], seen: Mapping[str, list[tuple[int, ...]]]) -> None:
-    """BuildError for an output that the engine still says to be what no run gives."""
+    """Raise BuildError for an output whose shape in the engine still contradicts the runs."""
     for name, said in shapes.items():
         if name in seen and _loosened(said, seen[name]) != said:
             raise BuildError(
@@ -144,7 +144,7 @@ def _text(shape: Shape) -> str:
 
 
 def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> TensorInfo:
-    """An output with an engine's shape; free axes keep the names that they have."""
+    """An output with an engine's shape; free axes keep their names."""
     if batched and (not shape or isinstance(shape[0], int)):
         raise BuildError(
             f"{where} {found.name}",
@@ -162,7 +162,7 @@ def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> Te
 
 
 def _of_openvino(runner: OpenVINORunner, signature: Signature) -> Signature:
-    """OpenVINO's own sizes, where it knows them: its backend takes no free axis for them."""
+    """The signature with OpenVINO's own sizes where it knows them, because its backend refuses free axes there."""
     shapes = runner.output_shapes(signature.batched)
     return replace(signature, outputs=tuple(_sized(each, shapes.get(each.name)) for each in signature.outputs))
 

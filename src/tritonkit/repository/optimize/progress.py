@@ -30,7 +30,7 @@ class Progress:
         """A short phrase describes the current step."""
 
     def warn(self, text: str) -> None:
-        """A person should know of something, such as a damaged file in the cache."""
+        """A warning for a person, such as a damaged file in the cache."""
 
     def done(self, result: Result) -> None:
         """A variant was made, failed, or was cached; its speed is not known yet."""
@@ -39,7 +39,7 @@ class Progress:
         """Python of the model's folder is about to run in a server, which tries it in batches."""
 
     def timing(self, model: str, count: int) -> None:
-        """Variants of a model are about to be measured in turns; not called where their speed is known."""
+        """Variants of a model are about to be measured in turns; not called if their speed is known."""
 
     def timed(self, results: Sequence[Result]) -> None:
         """All variants of a model are known with their speed."""

@@ -28,11 +28,11 @@ _SINGLES = 2  # items that are run alone too: a network that only works at the e
 
 @dataclass(frozen=True)
 class Reference:
-    """The network's outputs for its samples, then for their first items alone."""
+    """The network's outputs for its samples, followed by outputs for the first items alone."""
 
     name: str
-    """The source of the outputs: the PyTorch module, the teacher, or ONNX Runtime with every graph optimization off,
-    except for a file that is not FP32, which is compared with itself as it is served."""
+    """The source of the outputs: the PyTorch module, the teacher, or ONNX Runtime with every graph optimization off.
+    For a file that is not FP32 it is the file itself, as it is served."""
     batches: Sequence[Batch]
     outputs: Sequence[Batch]
     samples: int
@@ -40,7 +40,7 @@ class Reference:
 
     @classmethod
     def of(cls, job: Job) -> Reference:
-        """Run the network on everything once."""
+        """Run the network once on the samples and on their first items."""
         spec, batches, first = job.spec, list(job.samples), job.samples[0]
         if job.batched and not job.one_by_one:
             alone = range(min(_SINGLES, count_items(first)))
@@ -61,7 +61,8 @@ class Reference:
 
 
 def _refuse_changing(job: Job, runner: Runs, batch: Batch) -> None:
-    """BuildError where the network answers the same input differently each time: no two of its runs can be compared."""
+    """Raise BuildError if the network answers the same input differently each time, since its runs cannot be
+    compared."""
     network = job.spec.model.network
     changing = "the network" if _changes(runner.run, batch) else ""
     if not changing and network.torch is not None and not job.transformed:
@@ -130,9 +131,10 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
 def _compared(
     job: Job, runner: Runs, found: list[Batch], *, lossless: bool, file: Path | None
 ) -> tuple[Sequence[Batch], float, str]:
-    """The outputs to judge, their largest difference from the reference's, and a sentence on what rounding decides.
+    """The outputs to judge, their largest difference from the reference's, and a sentence on values that rounding
+    decides.
 
-    BuildError where they differ beyond that.
+    BuildError if other values differ too much.
     """
     spec, reference = job.spec, job.reference
     try:

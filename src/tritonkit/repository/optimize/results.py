@@ -32,12 +32,12 @@ from tritonkit.repository.optimize.variants import (
 __all__ = ["Result", "choose", "evaluate", "judged", "wanted_variants"]
 
 SERVED_RUNTIMES = ("onnxruntime", "openvino")
-"""Engines that `auto` chooses from: those that every server has on a CPU."""
+"""Engines that `auto` chooses from, because every server has them on a CPU."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One variant of one model. Without an artifact there is a `problem`, or it was a dry run."""
+    """One variant of one model. It has an artifact, or a `problem`, or neither in a dry run."""
 
     model: str
     variant: str
@@ -47,7 +47,7 @@ class Result:
     outcome: GateOutcome | None = None
     problem: TritonkitError | None = None
     runtime: str | None = None
-    """The engine that runs it here."""
+    """The engine that runs the variant on this machine."""
 
     @property
     def passed(self) -> bool:
@@ -61,7 +61,7 @@ class Result:
         return artifact is not None and (artifact.quality is not None or self.variant == PYTHON)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The result as `--json` prints it."""
         facts: dict[str, Any] = {n: getattr(self, n) for n in ("model", "variant", "cached")}
         if self.artifact is not None:
             quality, independence = self.artifact.quality, self.artifact.independence
@@ -83,8 +83,8 @@ class Result:
 
 
 def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
-    """The variants to build for a spec: those requested (`all`, `spec` or names), the one it serves, and onnx-fp32
-    where others are compared with it."""
+    """The variants to build for a spec: the requested ones (`all`, `spec` or names), the one it serves, and onnx-fp32
+    if others are compared with it."""
     if spec.model.network.python:
         return (variant_of(spec),)
     of_spec, quality = spec.model.optimize.variants, spec.model.quality
@@ -221,7 +221,7 @@ def _timed(
 def _known_times(
     artifacts: Sequence[Artifact], jobs: Mapping[str, Job]
 ) -> dict[str, VariantTiming | TritonkitError] | None:
-    """Earlier times, if all were measured in one run: only those can be compared."""
+    """Earlier times, if all were measured in one run, because only times of one run can be compared."""
     threads = next((job.threads for job in jobs.values()), 1)
     found = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
     known = {name: time for name, time in found.items() if time is not None}

@@ -1,4 +1,4 @@
-"""Find outputs whose shape does not follow from the input's: their requests cannot share a batch."""
+"""Find outputs whose shape does not follow from the input's, so that requests cannot share a batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["data_dependent_output", "refuse_data_dependent"]
 
 _ALONE = 4
-"""Items of the samples that are run alone."""
+"""Number of sample items to run alone."""
 
 
 def data_dependent_output(job: Job, file: Path) -> str:
-    """A sentence about the first output whose shape depends on the values of an input; "" where none does.
+    """A sentence about the first output whose shape depends on the values of an input; "" if there is none.
 
-    Samples are run as they are, together and item by item. Input that was made up is run as zeros too; a
-    network that refuses zeros is not held to them.
+    Samples are run as they are, together and item by item. Made-up input is run as zeros too, unless the network
+    refuses zeros.
     """
     where, batch = f"{job.spec.file} network.onnx", job.samples[0]
     session = open_session(file, where, optimized=False)
@@ -42,7 +42,7 @@ def data_dependent_output(job: Job, file: Path) -> str:
 
 
 def refuse_data_dependent(job: Job, file: Path) -> None:
-    """BuildError for a network that must be batched and has an output whose shape varies."""
+    """Raise BuildError for a network that must be batched and has an output whose shape varies."""
     if job.batched and (problem := data_dependent_output(job, file)):
         raise BuildError(
             f"{job.spec.file} network.onnx",
@@ -54,7 +54,7 @@ def refuse_data_dependent(job: Job, file: Path) -> None:
 
 
 def _alone(job: Job) -> Iterable[Batch]:
-    """The first items of the samples, each alone; without a batch axis each batch is one."""
+    """The first items of the samples, each alone; without a batch axis each batch is one item."""
     for batch in job.samples[:_ALONE]:
         if not job.batched:
             yield batch
@@ -64,7 +64,8 @@ def _alone(job: Job) -> Iterable[Batch]:
 
 
 def _zeros(batch: Batch) -> Batch:
-    """Zeros instead of numbers; masks, rates and texts stay, as others are seldom taken."""
+    """The batch with zeros instead of numbers. Constant inputs (masks, rates) and texts stay, because networks seldom
+    accept other values."""
     import numpy as np
 
     return {
@@ -89,7 +90,7 @@ def _other_rows(batch: Batch, outputs: Batch) -> str:
 
 
 def _other_shapes(runs: Iterable[tuple[Batch, Batch]]) -> str:
-    """The first output that has two shapes for one shape of the input."""
+    """A sentence about the first output that has two shapes for one input shape; empty if there is none."""
     seen: dict[tuple[str, str], tuple[int, ...]] = {}
     for batch, outputs in runs:
         for name, array in outputs.items():

@@ -20,7 +20,7 @@ class OperatorTime:
 
 
 class Runs(Protocol):
-    """A network that gives outputs, wherever it is."""
+    """A network that can be run, wherever it is."""
 
     def run(self, batch: Batch) -> Batch:
         """Outputs by name, batch axis first."""

@@ -1,7 +1,7 @@
 """The needs of a network's start: memory and time for its largest item, and input that warms it up.
 
-One item is measured, in the process that builds, by the engine that serves. Its memory is what that process grew by at
-most, as the kernel says; where it does not say, nothing is known.
+One item is measured in the process that builds, by the engine that serves. Its memory is the largest growth of that
+process, as the kernel reports it; without that report, the memory is unknown.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MOST_ELEMENTS = 1 << 27
 """Most elements of an input that is run: 0.5 GiB of FP32."""
 
 _LARGEST_SAMPLE = 4 << 20
-"""Bytes of a sample that is kept for the warm-up."""
+"""Most bytes of a sample that is kept for the warm-up."""
 
 
 def warm_sizes(free_axes: Mapping[str, FreeAxis]) -> list[dict[str, int]]:
-    """The sizes of free axes at which a network is warmed up: the first of every axis, the second of every axis, ...;
-    a short list repeats its last."""
+    """The sizes of free axes at which a network is warmed up: the first size of every axis, the second of every axis,
+    and so on. A short list repeats its last size."""
     sizes = {
         name: axis.warm or (axis.at_least(axis.min), axis.at_most(axis.max)) for name, axis in sorted(free_axes.items())
     }
@@ -60,11 +60,11 @@ def measure_start(spec: Spec, signature: Signature, samples: Sequence[Batch], ru
 
 
 class _NoZeros(Exception):
-    """An input of text, or of a size that the spec does not describe."""
+    """Zeros cannot be made: an input holds text, is too large, or has a size that the spec does not describe."""
 
 
 class _Peak:
-    """The most that runs took, each by itself."""
+    """The largest memory and processor time of any single run."""
 
     def __init__(self) -> None:
         self.memory_bytes, self.processor_s = 0, 0.0
@@ -98,7 +98,7 @@ def _status(field: str) -> int:
 
 
 def _zeros(signature: Signature, sizes: Mapping[str, int]) -> Batch:
-    """One item of zeros."""
+    """One item of zeros; _NoZeros if it cannot be made."""
     import numpy as np
 
     batch: dict[str, Any] = {}

@@ -80,11 +80,11 @@ def time_together(
 ) -> dict[str, VariantTiming | TritonkitError]:
     """Measure variants in turns, in several rounds, and record the figures in their folders where that can be written.
 
-    A machine that others use is faster in one minute than in the next, so what is compared must be measured
-    within the same minutes. One at a time is loaded: all of them may not fit into memory.
+    The speed of a shared machine changes from minute to minute, so variants to be compared must be measured
+    within the same minutes. Only one is loaded at a time, because all of them may not fit into memory.
 
     Returns:
-        Medians over all rounds, or why a variant does not run.
+        Each variant's medians over all rounds, or the reason that it does not run.
     """
     run = uuid.uuid4().hex
     times: dict[str, dict[int, list[float]]] = {name: {} for name in variants}

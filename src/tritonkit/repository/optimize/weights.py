@@ -1,4 +1,4 @@
-"""Trained weights, cached between builds: training is what takes longest."""
+"""Trained weights, cached between builds because training takes longest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WeightCache:
         self._made: set[str] = set()
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """The weights of a module that was trained from the same code and data; None without.
+        """The weights of a module that was trained from the same code and data; None if there are none.
 
         torch does not notice a flipped bit, so the digest is checked first.
         """

@@ -22,7 +22,7 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 FILE = "openvino_model.xml"
 """The network; its weights lie next to it in openvino_model.bin."""
 _GROUP = 64
-"""Weights of INT4 that share a scale."""
+"""Number of INT4 weights that share a scale."""
 
 
 def convert_checkpoint(checkpoint: Checkpoint, out: Path, weights: Weights = "fp32") -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[st
 
 
 def _check_runs(folder: Path, where: str, precision: Precision) -> None:
-    """Let the engine read it, and generate a token: some architectures convert, and have no paged form."""
+    """Let the engine read the files and generate a token, because some converted architectures have no paged form."""
     genai, ov = need("openvino_genai", "llm"), need("openvino", "optimize")
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Quality of a language model: log-likelihood of a token of held-out texts, as served and as given."""
+"""Quality of a language model: mean log-likelihood of a token in held-out texts, as served and in the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ METRIC = "log_likelihood"
 
 
 def measure_language(job: Job, folder: Path) -> MeasuredQuality:
-    """Mean log-likelihood of a token (natural logarithm; minus that of the perplexity), text by text, of the files in a
-    folder, compared with those of the checkpoint.
+    """Mean log-likelihood of a token for the files in a folder, text by text, compared with the checkpoint's.
+
+    It is the natural logarithm, minus that of the perplexity.
 
     Raises:
         BuildError: the samples are not texts, or too short.

@@ -1,4 +1,4 @@
-"""Keys and values as state inside OpenVINO's graph: the form in which OpenVINO GenAI replaces them by pages."""
+"""Keys and values as state inside OpenVINO's graph, the form that OpenVINO GenAI's paged attention needs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tritonkit.extras import need
 __all__ = ["make_stateful"]
 
 _FIRST = 3
-"""Inputs before those of the layers: input_ids, attention_mask, position_ids."""
+"""Number of inputs before those of the layers: input_ids, attention_mask, position_ids."""
 
 
 def make_stateful(model: Any) -> None:
-    """Turn the inputs and outputs of the layers into variables, in place; the new input beam_idx int32 [batch] says
-    which row of the state each row goes on with.
+    """Turn the inputs and outputs of the layers into variables, in place.
 
-    The pattern (a gather behind each state, which begins empty) is that of Hugging Face's optimum-intel, which
-    OpenVINO GenAI's pass for paged attention looks for.
+    The new input beam_idx int32 [batch] names the row of the state that each row continues. The pattern, a gather
+    behind each state, which begins empty, is that of Hugging Face's optimum-intel. OpenVINO GenAI's pass for paged
+    attention looks for it.
     """
     import numpy as np
 
@@ -45,7 +45,7 @@ def make_stateful(model: Any) -> None:
 
 
 def _begin_empty(model: Any, opset: Any) -> None:
-    """A state has the batch's rows and no token before the first step."""
+    """Let each state begin with the batch's rows and no token."""
     import numpy as np
 
     shape = opset.shape_of(model.input("input_ids"), output_type="i64")

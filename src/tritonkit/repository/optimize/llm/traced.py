@@ -1,4 +1,4 @@
-"""A causal language model as OpenVINO's graph with the keys and values of earlier tokens as inputs and outputs."""
+"""A causal language model as an OpenVINO graph, with the keys and values of earlier tokens as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def trace(network: Any, where: str) -> Any:
 
 
 def _example_past(torch: Any, network: Any) -> tuple[Any, ...]:
-    """Keys and values of a few tokens: their shapes are whatever the network itself makes."""
+    """Keys and values of a few tokens, in the shapes that the network itself makes."""
     ids = torch.zeros(_BATCH, _BEFORE, dtype=torch.int64)
     layers = network(input_ids=ids, use_cache=True).past_key_values.layers
     return tuple(each for layer in layers for each in (layer.keys, layer.values))
 
 
 def _stepping(torch: Any, network: Any) -> Any:
-    """A module whose cache is its arguments: what is traced has no state of Python's."""
+    """A module that takes its cache as arguments, so that the traced graph has no Python state."""
     transformers = need("transformers", "models")
 
     class Past(transformers.DynamicCache):  # type: ignore[misc, name-defined]
-        """Gives each layer what came before, and keeps what it has now."""
+        """Gives each layer its earlier keys and values, and keeps them with the new ones added."""
 
         def __init__(self, before: tuple[Any, ...]) -> None:
             super().__init__()
@@ -73,7 +73,7 @@ def _stepping(torch: Any, network: Any) -> Any:
             return self.before[2 * layer].shape[-2]
 
     class Stepping(torch.nn.Module):  # type: ignore[misc]
-        """Some new tokens after those in the cache."""
+        """Runs the network on new tokens after those in the cache."""
 
         def __init__(self) -> None:
             super().__init__()

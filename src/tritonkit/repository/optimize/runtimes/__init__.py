@@ -1,4 +1,4 @@
-"""The engines that run variants, each as it will serve them: a module with an `open_runner` in a table."""
+"""The engines that run variants as they will be served: a table of modules, each with an `open_runner`."""
 
 from __future__ import annotations
 

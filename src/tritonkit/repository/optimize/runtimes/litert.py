@@ -1,4 +1,4 @@
-"""LiteRT on the CPU (XNNPACK): runs an edge file, one item after the other."""
+"""LiteRT on the CPU (XNNPACK), which runs an edge file one item after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Interpreter:
         self._where = where
 
     def run(self, batch: Batch) -> Batch:
-        """Outputs by name; the items of a batch run singly, as on a device."""
+        """Outputs by name; the items of a batch run one by one, as on a device."""
         import numpy as np
 
         if all(array.shape == self._shapes.get(name) for name, array in batch.items()):

@@ -44,9 +44,9 @@ class OnnxRuntimeRunner:
         return run_session(self._session, batch, self._where)
 
     def output_shapes(self) -> dict[str, tuple[int | str | None, ...]]:
-        """Output name -> its sizes as ONNX Runtime has inferred them; None or a name where one is free.
+        """Output name -> its sizes as ONNX Runtime has inferred them; None or a name for a free size.
 
-        An output of unknown rank has no sizes either, as a scalar.
+        The sizes are empty both for a scalar and for an output of unknown rank.
         """
         return {output.name: tuple(output.shape) for output in self._session.get_outputs()}
 

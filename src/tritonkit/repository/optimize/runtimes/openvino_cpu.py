@@ -25,7 +25,7 @@ class OpenVINORunner:
     """A network that is compiled for each shape it gets; the last few are kept.
 
     A network with a free axis in addition to the batch is compiled for any shape, as in the stand-in. It computes in
-    `precision`, else in the model's own, else in FP32.
+    `precision`, else in the precision that the model's file names, else in FP32.
     """
 
     def __init__(self, model: Any, threads: int, where: str, precision: str | None = None) -> None:
@@ -45,8 +45,8 @@ class OpenVINORunner:
             return {node.get_any_name(): request.get_tensor(node).data.copy() for node in self._model.outputs}
 
     def output_shapes(self, batched: bool) -> dict[str, tuple[int, ...]]:
-        """Output name -> its sizes without the batch axis, -1 where one is free, at a given batch size: so the
-        backend compares them with the configuration."""
+        """Output name -> its sizes at a given batch size, without the batch axis, -1 for a free size. The backend
+        compares these with the configuration."""
         model = self._model
         if batched:
             model = model.clone()

@@ -1,6 +1,6 @@
-"""TensorRT on a GPU: runs a plan as Triton's tensorrt backend does, with the profile nearest to the batch.
+"""TensorRT on a GPU, which runs a plan as Triton's tensorrt backend does, with the profile nearest to the batch.
 
-Needs a torch that has CUDA, for memory on the GPU and its stream.
+It needs a torch with CUDA, for the GPU's memory and stream.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Plan:
         return sorted(found, key=lambda each: -each.ms)
 
     def _nearest(self, batch: Batch) -> int:
-        """The profile whose `opt` shapes are nearest, as Triton takes it (GetMostOptimizedProfile)."""
+        """The profile whose `opt` shapes are nearest, which Triton chooses too (GetMostOptimizedProfile)."""
 
         def distance(profile: int) -> int:
             opts = (

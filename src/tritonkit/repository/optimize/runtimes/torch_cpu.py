@@ -44,7 +44,7 @@ class _Function:
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
         """Mean own time of each operator, slowest first, by torch.profiler.
 
-        Operators of one name count together: neither format keeps the names of layers.
+        Operators of one name are added up, because neither format keeps the names of layers.
         """
         self.run(batch)
         # Or it tells standard error when it starts and stops (libkineto, its level USDT is 5).
@@ -66,7 +66,7 @@ class _Function:
 
     @contextlib.contextmanager
     def _on_threads(self) -> Iterator[None]:
-        """PyTorch has one number of threads for the whole process."""
+        """Set PyTorch's number of threads, which holds for the whole process, and restore it afterwards."""
         before = self._torch.get_num_threads()
         self._torch.set_num_threads(self._threads)
         try:
@@ -76,7 +76,7 @@ class _Function:
 
 
 def _kind(key: str) -> str:
-    """`aten::conv2d` -> conv2d, `cpp_fused_relu_3` -> cpp_fused_relu."""
+    """The operator's kind: `aten::conv2d` -> conv2d, `cpp_fused_relu_3` -> cpp_fused_relu."""
     return key.rpartition("::")[2].rstrip("0123456789").rstrip("_")
 
 

@@ -1,4 +1,4 @@
-"""Changes of the network itself: each makes another module, trained, from which any form can be made."""
+"""Changes of the network itself: each makes another trained module, from which any form can be made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`teacher`: the larger network itself. `distilled`: a small one, trained to give what the teacher gives.
+"""`teacher`: the larger network itself. `distilled`: a small network, trained to give the teacher's outputs.
 
 Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531; the losses are described in `loop`.
 """
@@ -22,7 +22,7 @@ __all__ = ["make", "make_teacher"]
 def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     """`optimize.student`, trained from the teacher on `optimize.training`, in evaluation mode.
 
-    BuildError without a student, for one with other outputs than the teacher's, or when training fails.
+    BuildError without a student, for a student with other outputs than the teacher's, or when training fails.
     """
     torch = need("torch", "build")
     spec = job.spec

@@ -1,8 +1,8 @@
-"""One training loop for every variant that trains: a network is fitted to another one's outputs.
+"""The training loop for every variant that trains: it fits a network to another network's outputs.
 
 The soft loss is that of Hinton, Vinyals and Dean 2015, "Distilling the knowledge in a neural network"
 (https://arxiv.org/abs/1503.02531): the divergence between both networks' class probabilities, softened by a
-temperature and scaled by its square. Where there are no integer targets the outputs are no class scores, and
+temperature and scaled by its square. Without integer targets the outputs are not class scores, and
 their squared error counts instead, in units of the teacher's own variance.
 """
 
@@ -25,7 +25,7 @@ _GRADIENT_NORM = 5.0  # a step may not be longer: one bad batch cannot undo what
 _WEIGHT_DECAY = 1e-4
 
 Pair = tuple[tuple[Any, ...], Any]
-"""Input tensors in the order of the spec, batch axis first; targets, a tensor or None."""
+"""Input tensors in the order of the spec, batch axis first; and the targets, a tensor or None."""
 
 
 def fit(
@@ -37,12 +37,12 @@ def fit(
     say: Callable[[str], None],
     each_epoch: Callable[[int], None] = lambda _: None,
 ) -> float:
-    """Train `student` in place to give what the teacher gives; the mean loss of the last epoch.
+    """Train `student` in place to give the teacher's outputs; return the mean loss of the last epoch.
 
-    The student stays in the mode it is in: dropout and batch normalization are the caller's choice. The
-    teacher runs once per batch. Batches come in another order each epoch, from torch_module.SEED.
-    `each_epoch` is called with an epoch's number, from 0, before it. Epochs, losses and rate are `optimize`'s,
-    where `where` points for a person to change them; the rate rises over the first tenth of the steps and
+    The student stays in its mode, so dropout and batch normalization are the caller's choice. The
+    teacher runs once per batch. Each epoch has its own order of batches, seeded by torch_module.SEED.
+    `each_epoch` is called before each epoch with its number, from 0. Epochs, losses and rate come from `optimize`;
+    `where` names the section for error messages. The rate rises over the first tenth of the steps and
     falls along a cosine.
     BuildError when the loss is no longer a number, or nothing can be trained.
     """
@@ -94,7 +94,7 @@ def to_pairs(spec: Spec, training: Sequence[tuple[Batch, Any]]) -> list[Pair]:
 
 
 def parameter_count(module: Any) -> int:
-    """Numbers that were learned."""
+    """Number of learned values in a module."""
     return sum(p.numel() for p in module.parameters())
 
 
@@ -110,7 +110,7 @@ def _warm_then_cosine(steps: int) -> Callable[[int], float]:
 
 
 def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, optimize: Optimize) -> Any:
-    """alpha x soft + (1 - alpha) x hard; soft alone without integer targets."""
+    """The loss alpha x soft + (1 - alpha) x hard; the soft loss alone without integer targets."""
     scores = _class_scores(torch, found, targets)
     soft = [
         _divergence(torch, f, w, optimize.temperature) if place == scores else _error(f, w)
@@ -125,7 +125,7 @@ def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, optimiz
 
 
 def _class_scores(torch: Any, found: list[Any], targets: Any) -> int | None:
-    """Place of the first output [items, classes], if the targets are a class for each item."""
+    """Position of the first output [items, classes], if the targets are a class for each item."""
     if targets is None or targets.is_floating_point() or targets.ndim != 1:
         return None
     return next(
@@ -151,7 +151,7 @@ def _divergence(torch: Any, found: Any, wanted: Any, temperature: float) -> Any:
 
 
 def _error(found: Any, wanted: Any) -> Any:
-    """Mean squared error over the variance of what is wanted: 1 is as bad as its mean."""
+    """Mean squared error divided by the variance of the wanted outputs: 1 is as bad as their mean."""
     variance = wanted.var(unbiased=False).clamp_min(1e-8)
     return (found - wanted).square().mean() / variance
 

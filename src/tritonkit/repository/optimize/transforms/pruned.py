@@ -1,6 +1,6 @@
-"""`pruned`: the teacher with channels physically removed, then fine-tuned to give again what it gave.
+"""`pruned`: the teacher with channels physically removed, then fine-tuned to give its earlier outputs again.
 
-Which layers must lose the same channels together follows from the network's graph: DepGraph, Fang, Ma, Song,
+The network's graph determines which layers must lose the same channels together: DepGraph, Fang, Ma, Song,
 Mi and Wang 2023, "Towards any structural pruning" (https://arxiv.org/abs/2301.12900), by torch-pruning.
 """
 
@@ -49,8 +49,8 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
 
 
 def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
-    """A copy of `module` in evaluation mode, with the share `optimize.channels` of every layer's
-    channels gone, except those of its outputs and of `optimize.keep_channels`.
+    """A copy of `module` in evaluation mode, without the share `optimize.channels` of every layer's
+    channels. Channels of the outputs and of `optimize.keep_channels` stay.
 
     `inputs` are the tensors with which the graph is traced.
     """
@@ -76,10 +76,10 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 def _prune(pruning: Any, module: Any, inputs: tuple[Any, ...], share: float, kept: Sequence[Any]) -> None:
-    """Remove channels in place: those whose weights, with all that would go with them, have the smallest norm.
+    """Remove in place the channels whose weights, with those of all coupled channels, have the smallest norm.
 
-    Those of the layers `kept`, and of what is added to them, stay. On digits this choice kept most of the accuracy
-    before fine-tuning, and after it was as good as Taylor importance, which needs gradients.
+    Channels of the layers `kept`, and of tensors added to them, stay. On digits this choice kept most of the accuracy
+    before fine-tuning. After it, it was as good as Taylor importance, which needs gradients.
     """
     for parameter in module.parameters():
         parameter.requires_grad_(True)  # the graph is read from autograd
@@ -94,7 +94,7 @@ def _prune(pruning: Any, module: Any, inputs: tuple[Any, ...], share: float, kep
 
 
 def _kept_layers(spec: Spec, module: Any) -> Iterator[Any]:
-    """The layers that `optimize.keep_channels` names; BuildError for a pattern that names none."""
+    """The layers that `optimize.keep_channels` names; BuildError for a pattern that matches no layer."""
     layers = {name: layer for name, layer in module.named_modules() if _has_channels(layer)}
     for pattern in spec.model.optimize.keep_channels:
         names = fnmatch.filter(layers, pattern)
@@ -114,7 +114,7 @@ def _has_channels(layer: Any) -> bool:
 
 
 def _output_layers(module: Any, inputs: tuple[Any, ...]) -> Iterator[Any]:
-    """Layers whose channels are the outputs': from the outputs back to the first weights on each path."""
+    """Layers whose channels are channels of the outputs: the first with weights on each path back from the outputs."""
     owners = {id(layer.weight): layer for layer in module.modules() if _has_channels(layer)}
     waiting = [output.grad_fn for output in outputs_of(module, inputs)]
     seen = set()
@@ -131,7 +131,7 @@ def _output_layers(module: Any, inputs: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _weight(function: Any) -> int:
-    """The id of the parameter that this autograd node stands for, seen through transposes; else of None."""
+    """The id of the parameter that this autograd node stands for, also through transposes; else the id of None."""
     while function is not None and function.name().startswith(_VIEWS_OF_WEIGHTS):
         function = function.next_functions[0][0]
     return id(getattr(function, "variable", None))

@@ -1,4 +1,4 @@
-"""The optimized forms a network can be built in, and the changes of the network itself, in two tables.
+"""Two tables: the optimized forms in which a network can be built, and the changes of the network itself.
 
 A variant's name is a form (`onnx-int8-static`), a transform in the form `onnx-fp32` (`pruned`), or both
 (`distilled+onnx-int8-static`).
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 AUTO = "auto"
-"""`serving.variant: auto` takes the fastest variant that passes the gate."""
+"""Value of `serving.variant` that takes the fastest variant that passes the gate."""
 PLAIN = "onnx-fp32"
 """The form that all others are made from and compared with."""
 PYTHON = "python"
@@ -68,25 +68,25 @@ class Form:
     """A form: the function that makes it, and the engine that runs it."""
 
     make: Callable[[Job, Path], tuple[str, ...]]
-    """Writes the files into an empty folder and returns notes for people."""
+    """Function that writes the files into an empty folder and returns notes for people."""
     runtime: str | None
     """The key of `RUNTIMES` that measures and serves it; None if it cannot run on this machine."""
     extra: str = "build"
-    """The pip extra that has what both need."""
+    """The pip extra with the packages that both need."""
     lossless: bool = False
     """Whether it is held to `quality.tolerance` in addition to the metric."""
     narrows: bool = False
-    """Rounds FP32 numbers to a smaller format, so the network must have FP32 numbers."""
+    """Whether it rounds FP32 numbers to a smaller format, so that the network must have FP32 numbers."""
     by_cpu: bool = False
-    """Depends on the kind of CPU it is made on."""
+    """Whether it depends on the kind of CPU it is made on."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Another network made of the spec's, from which any form can be made; held against `Job.teacher`."""
+    """Another network made from the spec's, from which any form can be made; it is compared with `Job.teacher`."""
 
     make: Callable[[Job], tuple[Any, tuple[str, ...]]]
-    """A trained torch.nn.Module in evaluation mode, and notes for people."""
+    """Function that returns a trained torch.nn.Module in evaluation mode, and notes for people."""
     extra: str = "build"
 
 
@@ -111,7 +111,7 @@ FORMS: dict[str, Form] = {
     "tflite-int8": Form(tflite.make_int8, "litert", extra="tflite", narrows=True),
 }
 LLM_PLAIN = "llm-fp32"
-"""The form that a language model serves if its spec names none."""
+"""The form in which a language model is served if its spec names none."""
 PLAINS = (PLAIN, LLM_PLAIN)
 """Forms that the other variants of a network are compared with: each network has one of them."""
 LLM_FORMS: dict[str, Form] = {
@@ -134,7 +134,7 @@ def variant_names() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant's parsed name; `str` gives the name again.
+    """A variant's parsed name; `str` returns the name.
 
     `form` is None for a model.py, which is served as it is. `transform` makes another network from the spec's, which
     then takes the form; None keeps the network.
@@ -161,7 +161,7 @@ class Variant:
 
     @property
     def runtime(self) -> str | None:
-        """The key of `RUNTIMES` that measures it; None where this machine cannot run it."""
+        """The key of `RUNTIMES` that measures it; None if this machine cannot run it."""
         return self.form.runtime if self.form else None
 
 
@@ -197,7 +197,7 @@ def _parse_language(name: str, where: str) -> Variant:
 
 
 def for_target(spec: Spec, target: str) -> Spec:
-    """The spec as a target serves it: on GPUs an engine has a language model, whatever its form on a CPU is."""
+    """The spec as a target serves it: on GPUs an engine serves a language model, whatever its form on a CPU."""
     model = spec.model
     if target == "cpu" or not model.network.llm:
         return spec

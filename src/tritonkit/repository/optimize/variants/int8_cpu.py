@@ -1,9 +1,9 @@
 """The largest int8 weights whose products this CPU computes exactly.
 
-x86 CPUs without VNNI multiply uint8 by int8 with VPMADDUBSW, which adds each two products in 16 bits and
-saturates there: 2 x 255 x 127 is too large. Weights within 7 bits (-64 to 64, as `reduce_range` of
-onnxruntime.quantization has them) cannot get that far. ONNX Runtime (1.32) also has kernels for uint8
-weights, which are exact; on AVX2 they took longer with digits and all-MiniLM-L6-v2, although 7 bits leave a few
+x86 CPUs without VNNI multiply uint8 by int8 with VPMADDUBSW, which adds two products at a time in 16 bits and
+saturates there: 2 x 255 x 127 is too large. Weights within 7 bits (-64 to 64, as with `reduce_range` of
+onnxruntime.quantization) never reach that. ONNX Runtime (1.32) also has exact kernels for uint8
+weights. On AVX2 they took longer with digits and all-MiniLM-L6-v2, although 7 bits leave a few
 more layers FP32.
 https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 """
@@ -21,13 +21,13 @@ from tritonkit.extras import need
 __all__ = ["BITS_VARIABLE", "cpu_kind", "largest_weight"]
 
 BITS_VARIABLE = "TRITONKIT_INT8_WEIGHT_BITS"
-"""Environment variable: 7 builds for CPUs without VNNI, 8 for those with it, whatever this one is."""
+"""Environment variable: 7 builds for CPUs without VNNI, and 8 for CPUs with it, whatever this machine's CPU is."""
 _LARGEST = {"7": 64, "8": 127}
 _VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 def largest_weight() -> int:
-    """The largest int8 weight in products of 8-bit numbers: 127, or 64 where those saturate."""
+    """The largest int8 weight in products of 8-bit numbers: 127, or 64 if products saturate on this CPU."""
     bits = _forced() or ("7" if _products_saturate() else "8")
     return _LARGEST[bits]
 
@@ -61,8 +61,8 @@ def _forced() -> str:
 
 @cache
 def _products_saturate() -> bool:
-    """Whether ONNX Runtime's sums of products of uint8 and int8 saturate on this CPU: it is given the
-    largest ones."""
+    """Whether ONNX Runtime's sums of products of uint8 and int8 saturate on this CPU, tested with the
+    largest numbers."""
     import numpy as np
 
     onnx, ort = need("onnx", "build"), need("onnxruntime", "build")

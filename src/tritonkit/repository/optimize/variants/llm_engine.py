@@ -1,4 +1,4 @@
-"""The variant of a language model that an engine on GPUs serves: the checkpoint itself, which stays where it is."""
+"""The variant of a language model that an engine on GPUs serves: the checkpoint itself, which stays in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["make"]
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
-    """Keep what says how large the network is.
+    """Copy the checkpoint's files other than weights; config.json has the network's size.
 
     Raises:
         BuildError: the checkpoint cannot be read.

@@ -1,9 +1,9 @@
 """`onnx-bf16`: weights in BF16, products in FP32.
 
-Of the operators with numbers to compute, ONNX Runtime's CPU provider (1.31) has BF16 kernels for
-LayerNormalization alone, and for those that only move values: a network with BF16 products does not
-load. So weights are BF16 in the file and become FP32 when it is loaded; rows of an embedding, when they
-are looked up. On a GPU it is the same network, which its provider may compute as it likes.
+ONNX Runtime's CPU provider (1.31) has BF16 kernels only for LayerNormalization and for operators that
+just move values: a network with BF16 products does not load. So weights are BF16 in the file and become FP32
+when it is loaded; rows of an embedding do so when they are looked up. On a GPU it is the same network, and the
+GPU's provider chooses how to compute it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WANTED = 0.999
 def make(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx with the layers' weights in BF16.
 
-    With `optimize.calibration`, layers whose weights cost closeness, as long as it is below 0.999, keep
-    them FP32. BuildError where the network has no layer with weights.
+    With `optimize.calibration`, the weights that cost most closeness stay FP32 until closeness reaches 0.999.
+    BuildError if the network has no layer with weights.
     """
     model = need("onnx", "build").load(job.onnx)
     name_nodes(model)

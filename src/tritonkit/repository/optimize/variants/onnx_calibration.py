@@ -1,7 +1,7 @@
 """The range of each activation on calibration data, in memory that does not grow with the data.
 
-One pass finds smallest and largest values; a second, where it is needed, fills a histogram of fixed
-size per tensor. A batch is run in parts, so that only some 256 MiB of activations are in memory together.
+One pass finds the smallest and largest values. A second pass, if needed, fills a histogram of fixed
+size per tensor. A batch is run in parts, so that only about 256 MiB of activations are in memory together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OUTSIDE = 1e-4  # share of values that percentile leaves outside, both ends tog
 class Calibrator:
     """Ranges of the tensors `names`, floats of a known type, over batches of real input.
 
-    With `batched`, axis 0 of every input is the batch, and items can be run apart.
+    With `batched`, axis 0 of every input is the batch, and items can run separately.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Calibrator:
     def by(self, method: str) -> dict[str, Range]:
         """Each tensor's (low, high) by `minmax`, `entropy` or `percentile`.
 
-        Infinities do not count; a tensor that never had another value is left out. BuildError where the
+        Infinities do not count; a tensor without finite values is left out. BuildError if the
         network itself gives NaN.
         """
         if not self._limits:
@@ -64,7 +64,7 @@ class Calibrator:
         return dict(self._limits) if method == "minmax" else self._clipped(_CLIPPED[method])
 
     def _clipped(self, limits: Callable[[Any, float], Range]) -> dict[str, Range]:
-        """Limits from each histogram, inside of what was seen."""
+        """Limits from each histogram, no wider than the values seen."""
         if not self._histograms:
             self._fill_histograms()
         found = {}
@@ -126,8 +126,8 @@ class Calibrator:
 def entropy_threshold(counts: Any, largest: float) -> Range:
     """(-t, t) for a histogram over [-largest, largest], by the method of NVIDIA's GTC 2017 talk S7310.
 
-    Compared are the values clipped to the threshold, and the same in as many levels as 8 bits give.
-    Zeros do not count: bytes hold them exactly, and what a Relu cut off would outweigh all the rest.
+    It compares the values clipped to the threshold with the same values in as many levels as 8 bits give.
+    Zeros do not count: bytes hold them exactly, and the zeros behind a Relu would outweigh all other values.
     """
     import numpy as np
 
@@ -153,7 +153,7 @@ def entropy_threshold(counts: Any, largest: float) -> Range:
 
 
 def _divergence(wanted: Any, found: Any) -> float:
-    """Kullback-Leibler, with a little mass where `found` has none."""
+    """The Kullback-Leibler divergence, with a little mass where `found` has none."""
     import numpy as np
 
     if not found.sum():
@@ -165,7 +165,7 @@ def _divergence(wanted: Any, found: Any) -> float:
 
 
 def percentile_limits(counts: Any, largest: float) -> Range:
-    """The bins' edges outside of which at most half of `_OUTSIDE` of the values lie, at each end."""
+    """The bin edges beyond which at most half of `_OUTSIDE` of the values lie, at each end."""
     import numpy as np
 
     share = np.cumsum(counts) / counts.sum()
@@ -179,7 +179,7 @@ _CLIPPED: dict[str, Callable[[Any, float], Range]] = {"entropy": entropy_thresho
 
 
 def _open_with_outputs(model: Any, names: Sequence[str], where: str) -> Any:
-    """A session of the model that gives the named tensors too."""
+    """A session of the model that also returns the named tensors."""
     onnx = need("onnx", "build")
     wider = onnx.ModelProto()
     wider.CopyFrom(model)

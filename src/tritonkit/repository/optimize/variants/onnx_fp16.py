@@ -1,4 +1,4 @@
-"""`onnx-fp16`: operators and weights in FP16, but for those that must stay FP32."""
+"""`onnx-fp16`: operators and weights in FP16, except those that must stay FP32."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 _WANTED = 0.999
-"""Closeness to FP32: half precision is to be as good as FP32, whatever max_drop allows."""
+"""Required closeness to FP32: half precision must be as good as FP32, whatever max_drop allows."""
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx with FP32 inputs and outputs.
 
-    FP32 stay: operators whose inputs, outputs or weights are beyond FP16's range on `optimize.calibration`,
-    and those that cost most closeness, as long as it is below 0.999.
+    Operators whose inputs, outputs or weights exceed FP16's range on `optimize.calibration` stay FP32. So do the
+    operators that cost most closeness, until closeness reaches 0.999.
     BuildError where no operator can be FP16, or the network is not close to FP32 even so.
     """
     import numpy as np
@@ -74,9 +74,9 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def _hold_to_loading(job: Job, file: Path) -> None:
-    """Open the file in a process of its own: ONNX Runtime 1.24 to 1.31 dies of some FP16 networks on x86.
+    """Open the file in a process of its own: ONNX Runtime 1.24 to 1.31 crashes on some FP16 networks on x86.
 
-    Known of a Transpose before a MatMul (https://github.com/microsoft/onnxruntime/issues/28392).
+    A known case is a Transpose before a MatMul (https://github.com/microsoft/onnxruntime/issues/28392).
     """
     code = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, check=False)

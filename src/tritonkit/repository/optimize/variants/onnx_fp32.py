@@ -21,7 +21,7 @@ FILE = "model.onnx"
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.onnx: exported by PyTorch, or copied."""
+    """Write model.onnx, exported by PyTorch or copied."""
     if job.spec.model.network.torch is None and not job.transformed:
         _ = job.signature  # checks the file before anything of it is copied
         copy_model(job.source, folder, FILE, f"{job.spec.file} network.onnx")

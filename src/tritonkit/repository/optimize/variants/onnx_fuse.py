@@ -64,9 +64,9 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def fuse(model: Any) -> tuple[Any, dict[str, int]]:
-    """A tidy copy with attention fused into ONNX Runtime's own operators, and how many of each kind.
+    """A tidy copy with attention fused into ONNX Runtime's own operators, and the number of each kind.
 
-    The model itself and no kinds where there is no attention, or the fusions cannot take the graph.
+    Without attention, or if the fusions cannot process the graph, it is the model itself and no kinds.
     """
     if not _may_attend(model):
         return model, {}
@@ -87,7 +87,7 @@ def fuse(model: Any) -> tuple[Any, dict[str, int]]:
 
 
 def _may_attend(model: Any) -> bool:
-    """Whether there is a Softmax, and a product of two activations; without, heavy imports are spared."""
+    """Whether there is a Softmax and a product of two activations; otherwise heavy imports are avoided."""
     constants = {tensor.name for tensor in model.graph.initializer}
     nodes = model.graph.node
     products = [node for node in nodes if node.op_type == "MatMul"]
@@ -96,7 +96,7 @@ def _may_attend(model: Any) -> bool:
 
 
 def _same(plain: Path, fused: Path, batches: Sequence[Batch], where: str) -> bool:
-    """Whether both files give the same, but for rounding."""
+    """Whether both files give the same outputs, except for rounding."""
     import numpy as np
 
     first, second = open_session(plain, where), open_session(fused, where)

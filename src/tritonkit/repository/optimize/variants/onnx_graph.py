@@ -1,4 +1,4 @@
-"""ONNX graphs as the variants need them: read by name, and without what no runtime reads."""
+"""ONNX graphs for the variants: tensors read by name, and data dropped that no runtime reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Graph", "name_nodes", "save", "shorten", "simplified", "tidy", "with
 class Graph:
     """The main graph of an ONNX model, with its tensors by name as they were when it was read.
 
-    What lies inside of `If` and `Loop` is not looked into, but for what it takes from outside.
+    The bodies of `If` and `Loop` are not read, except for the tensors that they take from outside.
     """
 
     def __init__(self, model: Any) -> None:
@@ -30,12 +30,12 @@ class Graph:
         self.weights: dict[str, Any] = {
             tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given
         }
-        """Constants, as TensorProto; one that is an input too can be overridden and does not count."""
+        """Constants, as TensorProto; a constant that is also an input can be overridden and does not count."""
         self.opset = next((entry.version for entry in model.opset_import if not entry.domain), 1)
         """Version of ONNX's own operators."""
         self.outputs: set[str] = {output.name for output in model.graph.output}
         self.users: dict[str, list[Any]] = {}
-        """The nodes that take each tensor; a node of a subgraph counts as the one that holds it."""
+        """The nodes that take each tensor; a node of a subgraph counts as the node that contains it."""
         for node in self.nodes:
             for name in dict.fromkeys([*node.input, *_captured(node)]):
                 self.users.setdefault(name, []).append(node)
@@ -49,7 +49,7 @@ class Graph:
         return onnx.numpy_helper.to_array(tensor)
 
     def with_nodes(self, nodes: Sequence[Any], constants: Iterable[Any]) -> Any:
-        """A tidy model of other nodes, with those constants of this graph that they take, and more."""
+        """A tidy model of other nodes, with the constants of this graph that they use, and the given ones."""
         model = self._shell()
         model.graph.node.extend(nodes)
         used = {name for node in nodes for name in node.input} | self.outputs
@@ -62,7 +62,7 @@ class Graph:
         return model
 
     def _shell(self) -> Any:
-        """The model without nodes and constants, but for those that are inputs too."""
+        """The model without nodes and constants, except constants that are also inputs."""
         shell = need("onnx", "build").ModelProto()
         # Field by field: a copy of the whole would copy the weights, again for each attempt of a search.
         for source, target, left_out in (
@@ -82,7 +82,7 @@ class Graph:
 
 
 def _captured(node: Any) -> Iterator[str]:
-    """Names that a node's subgraphs take from outside (and their own: too many do no harm)."""
+    """Names that a node's subgraphs take from outside, and their own names, which do no harm."""
     for attribute in node.attribute:
         for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
             yield from (output.name for output in graph.output)
@@ -92,10 +92,10 @@ def _captured(node: Any) -> Iterator[str]:
 
 
 def tidy(model: Any) -> None:
-    """Drop what no runtime reads: the exporter's notes, which hold paths of the machine it ran on, shapes that
-    can be inferred, and constants and operator sets that are there twice or unused.
+    """Drop data that no runtime reads: the exporter's notes, which hold paths of the machine it ran on, shapes that
+    can be inferred, and constants and operator sets that are duplicate or unused.
 
-    What the model says of itself (`metadata_props` of the whole) stays.
+    The model's own metadata (its `metadata_props`) stays.
     """
     graph = model.graph
     for proto in [*graph.node, *graph.initializer, *graph.input, *graph.output, graph]:
@@ -112,14 +112,14 @@ def tidy(model: Any) -> None:
 
 
 def _keep(protos: Any, wanted: Any) -> None:
-    """Delete those of a repeated field that are not wanted."""
+    """Delete the entries of a repeated field that are not wanted."""
     for index in reversed(range(len(protos))):
         if not wanted(protos[index]):
             del protos[index]
 
 
 def _drop_defaults(model: Any) -> None:
-    """Delete the attributes of standard operators that only say what holds without them."""
+    """Delete the attributes of standard operators that only state the default."""
     onnx = need("onnx", "build")
     version = next((e.version for e in model.opset_import if not e.domain), 1)
     for node in model.graph.node:
@@ -139,7 +139,7 @@ def _is_default(attribute: Any, known: Any) -> bool:
 
 
 def _share_constants(graph: Any) -> None:
-    """Let every node take the first of several equal constants."""
+    """Let every node use the first of several equal constants."""
     fixed = {value.name for value in [*graph.input, *graph.output]}
     first: dict[tuple[Any, ...], str] = {}
     same: dict[str, str] = {}
@@ -154,8 +154,8 @@ def _share_constants(graph: Any) -> None:
 
 
 def shorten(model: Any) -> None:
-    """Drop attributes that say the default, and give inner tensors short names: in a small 8-bit network
-    both are a tenth of the file.
+    """Drop attributes that state the default, and give inner tensors short names: in a small 8-bit network
+    both together are a tenth of the file.
 
     Inputs, outputs and nodes keep their names; a model with subgraphs keeps all.
     """
@@ -183,7 +183,7 @@ def shorten(model: Any) -> None:
 
 
 def name_nodes(model: Any) -> None:
-    """Give every node a name of its own; those that are there and unique stay."""
+    """Give every node a unique name; existing unique names stay."""
     taken: set[str] = set()
     for place, node in enumerate(model.graph.node):
         if not node.name or node.name in taken:
@@ -194,7 +194,7 @@ def name_nodes(model: Any) -> None:
 
 
 def with_shapes(model: Any) -> Any:
-    """A copy that says dtype and shape of its inner tensors, as far as they can be inferred."""
+    """A copy with the dtypes and shapes of its inner tensors, as far as they can be inferred."""
     onnx = need("onnx", "build")
     tools = need("onnxruntime.tools.symbolic_shape_infer", "build")
     with quiet():
@@ -205,8 +205,8 @@ def with_shapes(model: Any) -> Any:
 
 
 def simplified(model: Any, where: str) -> Any:
-    """A copy as ONNX Runtime makes it in standard operators: constants folded, what does nothing left out,
-    batch normalization in the convolution before it."""
+    """A copy that ONNX Runtime simplified in standard operators: constants are folded, operators without effect are
+    removed, and batch normalization is merged into the convolution before it."""
     ort = need("onnxruntime", "build")
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"
@@ -221,7 +221,7 @@ def simplified(model: Any, where: str) -> Any:
 
 
 def save(model: Any, file: Path) -> None:
-    """Write a model as one file; with more weights than one file can hold, most of them next to it."""
+    """Write a model as one file. If one file cannot hold its weights, most of them go into a file next to it."""
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) > MAX_WEIGHT_BYTES:
         save_apart(model, file)
     else:

@@ -1,8 +1,8 @@
-"""A float network with some operators in FP16: written, or imitated in FP32 with every value rounded.
+"""A float network with some operators in FP16, written, or imitated in FP32 with every value rounded.
 
-ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must, so a value
-that overflows on a GPU does not there. What an operator costs is therefore measured on the imitation,
-in which each tensor becomes FP16 and FP32 again, as between two operators of a GPU.
+ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must, so values
+that overflow on a GPU do not overflow there. An operator's cost in closeness is therefore measured on the imitation,
+in which each tensor is converted to FP16 and back to FP32, as between two operators on a GPU.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Half:
         return [array for array in found if array is not None]
 
     def write(self, floats: Collection[str], *, imitated: bool = False) -> Any:
-        """The model in FP16 but for the operators `floats`; inputs and outputs stay FP32.
+        """The model in FP16 except the operators `floats`; inputs and outputs stay FP32.
 
-        `imitated`: all in FP32, each value rounded to FP16 where it would be one.
+        With `imitated` all of it is FP32, and each value that would be FP16 is rounded to FP16.
         """
         onnx = need("onnx", "build")
         nodes: list[Any] = []
@@ -103,7 +103,7 @@ class Half:
         return self._graph.with_nodes(nodes, constants.values())
 
     def _needs_float(self, name: str, halves: Mapping[str, list[int]]) -> bool:
-        """Whether anything takes a tensor as FP32: the graph's outputs, a node, a subgraph of one."""
+        """Whether anything uses a tensor as FP32: the graph's outputs, a node, or a node's subgraph."""
         for user in self._graph.users.get(name, ()):
             places = {place for place, given in enumerate(user.input) if given == name}
             if user.op_type not in _ANY_DTYPE and not (places and places <= set(halves.get(user.name, ()))):
@@ -111,7 +111,7 @@ class Half:
         return name in self._graph.outputs
 
     def _places(self, node: Any) -> list[int]:
-        """Indices of the inputs that are FP16 when a node is; none for a node that cannot be.
+        """Indices of the inputs that are FP16 when a node is FP16; none for a node that cannot be.
 
         Its outputs must all have the dtype of such an input, by the operator's schema.
         """

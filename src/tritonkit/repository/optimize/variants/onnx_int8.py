@@ -23,12 +23,12 @@ __all__ = ["make_dynamic", "make_static"]
 
 
 def make_static(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.onnx with layers in INT8, their ranges found on `optimize.calibration`.
+    """Write model.onnx with layers in INT8 and their ranges from `optimize.calibration`.
 
     The methods of `optimize.calibration_methods` are tried in turn until the closeness to the FP32
-    outputs is 1 - 0.8 x `quality.max_drop`. Where none reaches it, the layers that cost most are left
-    FP32: as many as it takes, and if need be all, with FP32 weights.
-    BuildError where the network has no layer that could be 8-bit.
+    outputs is 1 - 0.8 x `quality.max_drop`. If none reaches it, the layers that cost most are left
+    FP32: as many as needed, if necessary all of them, with FP32 weights.
+    BuildError if the network has no layer that could be 8-bit.
     """
     calibration = job.calibration  # what is wrong with it is said before anything is made
     network, search = _Network(job), LayerSearch(job)
@@ -50,9 +50,9 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
 def make_dynamic(job: Job, folder: Path) -> tuple[str, ...]:
     """Write model.onnx with 8-bit weights: MatMul and Gemm find the range of their input at each run.
 
-    Convolutions compute in FP32 with weights unpacked on loading: a dynamic range hardly speeds them.
-    Needs no data; with `optimize.calibration`, layers that cost too much are found and left FP32.
-    BuildError where the network has no layer that could be 8-bit.
+    Convolutions compute in FP32 with weights unpacked on loading, because a dynamic range hardly speeds them up.
+    It needs no data; with `optimize.calibration`, layers that cost too much are found and left FP32.
+    BuildError if the network has no layer that could be 8-bit.
     """
     network = _Network(job)
     if job.spec.model.optimize.calibration is None:
@@ -72,14 +72,14 @@ class _Network:
         self._largest = largest_weight()
 
     def write(self, ranges: dict[str, Range] | None, floats: Collection[str] = (), whole: Collection[str] = ()) -> Any:
-        """The model with those ranges of activations (None: dynamic), those layers FP32, and of these
-        some with FP32 weights in the file."""
+        """The model with the given ranges of activations (None: dynamic). The layers `floats` compute in FP32; the
+        layers `whole` among them also have FP32 weights in the file."""
         return Quantizer(self.layers, self._largest, ranges, floats, whole).write()
 
     def finish(
         self, ranges: dict[str, Range] | None, closeness: float, search: LayerSearch, folder: Path
     ) -> tuple[str, ...]:
-        """Leave as many layers FP32 as closeness needs, write the file, and say what was done."""
+        """Leave as many layers FP32 as closeness requires, write the file, and return notes."""
         floats, whole = self._left_float(ranges, search) if closeness < search.wanted else ((), ())
         model = self.write(ranges, floats, whole)
         if floats:
@@ -88,7 +88,7 @@ class _Network:
         return (search.said(closeness), *self.notes(ranges, floats, whole))
 
     def _left_float(self, ranges: dict[str, Range] | None, search: LayerSearch) -> tuple[Sequence[str], Sequence[str]]:
-        """Layers whose products must be FP32, and those of them whose weights must be, too."""
+        """Layers whose products must be FP32, and the layers among them whose weights must be FP32 too."""
         names = self.layers.names
         floats = search.layers_to_exclude(names, lambda out: self.write(ranges, out))
         if floats is not None:
@@ -116,7 +116,7 @@ class _Network:
 
 
 def _prepared(job: Job) -> Any:
-    """The network with attention fused, constants folded, batch normalization in its convolutions, and a
+    """The network with attention fused, constants folded, batch normalization merged into convolutions, and a
     name for each operator."""
     onnx = need("onnx", "build")
     model = onnx.load(job.onnx)

@@ -1,7 +1,7 @@
 """`onnx-int8-qat`: fine-tuned with 8-bit rounding in the loop, then written as an ONNX file with QDQ operators.
 
-torch.export traces the network, torchao (PT2E) folds batch normalization and puts fake quantization where
-`qat_quantizer` says; what is learned are the weights, of ranges the moving averages. Weights lie in the file as int8.
+torch.export traces the network. torchao (PT2E) folds batch normalization and inserts fake quantization where
+`qat_quantizer` specifies. Training learns the weights, and ranges are moving averages. The file stores int8 weights.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _RANGES_STAND_STILL_AFTER = 0.5  # of those epochs: weights settle for ranges th
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.onnx, whose layers hold int8 weights and run in ONNX Runtime's integer kernels.
+    """Write model.onnx, whose layers have int8 weights and run in ONNX Runtime's integer kernels.
 
-    BuildError for an ONNX file, without `optimize.training`, or where no layer can be quantized.
+    BuildError for an ONNX file, without `optimize.training`, or if no layer can be quantized.
     """
     spec = job.spec
     pairs = to_pairs(spec, job.training)
@@ -69,7 +69,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
-    """The network's graph with fake quantization in it, and the rules by which that was placed."""
+    """The network's graph with fake quantization, and the quantizer that placed it."""
     torch = need("torch", "build")
     spec = job.spec
     with quiet():
@@ -94,7 +94,7 @@ def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
 
 
 def _make_small(file: Path) -> None:
-    """Take out what no runtime needs: where each operator came from in Python, which would be half of a
+    """Remove data that no runtime needs: each operator's origin in Python, which would be half of a
     small int8 file, and the zero points of biases, which are zero by definition."""
     model = need("onnx", "build").load(file)
     graph, int32 = model.graph, need("onnx", "build").TensorProto.INT32
@@ -107,6 +107,6 @@ def _make_small(file: Path) -> None:
 
 
 def _hold_ranges(student: Any, done: float) -> None:
-    """Stop the moving averages once that share of the epochs is over."""
+    """Stop the moving averages once the share `done` of the epochs is large enough."""
     if done >= _RANGES_STAND_STILL_AFTER:
         student.apply(need("torchao.quantization.pt2e", "optimize").disable_observer)

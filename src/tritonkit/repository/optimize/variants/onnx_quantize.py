@@ -1,17 +1,17 @@
-"""Write a float ONNX network with INT8 weights: computing in INT8, or only stored so.
+"""Write a float ONNX network with INT8 weights, whose layers compute in INT8 or only store the weights so.
 
-Weights are int8, symmetric, with a scale per output channel; activations uint8 with a zero point: the
-pair for which ONNX Runtime's x86 kernels are fastest (with int8 activations, 1.31 leaves a third of
+Weights are int8, symmetric, with a scale per output channel; activations are uint8 with a zero point. ONNX
+Runtime's x86 kernels are fastest for this pair (with int8 activations, 1.31 leaves a third of
 ResNet-50's convolutions FP32). A layer is written in one of three ways:
 
 - static: QuantizeLinear / DequantizeLinear (QDQ) pairs with calibrated ranges, placed where the runtime
   fuses them with the operators next to them: behind a Relu, around residual sums;
-- dynamic: the range of each row of the activation is found at each run. DynamicQuantizeLinear would take one range
+- dynamic: the range of each row of the activation is found at each run. DynamicQuantizeLinear would use one range
   for the whole tensor, so that an outlier in one item of a batch would coarsen the answers to all others;
 - weight-only: weights are INT8 in the file and dequantized when it is loaded; the layer computes in FP32.
-  Where even that costs too much, weights stay FP32.
+  If even that costs too much, weights stay FP32.
 
-docs/optimize.md says why it is not onnxruntime.quantization that writes it.
+docs/optimize.md explains why onnxruntime.quantization is not used.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _LEAST = 1e-30
 
 @dataclass(frozen=True)
 class _Scale:
-    """value = (byte - zero) * step."""
+    """The scale of 8-bit numbers: value = (byte - zero) * step."""
 
     step: float
     zero: int
 
     @classmethod
     def of(cls, low: float, high: float) -> _Scale:
-        """The uint8 scale that holds low..high, and zero exactly."""
+        """The uint8 scale that covers low..high and represents zero exactly."""
         low, high = min(low, 0.0), max(high, 0.0)
         step = (high - low) / 255 or 1.0
         return cls(step, round(-low / step))
 
 
 class Quantizer:
-    """Writes one INT8 model.
+    """A writer of one INT8 model.
 
     Args:
         largest: weight in layers that compute in INT8 (`int8_cpu`); what is only stored goes up to 127.
@@ -80,7 +80,7 @@ class Quantizer:
         self._made: dict[tuple[str, ...], Any] = {}
 
     def write(self) -> Any:
-        """The model, with its inputs, outputs and layers called as before, and all else shortly."""
+        """The model; its inputs, outputs and layers keep their names, and all else gets short names."""
         onnx = need("onnx", "build")
         graph = self._layers.graph
         for node in graph.nodes:
@@ -94,7 +94,7 @@ class Quantizer:
         return model
 
     def _place(self, copy: Any, node: Any) -> None:
-        """Add a node, with what must stand before and behind it."""
+        """Add a node, with the nodes that must come before and after it."""
         if node.name in self._layers.embeddings and node.name not in self._fp32:
             self._embed(copy)
             return
@@ -118,7 +118,7 @@ class Quantizer:
                 self._pair(name, copy.output[index], name)
 
     def _multiply(self, copy: Any, node: Any) -> None:
-        """The static way: pairs on the input, the weights and the bias."""
+        """Quantize a layer statically, with pairs on the input, the weights and the bias."""
         import numpy as np
 
         axis = channel_axis(node) or 0
@@ -145,7 +145,7 @@ class Quantizer:
         return _Scale.of(*self._ranges[self._int8_tensors.get(name, name)])
 
     def _pair(self, name: str, made: str = "", out: str = "") -> str:
-        """The tensor `name` having been bytes; `made` is what gives it, if that has another name."""
+        """The name of the tensor `name` after a QDQ pair; `made` is the pair's input, if that has another name."""
         import numpy as np
 
         if ("pair", name) not in self._made:
@@ -157,7 +157,7 @@ class Quantizer:
         return str(self._made["pair", name])
 
     def _find_range(self, copy: Any) -> None:
-        """The dynamic way: [..., in] -> [..., out], each row in steps of its own."""
+        """Quantize a layer dynamically: [..., in] -> [..., out], with a step for each row."""
         import numpy as np
 
         axis = channel_axis(copy) or 0
@@ -182,7 +182,8 @@ class Quantizer:
             self._add("Add", [product, bias], copy.output[0])
 
     def _rows(self, x: str) -> tuple[str, str]:
-        """uint8 [..., in] in steps of 1/127 of the largest value of each row, and those values [..., 1]."""
+        """Rows as uint8 [..., in], in steps of 1/127 of each row's largest absolute value, and those values
+        [..., 1]."""
         import numpy as np
 
         if ("dynamic", x) not in self._made:
@@ -202,8 +203,8 @@ class Quantizer:
         return str(stored), str(largest)
 
     def _weight_only(self, name: str, axis: int) -> str:
-        """FP32 weights made of INT8 ones by operators that a runtime folds on loading, unlike a
-        DequantizeLinear, which it would run each time."""
+        """FP32 weights made from INT8 weights by operators that a runtime folds on loading. It would run a
+        DequantizeLinear each time."""
         if ("weight-only", name, str(axis)) not in self._made:
             weight, scale = self._layers.int8(name, axis, _LARGEST)
             to = need("onnx", "build").TensorProto.FLOAT
@@ -213,7 +214,7 @@ class Quantizer:
         return str(self._made["weight-only", name, str(axis)])
 
     def _embed(self, copy: Any) -> None:
-        """Rows of an int8 table, each with a scale of its own: indices [...] -> [..., width]."""
+        """Look up rows of an int8 table, in which each row has its own scale: indices [...] -> [..., width]."""
         table, scale = self._layers.int8(copy.input[0], 0, _LARGEST)
         index, out = copy.input[1], copy.output[0]
         rows = self._add("Gather", [self._constant(table), index], name=copy.name)
@@ -222,19 +223,19 @@ class Quantizer:
         self._add("Mul", [floats, scales], out)
 
     def _add(self, kind: str, inputs: list[str], out: str = "", **attributes: Any) -> str:
-        """A new node's output."""
+        """Add a node; return the name of its output."""
         out = out or self._name()
         make = need("onnx", "build").helper.make_node
         self._nodes.append(make(kind, inputs, [out], **attributes))
         return out
 
     def _constant(self, array: Any) -> str:
-        """A new initializer's name."""
+        """Add an initializer; return its name."""
         name = self._name()
         self._constants.append(need("onnx", "build").numpy_helper.from_array(array, name))
         return name
 
     def _name(self) -> str:
-        """One that no exporter gives; `shorten` gives it another."""
+        """A new tensor name that no exporter uses; `shorten` replaces it later."""
         self._made["count",] = self._made.get(("count",), 0) + 1
         return f"bytes/{self._made['count',]}"

@@ -1,4 +1,4 @@
-"""Try forms of one ONNX network against its FP32 outputs, and find which layers must stay FP32."""
+"""Compare forms of one ONNX network with its FP32 outputs, and find the layers that must stay FP32."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["LayerSearch", "layers_to_exclude"]
 # Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
 MOST_TRIALS = 40
 _PROBE_ITEMS = 8
-"""Items that rank layers; the decision uses closeness on all calibration data."""
+"""Number of items used to rank layers; the decision uses closeness on all calibration data."""
 _SHARE_OF_DROP = 0.8
-"""Share of max_drop by which closeness may fall: a fifth is left for data other than the calibration's."""
+"""Share of max_drop by which closeness may fall: a fifth is left for data other than calibration data."""
 
 Closeness = Callable[[Collection[str]], float]
-"""Closeness of the network when the layers given stay in full precision."""
+"""Function from the layers that stay in full precision to the network's closeness."""
 
 
 class LayerSearch:
-    """One network on its way to another precision, compared with its FP32 outputs on `optimize.calibration`.
+    """A search for the layers of a network that must stay FP32, by its FP32 outputs on `optimize.calibration`.
 
     `wanted` is the closeness (`Job.closeness`) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
-    `layouts` ONNX Runtime may not change the layout of tensors: 1.24 to 1.31 may die of it where there
-    are casts from FP16, and are faster with it.
+    `layouts` ONNX Runtime may not change the layout of tensors. Versions 1.24 to 1.31 are faster with layout changes,
+    but may crash if there are casts from FP16.
     """
 
     def __init__(self, job: Job, wanted: float | None = None, *, layouts: bool = True) -> None:
@@ -51,7 +51,7 @@ class LayerSearch:
     def layers_to_exclude(
         self, layers: Sequence[str], write: Callable[[Collection[str]], Any]
     ) -> tuple[str, ...] | None:
-        """The layers to leave in full precision; `write` makes the model in which those it is given are."""
+        """The layers to leave in full precision; `write` makes the model from the layers that stay so."""
         return layers_to_exclude(
             layers,
             lambda floats: self._probe(write(floats)),
@@ -72,7 +72,7 @@ class LayerSearch:
 
     @cached_property
     def _few(self) -> tuple[list[Batch], list[Batch]]:
-        """The first items of the calibration data, and what the FP32 network gives for them."""
+        """The first items of the calibration data, and the FP32 network's outputs for them."""
         batches = first_items(self.job.calibration, _PROBE_ITEMS, self.job.batched)
         session = open_session(self.job.onnx, self.where)
         return batches, [run_session(session, batch, self.where) for batch in batches]

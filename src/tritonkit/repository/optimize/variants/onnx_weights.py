@@ -15,16 +15,16 @@ __all__ = ["WeightLayers", "along", "channel_axis", "rounded", "weight_layers"]
 
 _CLAMPS = {"Relu", "Clip"}
 _SAME_RANGE = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity"}
-"""Operators that only move values: what they give has the range of what they take."""
+"""Operators that only move values: their output has the range of their input."""
 _OWN_RANGE = {"Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
-"""Operators with an 8-bit kernel, which is taken where all they read is bytes already."""
+"""Operators with an 8-bit kernel, which is used if all their inputs are bytes already."""
 _SMALLEST_TABLE = 4096  # elements from which an embedding table is worth three small operators more
 
 
 class WeightLayers:
     """The operators that hold a model's weights: Conv, Gemm, MatMul, and Gather of a large table.
 
-    Every node of the onnx.ModelProto has a name of its own.
+    Every node of the onnx.ModelProto must have a unique name.
     """
 
     def __init__(self, model: Any) -> None:
@@ -35,11 +35,11 @@ class WeightLayers:
         """Names of the nodes that take rows of a constant table."""
         both = {*self.products, *self.embeddings}
         self.names = [node.name for node in self.graph.nodes if node.name in both]
-        """All of them, in the graph's order."""
+        """Names of all these nodes, in the graph's order."""
         self._int8: dict[tuple[str, int, int], tuple[Any, Any]] = {}
 
     def int8(self, name: str, axis: int, largest: int) -> tuple[Any, Any]:
-        """int8 weights of the float shape, up to `largest`, and float32 scales [size of `axis`]; found once."""
+        """int8 weights in the float weights' shape, up to `largest`, and float32 scales [size of `axis`]; cached."""
         import numpy as np
 
         if (name, axis, largest) not in self._int8:
@@ -58,11 +58,11 @@ class WeightLayers:
         return list(dict.fromkeys([*read, *self.stored(frozenset())]))
 
     def stored(self, floats: Collection[str]) -> dict[str, str]:
-        """Tensors that exist only as bytes, when the layers `floats` are FP32: name -> the tensor whose
+        """Tensors that exist only as bytes when the layers `floats` are FP32: name -> the tensor whose
         range it has.
 
-        They are what a Conv gives, and what is made of such tensors alone: all that read them read
-        bytes. A Gemm or MatMul gives FP32, which its kernel can do at no cost, and rounds less.
+        These are the outputs of a Conv, and tensors made only from such tensors: every operator that reads them reads
+        bytes. A Gemm or MatMul outputs FP32, which its kernel can do at no cost and which rounds less.
         """
         stored: dict[str, str] = {}
         passed: set[str] = set()
@@ -92,8 +92,8 @@ class WeightLayers:
         return stored
 
     def _only_passed(self, name: str, convolved: bool) -> bool:
-        """Whether all that reads a tensor is one Relu, or, behind a Conv, one operator that moves it: a
-        pair of operators less, which ONNX Runtime (1.31) does not need there to melt all into bytes."""
+        """Whether the only reader of a tensor is a Relu or, behind a Conv, an operator that moves values. That saves a
+        QDQ pair, which ONNX Runtime (1.31) does not need there to fuse all into 8-bit kernels."""
         users = self.graph.users.get(name, [])
         if len(users) != 1 or name in self.graph.outputs:
             return False
@@ -122,7 +122,7 @@ class WeightLayers:
 
 
 def weight_layers(job: Job, model: Any, kind: str) -> WeightLayers:
-    """The layers of a job's network; BuildError where it has none that could be of that kind."""
+    """The layers of a job's network; BuildError if it has no layer that could be of that kind."""
     layers = WeightLayers(model)
     if not layers.names:
         raise BuildError(
@@ -136,7 +136,7 @@ def weight_layers(job: Job, model: Any, kind: str) -> WeightLayers:
 
 
 def rounded(weight: Any, axis: int, scale: Any, largest: int) -> Any:
-    """int8 weights in steps of the given scales."""
+    """The weights as int8, in steps of the given scales."""
     import numpy as np
 
     whole = np.rint(weight / along(scale, axis, weight.ndim))
@@ -144,7 +144,7 @@ def rounded(weight: Any, axis: int, scale: Any, largest: int) -> Any:
 
 
 def along(vector: Any, axis: int, rank: int) -> Any:
-    """[n] -> [1, ..., n, ..., 1], to be multiplied with a tensor along `axis`."""
+    """The vector reshaped from [n] to [1, ..., n, ..., 1], to multiply a tensor along `axis`."""
     return vector.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
@@ -156,7 +156,7 @@ def channel_axis(node: Any) -> int | None:
 
 
 def _is_plain(gemm: Any) -> bool:
-    """Whether a Gemm is a product and a bias, nothing scaled, its input not transposed."""
+    """Whether a Gemm is only a product and a bias, without scaling and without a transposed input."""
     given = {a.name: a for a in gemm.attribute}
     scaled = any(name in given and given[name].f != 1.0 for name in ("alpha", "beta"))
     return not scaled and not ("transA" in given and given["transA"].i)

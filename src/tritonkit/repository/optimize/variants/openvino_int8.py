@@ -1,9 +1,9 @@
-"""INT8 for OpenVINO by NNCF: calibrated post-training quantization, held to the network's own answers.
+"""INT8 for OpenVINO by NNCF: calibrated post-training quantization, compared with the network's own answers.
 
-Several ways are tried until one is close enough. Attention models have a few activations far larger
-than the rest; smoothing moves that range into the weights, by a strength that suits one network and
-spoils another. What no way brings close enough goes through NNCF's accuracy control, which takes
-quantization back layer by layer; where that does not help either, activations stay FP32.
+Several methods are tried until one is close enough. Attention models have a few activations far larger
+than the rest. Smoothing moves that range into the weights, by a strength that suits one network and
+harms another. If no method is close enough, NNCF's accuracy control reverts quantization layer by layer.
+If that does not help either, activations stay FP32.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTROL_STEPS = 24  # layers it may take back
 
 
 class _Attempt(NamedTuple):
-    """A quantized model, how it was made, and how close it is to FP32 on the calibration data."""
+    """A quantized model, its method, and its closeness to FP32 on the calibration data."""
 
     model: Any
     way: str
@@ -48,7 +48,7 @@ class _Attempt(NamedTuple):
 def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """The openvino.Model in INT8, with notes for people.
 
-    BuildError for a network that no way quantizes, and for calibration data that do not fit.
+    BuildError for a network that no method quantizes, and for calibration data that do not fit.
     """
     split_constants(model)
     drop = job.spec.model.quality.max_drop
@@ -86,7 +86,7 @@ _COSTLY = (_CONTROL, _WEIGHTS)
 
 
 def _ways(job: Job, model: Any, in_fp32: list[Batch], yardstick: Yardstick) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Name and function of each way, in the order they are tried."""
+    """Name and function of each method, in the order in which they are tried."""
     nncf = open_nncf()
     data, count = nncf.Dataset(job.calibration), len(job.calibration)
     plain = {"calibration_dataset": data, "subset_size": count}
@@ -130,7 +130,7 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
 
 
 def _controlled(job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]) -> Any:
-    """The model by NNCF's accuracy control, which takes back the costliest layers until the rest is close enough."""
+    """The model made by NNCF's accuracy control, which reverts the costliest layers until the rest is close enough."""
     nncf = open_nncf()
     wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
 
@@ -180,14 +180,15 @@ def _notes(best: _Attempt, tried: list[_Attempt], measure: str) -> tuple[str, ..
 
 
 def _smoothing(strength: float) -> dict[str, Any]:
-    """Arguments of `quantize`: how much of the range of activations moves into the weights, 0 to 1."""
+    """Arguments of `quantize` for smoothing; `strength` is the share of activations' range that moves into the weights,
+    0 to 1."""
     advanced = _advanced()
     alphas = advanced.AdvancedSmoothQuantParameters(matmul=strength)
     return {"advanced_parameters": advanced.AdvancedQuantizationParameters(smooth_quant_alphas=alphas)}
 
 
 def _clipping(share: float) -> dict[str, Any]:
-    """Arguments of `quantize`: ranges that leave out a share of an activation's values at each end."""
+    """Arguments of `quantize` for ranges that leave out a share of an activation's values at each end."""
     ranges = need("nncf.quantization.range_estimator", "optimize")
     end = ranges.StatisticsCollectorParameters(
         statistics_type=ranges.StatisticsType.QUANTILE,
@@ -206,8 +207,8 @@ def without_padding(outputs: Batch, batch: Batch) -> Batch:
     """The outputs, zero where the input is padding.
 
     A mask is an input of zeros and ones, [batch, length], as tokenizers make it, with a one in every
-    item; it covers outputs of [batch, length, ...]. What a network makes of padding is never served,
-    and forms of one network need not agree on it.
+    item. It applies to outputs of [batch, length, ...]. A network's outputs for padding are never served,
+    and forms of one network need not agree on them.
     """
     masks = [array for array in batch.values() if _is_mask(array)]
     found = dict(outputs)

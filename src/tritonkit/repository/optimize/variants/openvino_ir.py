@@ -26,7 +26,8 @@ def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def make_bf16(job: Job, folder: Path) -> tuple[str, ...]:
-    """Weights in bfloat16, and computed in it where the processor can; inputs and outputs keep their dtypes."""
+    """The network with bfloat16 weights, computed in bfloat16 where the processor can; inputs and outputs keep their
+    dtypes."""
     model = read_onnx(job)
     halve_weights(model)
     _save(model, folder, "bf16")
@@ -34,14 +35,15 @@ def make_bf16(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
-    """Weights and activations in INT8, with ranges from `optimize.calibration`; the rest computed in FP32."""
+    """The network with weights and activations in INT8, and ranges from `optimize.calibration`; the rest computes in
+    FP32."""
     model, notes = quantize(job, read_onnx(job))
     _save(model, folder, "f32")
     return notes
 
 
 def read_onnx(job: Job) -> Any:
-    """The job's FP32 network as an openvino.Model; BuildError for what OpenVINO or its backend cannot take."""
+    """The job's FP32 network as an openvino.Model; BuildError if OpenVINO or its backend does not support it."""
     where = f"{job.spec.file} network"
     for tensor in (*job.signature.inputs, *job.signature.outputs):
         if tensor.dtype not in _CARRIED:

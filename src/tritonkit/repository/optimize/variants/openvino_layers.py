@@ -1,4 +1,4 @@
-"""Layers of an openvino.Model, as far as quantization is concerned."""
+"""Facts about the layers of an openvino.Model that matter for quantization."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def has_attention(model: Any) -> bool:
 def split_constants(model: Any) -> None:
     """Give each operator constants of its own.
 
-    Layers with equal weights, as the copies of nn.TransformerEncoder have before training, share their constants
-    in an ONNX file. NNCF (3.4) writes a bias or weight that it corrects as another constant under the old one's name,
-    and finds nodes by name: accuracy control then fails with "More than one node in NNCFGraph matches name".
+    Layers with equal weights, such as the copies in nn.TransformerEncoder before training, share their constants
+    in an ONNX file. NNCF (3.4) writes a corrected bias or weight as another constant under the old constant's name,
+    and finds nodes by name. Accuracy control then fails with "More than one node in NNCFGraph matches name".
     """
     opset = need("openvino.opset13", "optimize")
     names = {node.get_friendly_name() for node in model.get_ops()}
@@ -47,7 +47,7 @@ def _place(target: Any) -> tuple[str, int]:
 
 
 def _free_name(name: str, names: set[str]) -> str:
-    """The name with a number behind it that no other node has; it is taken from now on."""
+    """The name with a number appended, so that no other node has it; it is added to `names`."""
     number = 1
     while f"{name}.{number}" in names:
         number += 1
@@ -56,7 +56,7 @@ def _free_name(name: str, names: set[str]) -> str:
 
 
 def is_quantized(model: Any) -> bool:
-    """Whether a layer works, or weights lie, in whole numbers; rounded pooling alone gains nothing."""
+    """Whether a layer computes, or weights are stored, in integers; quantized pooling alone gains nothing."""
     left, layers = layers_in_float(model)
     return len(left) < layers or any(
         node.get_type_name() == "Constant" and _is_whole(node) and _feeds_scale(node) for node in model.get_ops()
@@ -75,7 +75,7 @@ def layers_in_float(model: Any) -> tuple[list[str], int]:
 
 
 def _comes_whole(node: Any) -> bool:
-    """Whether values were rounded on their way: activations by a FakeQuantize, weights in the file."""
+    """Whether the values come from rounded ones: activations from a FakeQuantize, weights from integers in the file."""
     weights = node
     while weights.get_type_name() in _SCALES:
         weights = weights.input_value(0).get_node()
@@ -91,7 +91,7 @@ def _is_whole(constant: Any) -> bool:
 
 
 def _feeds_scale(constant: Any) -> bool:
-    """Weights are converted back; whole numbers that the network itself has (indices) are not."""
+    """Whether a constant is converted, as quantized weights are; the network's own integers (indices) are not."""
     return any(target.get_node().get_type_name() == "Convert" for target in constant.output(0).get_target_inputs())
 
 

@@ -1,7 +1,7 @@
-"""The tensors of a traced network that become 8-bit integers: those for which ONNX Runtime has integer kernels.
+"""Choice of the tensors of a traced network that become 8-bit integers: those that ONNX Runtime's integer kernels use.
 
-An integer convolution there takes 8-bit inputs and weights and gives an 8-bit output; an addition, two 8-bit
-inputs and an 8-bit output; a linear layer may give floats. Pooling and reshaping pass what they get on.
+An integer convolution there has 8-bit inputs, weights and outputs. An addition has two 8-bit inputs and an 8-bit
+output, and a linear layer may output floats. Pooling and reshaping pass their input's format on.
 https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
 """
 
@@ -40,11 +40,11 @@ _DROPOUT = ("aten.dropout.default", "aten.dropout_.default")
 
 
 class Int8Quantizer:
-    """Annotates a graph for torchao's `prepare_pt2e`, as its `Quantizer` does.
+    """A quantizer that annotates a graph for torchao's `prepare_pt2e`, with the interface of its `Quantizer`.
 
-    Weights: int8 up to `largest`, symmetric, a scale per output channel. Activations: uint8 with a zero point.
-    Both are fake-quantized with straight-through gradients, as in Jacob et al. 2017
-    (https://arxiv.org/abs/1712.05877), their ranges moving averages.
+    Weights are int8 up to `largest`, symmetric, with a scale per output channel. Activations are uint8 with a zero
+    point. Both are fake-quantized with straight-through gradients, as in Jacob et al. 2017
+    (https://arxiv.org/abs/1712.05877), and ranges are moving averages.
     """
 
     def __init__(self, largest: int = 127) -> None:
@@ -73,10 +73,11 @@ class Int8Quantizer:
         )
         self._integer: set[Any] = set()
         self.layers = 0
-        """Convolutions and linear layers that were annotated."""
+        """Number of convolutions and linear layers that were annotated."""
 
     def transform_for_annotation(self, model: Any) -> Any:
-        """The graph without dropout, which does nothing in evaluation mode and would hide what follows what."""
+        """The graph without dropout, which does nothing in evaluation mode and would hide which operators are
+        adjacent."""
         for node in list(model.graph.nodes):
             if str(node.target) in _DROPOUT:
                 node.replace_all_uses_with(node.args[0])
@@ -85,13 +86,13 @@ class Int8Quantizer:
         return model
 
     def validate(self, model: Any) -> None:
-        """Nothing to refuse: what is not annotated stays FP32."""
+        """Refuse nothing, because operators that are not annotated stay FP32."""
 
     def prepare_obs_or_fq_callback(self, model: Any, found: dict[Any, Any]) -> None:
-        """Nothing to adjust."""
+        """Adjust nothing."""
 
     def annotate(self, model: Any) -> Any:
-        """Say for each operator, in order, which of its inputs and outputs are 8-bit."""
+        """Mark the 8-bit inputs and outputs of each operator, in order."""
         for node in model.graph.nodes:
             kind = str(node.target)
             if kind in _CONVOLUTIONS + _LINEAR:
@@ -116,7 +117,7 @@ class Int8Quantizer:
             self._output(node)
 
     def _bias(self, node: Any) -> Any:
-        """int32 in units of input scale x weight scale: it is added to the sums of their products."""
+        """The bias as int32 in units of input scale x weight scale, because it is added to sums of their products."""
         torch = need("torch", "build")
 
         def scale_and_zero(sources: list[Any]) -> tuple[Any, Any]:
@@ -134,7 +135,7 @@ class Int8Quantizer:
         )
 
     def _passing(self, node: Any) -> None:
-        """The output has the scale of the input."""
+        """Give the output of an operator the scale of its input."""
         source = node.args[0]
         self._annotate(node, [source])
         shared = self._quantizer.SharedQuantizationSpec((source, node))
@@ -142,7 +143,7 @@ class Int8Quantizer:
         self._integer.add(node)
 
     def _output(self, node: Any) -> None:
-        """8-bit after the clipping that follows, unless it is what the network returns."""
+        """Make an output 8-bit, after the clipping that follows, unless the network returns it."""
         end = _end(node)
         if any(user.op == "output" for user in end.users):
             return
@@ -159,11 +160,11 @@ class Int8Quantizer:
 
 
 def _is_flat(node: Any) -> bool:
-    """Whether a linear layer takes [batch, features]: ONNX has one operator for it with its bias."""
+    """Whether a linear layer takes [batch, features], for which ONNX has one operator that includes the bias."""
     return bool(node.args[0].meta["val"].ndim == 2)
 
 
 def _end(node: Any) -> Any:
-    """The clipping after an operator, if that is all that uses it; else the operator."""
+    """The clipping after an operator, if nothing else uses the operator's output; else the operator."""
     users = list(node.users)
     return users[0] if len(users) == 1 and str(users[0].target) in _CLIPPING else node

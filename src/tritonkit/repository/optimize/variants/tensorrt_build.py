@@ -1,4 +1,4 @@
-"""ONNX -> serialized TensorRT plan, by either library: both have one API."""
+"""Conversion of ONNX to a serialized TensorRT plan by either library, since both have one API."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def build_plan(
 ) -> tuple[Any, dict[str, Any]]:
     """Build a plan from a typed ONNX file, for the given profiles.
 
-    Returns the plan as a buffer, and what the builder's configuration said when it was asked afterwards:
-    profiles, and the compute capabilities it is for (`8.6`; none for the GPU it was built on). `timing`
-    is the file of measured kernel times that builds share; it is read and written where the library
-    measures. BuildError with TensorRT's own words where it cannot parse or build.
+    It returns the plan as a buffer, and facts read back from the builder's configuration:
+    profiles, and the plan's compute capabilities (`8.6`; none for the GPU it was built on). `timing`
+    is the file of measured kernel times that builds share; it is read and written if the library
+    measures. BuildError with TensorRT's own message if it cannot parse or build.
     """
     trt, log = library.module, Log(library.module)
     builder = _builder(spec, library, log)
@@ -125,7 +125,7 @@ def _configure(spec: Spec, library: Library, config: Any, file: str) -> None:
 
 
 def _timing_cache(config: Any, timing: Path) -> Any:
-    """Kernel times of earlier builds, which this one reads and adds to; none of another GPU or version."""
+    """Kernel times of earlier builds, to read and extend; times of another GPU or version are dropped."""
     kept = timing.read_bytes() if timing.is_file() else b""
     with _undeprecated():
         for content in (kept, b""):
@@ -137,7 +137,7 @@ def _timing_cache(config: Any, timing: Path) -> Any:
 
 @contextlib.contextmanager
 def _undeprecated() -> Iterator[None]:
-    """TensorRT-RTX, which measures no kernels, calls the timing cache deprecated."""
+    """Ignore deprecation warnings: TensorRT-RTX, which measures no kernels, calls the timing cache deprecated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield

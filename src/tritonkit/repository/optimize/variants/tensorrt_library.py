@@ -1,4 +1,4 @@
-"""TensorRT as this machine has it: `tensorrt` with a GPU, or `tensorrt_rtx`, which builds ahead of time."""
+"""The TensorRT library of this machine: `tensorrt` with a GPU, or `tensorrt_rtx`, which builds ahead of time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OLDEST_CAPABILITY = 80  # Turing (7.5) has no FP32 matrix product in TensorRT-R
 
 @dataclass(frozen=True)
 class Library:
-    """A TensorRT: `module` has one API in both, `gpu` is None where it builds ahead of time.
+    """A TensorRT library: `module` has the same API for both, and `gpu` is None if it builds ahead of time.
 
-    Ahead of time the plan is for TensorRT-RTX's own runtime, and for the named compute capabilities.
+    A plan built ahead of time is for TensorRT-RTX's own runtime, and for the named compute capabilities.
     """
 
     module: Any
@@ -32,12 +32,12 @@ class Library:
 
     @property
     def file(self) -> str:
-        """The plan's file name: Triton's tensorrt backend knows the first alone."""
+        """The plan's file name; Triton's tensorrt backend knows only model.plan."""
         return "model.plan" if self.gpu else "model.rtxplan"
 
     @property
     def capabilities(self) -> tuple[Any, ...]:
-        """Compute capabilities to build for ahead of time: all that TensorRT-RTX knows, from 8.0 on."""
+        """Compute capabilities to build for ahead of time: all that TensorRT-RTX supports from 8.0 on."""
         if self.gpu:
             return ()
         members = self.module.ComputeCapability.__members__.values()
@@ -67,7 +67,7 @@ def choose_library() -> Library:
 
 
 class Log:
-    """TensorRT's log: it keeps errors for a message to a person, and drops all else."""
+    """TensorRT's log, which keeps errors for a message to a person and drops all else."""
 
     def __init__(self, trt: Any) -> None:
         self.errors: list[str] = []
@@ -85,7 +85,7 @@ class Log:
 
     @property
     def first(self) -> str:
-        """The first error, in a line: those after it are mostly its consequences."""
+        """The first error, in one line; later errors are mostly its consequences."""
         return next(iter(self.errors[0].splitlines()), "") if self.errors else "no reason was given"
 
     @property

@@ -1,9 +1,9 @@
-"""The ONNX file a TensorRT plan is built from: TensorRT takes the types as the file has them.
+"""The ONNX file from which a TensorRT plan is built, whose types TensorRT uses unchanged.
 
 Both libraries build strongly typed networks, so precision is decided here: FP32 as it is; FP16 with FP32
 inputs and outputs; INT8 as quantize-dequantize pairs by TensorRT's rules (symmetric, activations per
 tensor, weights per channel, biases not quantized; TensorRT developer guide, "Working with Quantized
-Types"). onnx-int8-static is no use to it: its activations are uint8 with a zero point.
+Types"). TensorRT cannot use onnx-int8-static, whose activations are uint8 with a zero point.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _CLOSE = 0.99  # closeness on the calibration data from which another method is 
 
 
 def typed_network(job: Job, precision: str, file: Path, *, thorough: bool) -> tuple[Path, tuple[str, ...]]:
-    """The network in one of `PRECISIONS`, written to `file` unless it is FP32, which there is a file of.
+    """The network in one of `PRECISIONS`, written to `file` unless it is FP32, for which a file exists.
 
-    With notes on how close ONNX Runtime finds it to FP32. `thorough` tries every calibration method of
-    the spec; a plan that will not be served here has no need of that.
+    Notes state its closeness to FP32 in ONNX Runtime. `thorough` tries every calibration method of
+    the spec, which a plan that will not be served here does not need.
     """
     if precision == "fp32":
         return job.onnx, ()
@@ -56,7 +56,7 @@ def _write_fp16(job: Job, file: Path) -> None:
 
 
 def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]:
-    """Quantize with the calibration methods in turn; the first that is close, else the closest."""
+    """Quantize with the calibration methods in turn; keep the first result that is close, else the closest."""
     model = with_shapes(need("onnx", "build").load(job.onnx))
     name_nodes(model)
     layers = _layers(job, model)

@@ -1,8 +1,8 @@
 """`tensorrt-fp32`, `tensorrt-fp16`, `tensorrt-int8`: serialized plans.
 
-With a GPU, `tensorrt` builds the plan, which is measured and served by Triton's tensorrt backend. Without one, the same
-converter runs with `tensorrt_rtx`: the network parses, its profiles hold, and a plan for TensorRT-RTX's own runtime
-is kept in the cache and never served.
+With a GPU, `tensorrt` builds the plan, which is measured and served by Triton's tensorrt backend. Without a GPU, the
+same converter runs with `tensorrt_rtx`. This checks that the network parses and that its profiles hold. The plan, for
+TensorRT-RTX's own runtime, is kept in the cache and never served.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _VARIANTS = tuple(f"tensorrt-{precision}" for precision in PRECISIONS)
 
 
 def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
-    """Write the plan, and plan.json with the machines it is for; without a GPU also network.onnx, from which the real
-    plan can be built elsewhere (for FP32 that is the model.onnx of onnx-fp32)."""
+    """Write the plan, and plan.json with the machines it is for.
+
+    Without a GPU, also write network.onnx, from which the real plan can be built elsewhere. For FP32 that is the
+    model.onnx of onnx-fp32.
+    """
     library = choose_library()
     spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
     wanted = profiles(spec, signature)
@@ -63,7 +66,7 @@ def make_fp16(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
-    """A plan with layers in INT8, their ranges found on `optimize.calibration`."""
+    """A plan with layers in INT8 and ranges from `optimize.calibration`."""
     return _make(job, folder, "int8")
 
 

@@ -1,4 +1,4 @@
-"""The input sizes a TensorRT plan is built for, from the spec's batching and free axes."""
+"""The input sizes for which a TensorRT plan is built, from the spec's batching and free axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT_MAX_BATCH = 64  # render's for a spec without max_batch_size; a test ho
 
 @dataclass(frozen=True)
 class Range:
-    """Shapes of one input, batch axis included: the smallest, the one to be fastest at, the largest."""
+    """Shapes of one input, batch axis included: the smallest, the one to optimize for, and the largest."""
 
     min: tuple[int, ...]
     opt: tuple[int, ...]
@@ -30,10 +30,10 @@ Profile = Mapping[str, Range]
 def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
     """One profile per preferred batch size, in rising order, each for 1 to max_batch_size items.
 
-    Without preferred sizes the largest is what the plan is fastest at: full batches. Triton takes the
+    Without preferred sizes the plan is optimized for the largest batch. Triton takes the
     profile whose `opt` is nearest to a request (tensorrt_backend, GetMostOptimizedProfile). Free axes
-    go from their min to their max, and are fastest in the middle of `warm`, else at max. Empty for a
-    network whose inputs all have one size. BuildError for a free axis whose sizes the spec does not say.
+    go from their min to their max, and are optimized for the middle of `warm`, else for max. Empty for a
+    network whose inputs have fixed sizes. BuildError for a free axis whose sizes the spec does not state.
     """
     serving = spec.model.serving
     largest = 1 if signature.single else largest_batch(serving)
@@ -45,13 +45,13 @@ def profiles(spec: Spec, signature: Signature) -> tuple[Profile, ...]:
 
 
 def largest_batch(serving: Serving) -> int:
-    """max_batch_size as the configuration will have it: as given, else 64 or the largest preferred."""
+    """The configuration's max_batch_size: the given one, else 64 or the largest preferred size."""
     given = serving.max_batch_size
     return max((_DEFAULT_MAX_BATCH, *opt_batches(serving))) if given is None else given
 
 
 def opt_batches(serving: Serving) -> tuple[int, ...]:
-    """The preferred batch sizes in rising order, each once."""
+    """The distinct preferred batch sizes in rising order."""
     oldest = serving.sequence_batching.oldest if serving.sequence_batching else None
     batching = serving.dynamic_batching or oldest
     return tuple(sorted(set(batching.preferred_batch_size))) if batching else ()

@@ -1,6 +1,6 @@
 """`tflite`, `tflite-int8`: a file for LiteRT on phones and boards, checked by running it here.
 
-It takes one item at a time, and Triton does not serve it: it lies in the cache for a device.
+It takes one item at a time. Triton does not serve it; it stays in the cache, to be copied to a device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def make_fp32(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
-    """Write model.tflite with INT8 weights (per channel) and activations; FP32 goes in and out."""
+    """Write model.tflite with INT8 weights (per channel) and activations, and FP32 inputs and outputs."""
     given = _items(job)  # its own mistakes, before the conversion
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         plain = Path(place) / FILE
@@ -91,7 +91,7 @@ def _convert(job: Job, file: Path) -> None:
 
 
 def _named(torch: Any, module: Any, outputs: list[str]) -> Any:
-    """The module taking its inputs and giving its outputs under the spec's names, which the file keeps."""
+    """The module with its inputs and outputs under the spec's names, which the file keeps."""
 
     class Named(torch.nn.Module):  # type: ignore[misc]  # torch comes in through `need`
         def __init__(self) -> None:

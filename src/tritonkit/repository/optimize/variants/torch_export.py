@@ -1,8 +1,8 @@
 """`torchscript`: traced and frozen; `torch-compile`: compiled ahead of time by AOTInductor.
 
-TorchScript is what Triton's native pytorch backend serves. A compiled package is faster and bound to the
-version of torch and to the processor it was made with; a model.py next to it serves it under Triton's
-python backend, because the native one does not batch such packages.
+Triton's native pytorch backend serves TorchScript. A compiled package is faster, but bound to the
+version of torch and the processor it was made with. A model.py next to it serves it under Triton's
+python backend, because the native backend does not batch such packages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["TENSORS", "make_compiled", "make_torchscript"]
 
 TENSORS = "tensors.json"
-"""Names of the inputs and outputs in the order of forward, which neither file knows."""
+"""File with the names of the inputs and outputs in the order of forward, which neither model file has."""
 
 
 def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ _CONFIG = {
 
 
 def _positional(torch: Any, module: Any) -> Any:
-    """The module with a tensor or a tuple of tensors as its result, as both formats want it."""
+    """The module with a tensor or a tuple of tensors as its result, as both formats require."""
 
     class Positional(torch.nn.Module):  # type: ignore[misc]  # torch comes in through `need`
         def __init__(self) -> None:
@@ -132,10 +132,10 @@ def _check_dtypes(job: Job) -> None:
 
 
 def _check_names(spec: Spec, names: list[str], arguments: Sequence[str], side: str) -> None:
-    """Refuse names that Triton's pytorch backend would take for another place in the list.
+    """Refuse names that Triton's pytorch backend would assign to another position.
 
-    Its rule (GetNamingConvention): names that are all arguments of forward go by name, names that all
-    end in `__N` go to place N, any others by their order.
+    Its rule (GetNamingConvention): if all names are arguments of forward, they are matched by name. If all
+    end in `__N`, they go to position N. Otherwise their order counts.
     """
     places = list(range(len(names)))
     parts = [name.partition("__") for name in names]
@@ -164,7 +164,7 @@ def _check_compiler(spec: Spec) -> None:
 
 @contextlib.contextmanager
 def _compiler_blamed(spec: Spec) -> Iterator[None]:
-    """BuildError with the C++ compiler's message, which torch reports below its command line."""
+    """Raise BuildError with the C++ compiler's message, which torch reports below its command line."""
     try:
         yield
     except RuntimeError as error:
@@ -187,7 +187,7 @@ def _write_tensors(spec: Spec, folder: Path) -> None:
 
 
 def _copy_server(folder: Path) -> None:
-    """model.py for Triton's python backend with what it imports: a published model needs nothing else."""
+    """Copy model.py for Triton's python backend with the modules it imports; a published model needs nothing else."""
     python = shipped("python_backends")
     backends = python / "backends"
     names = ("pytorch_config.py", "pytorch_engine.py")
