@@ -113,10 +113,10 @@ class _Run:
         )
 
     def render(self, spec: Spec, artifact: Artifact, job: Job, cores: int, *, trial: bool) -> list[Rendered]:
-        """The Triton models of a spec, once the user's own Python was tried in batches.
+        """The Triton models of a spec, rendered after the user's own Python was tried in batches.
 
         Args:
-            trial: also load the network once, as the server will.
+            trial: whether to load the network once too, as the server will.
         """
         models = render_models(spec, artifact, self.root, self.target, cores)
         if self.target != "cpu":
@@ -181,21 +181,21 @@ def build_repository(
 
     Args:
         names: folders of `models/`; by default all that are not marked `default: false`. No other folder is read.
-        cores: of the machine that will serve; this one's by default.
+        cores: the cores of the machine that will serve; this machine's by default.
         variants: forms to build in addition to the served one: names, `spec` or `all`. They are timed; one that
             cannot be made or loses too much is a result like the others.
-        force: build again what the cache holds.
-        dry_run: nothing is built and nothing written.
-        after: Triton model -> a number that its new version's is to be above, as it is above those
-            in `out`; a model that does not change keeps its version.
-        keep_going: build and publish the others where one fails; `Repository.failed` says which did.
-        prover: tries steps and `python` networks of a user's own in batches; without it a note says that they were
-            not tried.
-        refused: models that are not to be built, each with its error: an attempt had to be ended.
+        force: whether to build again what the cache holds.
+        dry_run: whether to build and write nothing.
+        after: Triton model -> a number. A new version's number is above it and above those in `out`; a model that
+            does not change keeps its version.
+        keep_going: whether to build and publish the other models if one fails; `Repository.failed` has the errors.
+        prover: a function that tries a user's own steps and `python` networks in batches. Without it a note says
+            that they were not tried.
+        refused: models that are not to be built because an attempt had to be ended, each with its error.
 
     Raises:
-        GateError: the variant to be served is not good enough; what was published stays.
-        TritonkitError: a model cannot be built; unless `keep_going`.
+        GateError: the variant to be served is not good enough; the published models stay.
+        TritonkitError: a model cannot be built, unless `keep_going` is set.
     """
     run = _Run(root, target, progress or Progress(), prover, tuple(variants), force, dry_run)
     # Resolved now: a model's Python may change the working folder.

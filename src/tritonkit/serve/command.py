@@ -32,11 +32,11 @@ def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tu
     """The native backends to serve with.
 
     Args:
-        found: those that were compiled.
+        found: the compiled native backends, by name.
         demanded: whether each must be usable.
 
     Raises:
-        ServerNotFound: one is demanded and cannot be used.
+        ServerNotFound: a demanded backend cannot be used.
     """
     for name in ENGINES if demanded else ():
         wrong = found[name].wrong if name in found else "it is not compiled"
@@ -51,10 +51,10 @@ def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tu
 
 
 def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str, NativeBackend]:
-    """The same, where a backend that the project wrote itself is not to be replaced.
+    """The same backends; one for which the project has its own Python backend is marked as unusable.
 
     Args:
-        found: those that were compiled.
+        found: the compiled native backends, by name.
         stand_ins: the folder of Python backends to serve with, the project's or tritonkit's.
     """
     ours = shipped("python_backends/backends")
@@ -111,14 +111,14 @@ def arguments(
     config: str = "",
     loaded: Sequence[str] | None = None,
 ) -> list[str]:
-    """The command line; `PREFIX` and the key's placeholder in it are for those who start it to fill.
+    """The command line; whoever starts it fills in `PREFIX` and the key's placeholder.
 
     Args:
-        config: the name of the models' configurations for this server's cores; a flag of the user's goes before it.
+        config: the name of the models' configurations for this server's cores; the user's own flag takes precedence.
         loaded: names of the models to load at the start; all by default.
 
     Raises:
-        UsageError: a flag of the user's is one that is set here.
+        UsageError: the user gave a flag that is set here.
     """
     cached = any(model.config.response_cache.enable for model in models)
     common = server_arguments(

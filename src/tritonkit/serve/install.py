@@ -37,7 +37,7 @@ class ServerInstallation:
         version: the wheel's or the release's version, as its files say it.
         backends: folders named after the backends it brings.
         caches: its response caches.
-        native: NVIDIA's own installation: its backends are used where they are.
+        native: whether this is NVIDIA's own installation, whose backends are used in place.
         libraries: folders to put first in LD_LIBRARY_PATH.
         python_bin: the folder whose `python3` decides what the stubs can import; None leaves it
             to PATH.

@@ -41,7 +41,7 @@ def find_libpython(version: str, first: Iterable[Path] = (), cache: str | None =
     Args:
         version: X.Y.
         first: folders to look in before the system's: the interpreter's own library fits it best.
-        cache: what `ldconfig -p` prints; it is run where this is None.
+        cache: the output of `ldconfig -p`; None runs the command.
     """
     name = f"libpython{version}.so.1.0"
     loader = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]

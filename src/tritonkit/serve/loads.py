@@ -32,7 +32,8 @@ class Loads:
     """State of a start's loads according to its log so far.
 
     Args:
-        begun: the models whose loads have begun, in order; `going`: those of them that have not ended.
+        begun: the models whose loads have begun, in order.
+        going: the models among them whose loads have not ended.
         warm_up_failed: whether a `model_warmup` has failed.
     """
 
@@ -55,8 +56,8 @@ def load_later(run: Run, admin: Admin, failed: dict[str, str], rejected: dict[st
     loaded.
 
     Args:
-        failed: model -> why it is not loaded; kept up to date.
-        rejected: takes the models that were loaded without their warm-up, and why.
+        failed: model -> the reason that it is not loaded; kept up to date.
+        rejected: receives each model that was loaded without its warm-up, with the reason.
     """
     loaded: set[str] = set()
     for name, model in run.models.items():

@@ -56,10 +56,10 @@ def install(say: Callable[[str], object], python: str = "", torch: bool = False,
     """Make the environment unless it is there; gives whether anything was done.
 
     Args:
-        say: takes a line about what is going on.
-        python: the interpreter to make it with; found by itself by default.
-        torch: PyTorch too, for models served as torchscript or torch-compile.
-        hashes: take no file whose hash is not that of PyPI's.
+        say: a function that receives a line about each step.
+        python: the interpreter to make it with; by default one is looked for on this machine.
+        torch: whether to install PyTorch too, for models served as torchscript or torch-compile.
+        hashes: whether to refuse files whose hash is not PyPI's.
 
     Raises:
         ServerNotFound: no interpreter fits, the disk is full, or a package cannot be installed.

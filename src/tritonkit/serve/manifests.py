@@ -51,12 +51,12 @@ class ContainerNeeds:
 
     Args:
         shm_bytes: the size of its /dev/shm, for two generations.
-        stubs_bytes: what one generation needs of it: with less the container refuses to start.
+        stubs_bytes: the part of it that one generation needs; with less the container refuses to start.
         memory_bytes: all its memory, /dev/shm included.
-        region_bytes: what each stub's region starts with (`shm-default-byte-size`).
+        region_bytes: the size each stub's region starts with (`shm-default-byte-size`).
         message_bytes: the largest request.
-        file_bytes: what each stub's region may grow to.
-        stub_bytes: model -> what the region of one of its stubs is planned to take.
+        file_bytes: the size each stub's region may grow to.
+        stub_bytes: model -> the planned size of the region of one of its stubs.
     """
 
     shm_bytes: int
@@ -97,7 +97,7 @@ def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:
     Args:
         needs: the limits.
         source: the repository, for the header.
-        cores: those its configuration was rendered for, for the header; None where it does not say.
+        cores: the number of cores its configuration was rendered for, for the header; None if unknown.
     """
     made_for = "" if cores is None else f" (cores {cores})"
     return (

@@ -34,8 +34,8 @@ class SupervisedProcess:
     """A process (tritonserver, Envoy) under a supervisor.
 
     Args:
-        launch: the process; `{prefix}` in its arguments is where the name of the shared-memory
-            regions goes.
+        launch: the process to start; `{prefix}` in its arguments is replaced by the name of the shared-memory
+            regions.
         log: the file that takes what it and its stubs print.
 
     Raises:

@@ -34,7 +34,7 @@ class Proxies:
         ports: ports to listen on; HTTP's is 0 if REST is off.
 
     Raises:
-        ServerStartError, UsageError: one cannot listen there.
+        ServerStartError, UsageError: a proxy cannot listen on its port.
         ServerNotFound: REST is on and there is no Envoy.
     """
 

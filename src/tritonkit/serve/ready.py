@@ -39,10 +39,10 @@ class EndedAtLoad(Exception):
     """The server ended, or its time did, before it was ready.
 
     Args:
-        error: what to raise where nothing can be done.
-        models: those that may have been the cause, in the order of their loads.
-        certain: whether each of them is.
-        warming: whether a request of `model_warmup` had failed before, at which Triton may crash.
+        error: the error to raise if the start cannot go on without a model.
+        models: the models that may have been the cause, in the order of their loads.
+        certain: whether each of them is a cause.
+        warming: whether a request of `model_warmup` had failed before; Triton may crash after that.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Start:
 
     Args:
         run, triton, ports: the process and how it was started.
-        begun_at: time (time.monotonic) at which the start was requested.
+        begun_at: the time (time.monotonic) at which the start was requested.
         offset: byte of the log at which the lines of this process begin.
     """
 

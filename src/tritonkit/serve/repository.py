@@ -34,7 +34,7 @@ class ServedModel:
 
     Args:
         name: the folder's name, which Triton goes by.
-        folder: holds `config.pbtxt`, the numbered versions and `warmup/`.
+        folder: the folder with `config.pbtxt`, the numbered versions and `warmup/`.
         config: Triton's own `ModelConfig` message, of the configuration that is served.
         versions: the numbers that its version policy serves, newest last.
         calls: the models of the repository that its Python calls.
@@ -79,7 +79,7 @@ class ServedModel:
 
 
 def check_unpadded(models: Iterable[ServedModel]) -> None:
-    """Refuse what NVIDIA's own backends would join without padding it, and then fail to run.
+    """Refuse models whose requests NVIDIA's own backends would join without padding, and then fail to run.
 
     Raises:
         ServerStartError: a model's lengths are padded by its backend.
@@ -103,8 +103,8 @@ def read_models(
     """The named models (all by default) and what they need, each after what it calls.
 
     Args:
-        config: the name of the configuration that is served of the models that have it.
-        refused: takes the models that cannot be served, and why; without it the first is an error.
+        config: the name of the configuration to serve, for the models that have one of that name.
+        refused: receives the models that cannot be served, with their errors; without it the first error is raised.
 
     Raises:
         UsageError: no such folder, no model in it, or no model of that name.

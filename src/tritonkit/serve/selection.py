@@ -23,9 +23,9 @@ class Selection:
     """The models that a server is to serve, and those that it does without.
 
     Args:
-        models: those to load, each after what it calls.
-        refused: model -> why it is not even loaded.
-        roots: what callers want: the named models, or all that no other one calls.
+        models: the models to load, each after the models it calls.
+        refused: model -> the error for which it is not even loaded.
+        roots: the models that callers want: the named ones, or all that no other model calls.
         required: the models without which the server is not to run.
         killers: model -> `mark` of it when it ended the server.
     """
@@ -58,7 +58,7 @@ class Selection:
         return list(failed) if failed and set(self.roots) <= set(failed) else []
 
     def check(self) -> None:
-        """Refuse to start without what is refused.
+        """Refuse to start if a refused model is required.
 
         Raises:
             ServerStartError: the reason of the first model that the server must not run without.
@@ -76,7 +76,8 @@ def select(
     """The selection of a start.
 
     Args:
-        models: those that can be read; `refused`: the others.
+        models: the models that can be read.
+        refused: the models that cannot be read, each with its error.
         named: the models that the settings name; None for all.
         require: names, or `ALL`.
 

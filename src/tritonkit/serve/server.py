@@ -41,7 +41,7 @@ class Server:
     """One tritonserver over a model repository. Not reusable: start it once.
 
     Args:
-        settings: how to serve; or the repository alone, with the other fields of `Settings` as `options`.
+        settings: the settings to serve with, or the repository alone, with the other fields of `Settings` as `options`.
     """
 
     def __init__(self, settings: Settings | Path, **options: Any) -> None:

@@ -70,7 +70,7 @@ _ELEMENT = MIB
 
 @dataclass(frozen=True)
 class StubMemory:
-    """The stubs of one model: how many, and the bytes each may come to."""
+    """The stubs of one model: their number, and the bytes that each one's region may grow to."""
 
     model: str
     stubs: int
@@ -85,7 +85,7 @@ class ShmPlan:
         models: one entry per model that Python runs.
         default_bytes: the size a region starts with (`shm-default-byte-size`). One setting holds for
             the `python` backend and for every backend made of Python, so it is the least need.
-        total_bytes: what the file system must hold when every region has grown to its need.
+        total_bytes: the space that the file system must hold when every region has grown to its need.
     """
 
     models: tuple[StubMemory, ...]
@@ -112,7 +112,7 @@ def check_room(wanted: ShmPlan, folder: Path) -> None:
     """Refuse to start where the file system at `folder` has less free than the plan needs.
 
     Raises:
-        ServerStartError: with the models that need the most.
+        ServerStartError: too little space is free; the message names the models that need the most.
     """
     state = os.statvfs(folder)
     free = state.f_bavail * state.f_frsize

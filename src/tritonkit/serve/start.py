@@ -100,7 +100,7 @@ def prepare(settings: Settings) -> Run:
     """Check and lay out all that a start needs.
 
     Raises:
-        UsageError, ServerNotFound, ServerStartError: as the parts say.
+        UsageError, ServerNotFound, ServerStartError: the errors of the functions it calls.
     """
     _hold_to_limits()
     selection, config = _read(settings)

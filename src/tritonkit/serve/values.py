@@ -65,15 +65,15 @@ class Endpoint:
 
     Args:
         grpc, metrics: `host:port`, reachable from this machine.
-        http: the same of the REST proxy; empty if HTTP is off.
-        pid: of the tritonserver process; another one after a restart.
+        http: the REST proxy's `host:port`; empty if HTTP is off.
+        pid: the process ID of tritonserver, which changes with a restart.
         log: the file with everything it and its models print; it stays after the end.
         models: the names it serves, those that an ensemble needs included.
-        failed: model -> why it is not served.
+        failed: model -> the reason that it is not served.
         ready_s: seconds from the call until every model had answered.
         version: Triton's own version.
-        admin_key: what `Client(..., admin_key=)` needs to load models, to run code therefore; it is
-            this run's alone.
+        admin_key: the key that `Client(..., admin_key=)` needs to load models, and so to run code. Each run has its
+            own.
     """
 
     grpc: str
@@ -99,31 +99,31 @@ class Settings:
             one of those in `models` is served.
         grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
         host: the address to listen on; the default is reachable from this machine alone.
-        ready_timeout_s: from the start of the process until every model has answered once.
+        ready_timeout_s: seconds allowed from the start of the process until every model has answered once.
         python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
             server; by default `python_backends` of the project, or else tritonkit's.
-        backend: the embedded server's backends for ONNX Runtime and OpenVINO: "auto", native where they are
-            there and can be used; "native", or it is not started; "python", a stub process for each instance.
+        backend: the embedded server's backends for ONNX Runtime and OpenVINO. "auto" takes native ones that can be
+            used, "native" refuses to start without them, and "python" runs a stub process for each instance.
         root: the project, which has `.venv-server` and gets `.tritonkit/run`; the repository's parent
             by default.
-        drain_timeout_s: how long requests in flight may take when stopping.
-        finalize_timeout_s: how long the models' `finalize` may take after that, about 1.3 s for each
+        drain_timeout_s: seconds allowed for requests in flight when the server stops.
+        finalize_timeout_s: seconds allowed for the models' `finalize` after that, about 1.3 s for each
             instance; 0 leaves it out.
         shared_memory: the file system of the stubs' regions, checked for room before the start.
-        http: also open the REST proxy: an Envoy before Triton's HTTP, which by itself ends with a
+        http: whether to open the REST proxy too: an Envoy in front of Triton's HTTP, which by itself ends with a
             segmentation fault on some requests.
         http_hosts: names under which callers know this machine, in addition to loopback's and `host`.
-        http_origins: of web pages that may call, as browsers write them.
-        shared_memory_api: let clients that have the run's key register shared memory.
+        http_origins: origins of the web pages that may call, as browsers write them.
+        shared_memory_api: whether clients that have the run's key may register shared memory.
         max_request_mib: the largest request; by default what the models' configurations allow, at
             least 64.
-        restarts: a server that dies is started again, with growing delays, until this many starts in
-            a row have failed; 0: never.
-        verify: hash the served files while the models load, and refuse to be ready where one is not as
-            it was published (about a second for each GB).
+        restarts: the number of failed starts in a row after which a server that died is given up. Delays between the
+            starts grow; 0 never restarts it.
+        verify: whether to hash the served files while the models load (about a second for each GB). The server
+            does not become ready if a file is not as it was published.
         triton_flags: more of tritonserver's flags, by name without dashes; those that tritonkit sets
             itself are refused.
-        on_event: takes the events, in the caller's thread until the server is ready and in
+        on_event: a function that receives the events, in the caller's thread until the server is ready and in
             another one after that.
     """
 

@@ -42,7 +42,7 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
     without a sample is left out.
 
     Args:
-        number: tells sequences apart, and is not 0.
+        number: the sequence's number, which is not 0.
 
     Raises:
         NoSample: a BYTES input without a sample, a Python model that has no `model_warmup`, or one that wants none.

@@ -16,11 +16,12 @@ _TALKS = (("user",), ("system", "user"), ("user", "assistant", "user"), ("system
 
 
 def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Compile a checkpoint's template, and render short chats with it. One that refuses these may take others.
+    """Compile a checkpoint's template, and render short chats with it. A template may refuse these chats, since it may
+    accept others.
 
     Args:
-        folder: has been looked at.
-        settings: its tokenizer_config.json.
+        folder: the checkpoint's folder, after its checks.
+        settings: the content of its tokenizer_config.json.
 
     Raises:
         BuildError: it does not compile, or needs more steps or memory than a server allows.

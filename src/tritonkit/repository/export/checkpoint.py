@@ -44,9 +44,9 @@ class Checkpoint:
     """A checkpoint's folder after its checks.
 
     Args:
-        folder: where it lies.
+        folder: the folder with its files.
         architecture: transformers' class, such as LlamaForCausalLM.
-        sizes: by the names that most configurations give them.
+        sizes: the network's sizes, by the names that most configurations give them.
     """
 
     folder: Path

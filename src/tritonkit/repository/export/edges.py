@@ -33,7 +33,7 @@ def settle_edges(
     """`found`, with the reference's values where rounding alone explains a difference, and a sentence on their number.
 
     Args:
-        file: the network as ONNX; what runs without it, or cannot be run again, stays unexplained.
+        file: the network as ONNX; a difference stays unexplained if the file cannot be run again.
     """
     settled: list[Batch] = []
     count = total = 0

@@ -29,7 +29,7 @@ def fill_inputs(model: Any, values: dict[str, int | float], where: str) -> None:
 
     Raises:
         SpecError: a name that the file does not have.
-        BuildError: no other input has the sizes of a filled one.
+        BuildError: no other input has the free sizes of a filled input.
     """
     graph = model.graph
     constants = {tensor.name for tensor in graph.initializer}

@@ -96,14 +96,14 @@ def prove(
     """Try whether items are independent.
 
     Args:
-        run: gives the outputs of a batch, and raises BuildError where it cannot.
-        groups: items [1, ...], those of one layout in a list.
-        tolerance: how far an answer may lie from the same one alone. For outputs much smaller than 1 the absolute
-            part shrinks with them.
-        kinds: what other items become, by `neighbors.KINDS`.
+        run: a function from a batch to its outputs, which raises BuildError if it fails.
+        groups: lists of items [1, ...], one list for each layout.
+        tolerance: the distance allowed between an item's answers in a batch and alone. For outputs much smaller than
+            1 the absolute part shrinks with them.
+        kinds: replacements to try for the other items of a batch, of `neighbors.KINDS`.
         largest: the largest batch to try.
-        work: counts what an item costs; what is tried follows from that.
-        shaken: gives, for a seed, the network with weights moved by as little as rounding, where it can.
+        work: a function that estimates an item's work, which decides what is tried.
+        shaken: a function from a seed to the network with weights moved as little as rounding does, or to None.
         budget: work to spend on batches beyond the smallest, which are tried in any case.
     """
     tried, reason, most = 0, "", 1

@@ -30,8 +30,8 @@ class Texts:
     """Texts that measure every variant of one checkpoint.
 
     Args:
-        tokens: int64 [tokens] of each text.
-        log_likelihoods: float64 [texts], the mean over each text's tokens but the first, by PyTorch in FP32.
+        tokens: each text's token ids, int64 [tokens].
+        log_likelihoods: means over each text's tokens but the first, float64 [texts], by PyTorch in FP32.
     """
 
     tokens: list[NDArray[np.int64]]

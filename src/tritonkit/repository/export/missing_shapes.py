@@ -27,12 +27,12 @@ def complete_shapes(model: Any, nodes: Sequence[Any], inputs: Signature, run: Ca
     """Write the missing types and shapes into the parsed model.
 
     Args:
-        nodes: outputs as an ONNX Runtime session of the file has them.
-        inputs: what the file takes, without a batch axis.
-        run: runs the file.
+        nodes: the outputs that an ONNX Runtime session of the file reports.
+        inputs: the file's inputs, without a batch axis.
+        run: a function that runs the file on a batch.
 
     Raises:
-        BuildError: a shape is known to nobody, and the network does not run on made-up input.
+        BuildError: nothing reports a shape, and the network does not run on made-up input.
     """
     known = {node.name: node for node in nodes}
     runs: list[Batch] = []

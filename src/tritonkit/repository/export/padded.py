@@ -118,7 +118,7 @@ def prove_padded(
     """Test whether items get the same answers alone and padded next to a longer one.
 
     Args:
-        run: gives the outputs of a batch, and raises BuildError where it cannot.
+        run: a function from a batch to its outputs, which raises BuildError if it fails.
         samples: batches of any size of the axis.
     """
     pairs: list[tuple[int, int]] = []

@@ -31,10 +31,10 @@ def plain_file(file: Path, folder: Path, most_bytes: int | None = None) -> Path:
     """Resolved path of a file of a folder. Nothing is opened.
 
     Args:
-        file: it, or a link to it.
+        file: the file, or a link to it.
         folder: the folder that it must lie in. A link may also lead into the blobs of the cache of Hugging Face's hub,
             where the folder is a snapshot there.
-        most_bytes: how large it may be.
+        most_bytes: its largest allowed size; None for no limit.
 
     Raises:
         BuildError: it is not a regular file, leads out of the folder, or is larger.

@@ -38,7 +38,7 @@ def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batc
 
     Args:
         model: the parsed file.
-        run: runs a batch, or raises BuildError.
+        run: a function that runs a batch, or raises BuildError.
 
     Raises:
         BuildError: it runs at none of the sizes that were tried; the message names the keys that help.

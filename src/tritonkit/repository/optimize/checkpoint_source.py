@@ -25,7 +25,7 @@ def find_checkpoint(spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str]
 
     Args:
         cache: the model's folder in the build's cache.
-        fresh: train it again, also if it is cached.
+        fresh: whether to train it again even if it is cached.
 
     Raises:
         BuildError: it cannot be read, or the function that writes it fails.

@@ -47,11 +47,12 @@ class Job:
     """A spec from which variants are made. Everything is made once, on first use.
 
     Args:
-        base: gives the FP32 ONNX artifact of this job's network, built if need be.
-        known: gives the same if it is built already, else None.
+        base: a function that returns the FP32 ONNX artifact of this job's network, built if need be.
+        known: a function that returns the same artifact if it is built already, else None.
         threads: cores the measurements may use.
-        say: called with short phrases about what is being done.
-        transform: makes another network of the spec's, from which this job's variants are made, and notes.
+        say: a function that is called with short phrases about what is being done.
+        transform: a function that makes another network from the spec's, with notes. This job's variants are made
+            from it.
     """
 
     def __init__(

@@ -43,8 +43,8 @@ def compile_for_cpu(model: Any, threads: int, precision: str | None = None, **pr
     """Compile an openvino.Model for the CPU: the only place where the build does so.
 
     Args:
-        precision: of the computation; by default what the model's file asks for, and FP32 where it asks for nothing.
-        properties: OpenVINO's, in addition.
+        precision: the precision of the computation; by default the one recorded in the model's file, else FP32.
+        properties: further properties of OpenVINO.
     """
     if precision is None and model.has_rt_info(PRECISION_ENTRY):
         precision = model.get_rt_info(PRECISION_ENTRY).astype(str)

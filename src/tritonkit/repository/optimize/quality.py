@@ -93,10 +93,10 @@ def _changes(run: Callable[[Batch], Batch], batch: Batch) -> bool:
 def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None) -> MeasuredQuality:
     """Run a variant on the held-out samples and compare it with the reference.
 
-    BuildError where its outputs differ in kind, or where a metric fails or is no number.
+    BuildError where its outputs differ in kind, or where a metric fails or is not a number.
 
     Args:
-        file: the network as ONNX, by which differences of rounding are known.
+        file: the network as ONNX, which shows the differences that rounding explains.
     """
     reference, spec = job.reference, job.spec
     job.say("measuring quality")

@@ -115,11 +115,11 @@ def evaluate(
     """Make and measure each variant; one that cannot be made is a result with its problem.
 
     Args:
-        variants: parsed or as names, onnx-fp32 first where the others are to be compared with it.
+        variants: the variants or their names, with onnx-fp32 first if the others are to be compared with it.
         threads: cores that the measurements may use.
-        force: make cached variants again.
-        timed: measure speed too.
-        jobs: is filled with the job of each variant, by its name; variants of one network share a job.
+        force: whether to make cached variants again.
+        timed: whether to measure speed too.
+        jobs: a mapping that receives each variant's job, by the variant's name. Variants of one network share a job.
     """
     progress = progress or Progress()
     jobs = {} if jobs is None else jobs
@@ -150,8 +150,8 @@ def choose(spec: Spec, results: Sequence[Result]) -> Artifact:
     """The artifact to publish.
 
     Raises:
-        BuildError: the one the spec names could not be made.
-        GateError: it may not be published; with `auto`, none may.
+        BuildError: the variant that the spec names could not be made.
+        GateError: that variant may not be published, or with `auto` no variant may.
     """
     if spec.model.serving.variant == AUTO and not spec.model.network.python:
         return _fastest(spec, results)

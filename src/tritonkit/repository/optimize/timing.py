@@ -36,7 +36,7 @@ class VariantTiming:
     """Median times of a variant in process, by the runtime that serves it, on `threads` threads.
 
     Args:
-        run: names the measurement; only variants of the same run can be compared.
+        run: the measurement's name; only variants of the same run can be compared.
     """
 
     threads: int
@@ -56,9 +56,9 @@ class Timed:
     """A variant to be measured.
 
     Args:
-        job: what it was made from; gives the input.
-        folder: where its files lie and its figures are kept.
-        open_runner: loads it.
+        job: the job that made it, which also has the input.
+        folder: the folder of its files and its recorded figures.
+        open_runner: a function that loads it.
     """
 
     job: Job

@@ -23,9 +23,9 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
     are copied. Compiled Python is left out.
 
     Args:
-        source: a repository.
-        out: another one, on the same disk if it is to take no room.
-        models: names; all folders by default.
+        source: the repository to copy from.
+        out: the repository to copy to; on the same disk, large files take no extra room.
+        models: names of the models to copy; all folders by default.
 
     Returns:
         The names that were copied.

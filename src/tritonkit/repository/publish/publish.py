@@ -118,7 +118,7 @@ def publish(
     above `after`, model -> number.
 
     Args:
-        on_failure: called for a spec whose models do not fit on the disk; it is left out then.
+        on_failure: a function that is called for a spec whose models do not fit on the disk; that spec is left out.
 
     Raises:
         PublishError: the disk is full or not writable; everything is as it was.

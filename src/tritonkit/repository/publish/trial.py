@@ -40,8 +40,8 @@ def try_serving(rendered: Rendered, request: Batch | None) -> None:
     A configuration that was tried before is not tried again. Models that only a server can load are skipped.
 
     Args:
-        rendered: the model.
-        request: its input; None loads the model alone.
+        rendered: the model to load.
+        request: the model's input; None loads the model and sends nothing.
 
     Raises:
         BuildError: a server would refuse the model, or the request.

@@ -67,7 +67,7 @@ def collect(
     Args:
         names: folders of `models/`; by default all with a built variant.
         threads: number of threads of the timings; timings with another number do not count.
-        say: called with short phrases about steps that take a while.
+        say: a function that is called with short phrases about steps that take a while.
 
     Raises:
         UsageError: nothing is built, of all models or of a named one.

@@ -47,8 +47,8 @@ def render(reports: Sequence[ModelReport], machine: Machine, written: str) -> st
     """The page, which needs no other file and no address to be shown.
 
     Args:
-        machine: the one that measured.
-        written: the time, for people.
+        machine: the machine that measured.
+        written: the time of writing, for people.
     """
     return (
         environment()

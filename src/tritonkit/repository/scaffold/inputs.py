@@ -25,7 +25,7 @@ def parse_inputs(texts: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Fre
     """The inputs by name, and their free axes by name.
 
     Raises:
-        UsageError: there is none, one cannot be read, or two contradict each other.
+        UsageError: no input is given, an input cannot be read, or two inputs contradict each other.
     """
     if not texts:
         raise UsageError(

@@ -29,8 +29,9 @@ def convert_checkpoint(checkpoint: Checkpoint, out: Path, weights: Weights = "fp
     """Write the network and the other files that a server needs into a folder; return notes for people.
 
     Args:
-        weights: fp32 as they are; bf16, and computed in it where the processor can; int8, one scale for each row;
-            int4, one for each 64 of a row, with the first and last layers in INT8. All but bf16 compute in FP32.
+        weights: the form of the weights. "fp32" leaves them as they are, and "bf16" also computes in BF16 where the
+            processor can; all others compute in FP32. "int8" has one scale for each row. "int4" has one for each 64
+            weights of a row, with the first and last layers in INT8.
 
     Raises:
         BuildError: the network cannot be converted, or the engine cannot run it.

@@ -52,7 +52,7 @@ def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], thr
     """Mean log-likelihoods of the converted network: float64 [texts], over each text's tokens but the first.
 
     Args:
-        texts: int64 [tokens] each.
+        texts: each text's token ids, int64 [tokens].
     """
     import numpy as np
 

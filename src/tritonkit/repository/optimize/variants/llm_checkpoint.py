@@ -17,7 +17,7 @@ def make(job: Job, folder: Path, *, weights: Weights) -> tuple[str, ...]:
     """Write the network and the other files that a server needs.
 
     Raises:
-        BuildError: a package is missing, which is looked for before a checkpoint is trained for minutes; else as of
+        BuildError: a package is missing, which is noticed before minutes of training; or an error of
             `convert_checkpoint`.
     """
     for module in ("openvino", "openvino_genai"):

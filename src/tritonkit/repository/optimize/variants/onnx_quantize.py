@@ -52,10 +52,10 @@ class Quantizer:
     """A writer of one INT8 model.
 
     Args:
-        largest: weight in layers that compute in INT8 (`int8_cpu`); what is only stored goes up to 127.
-        ranges: of activations (low, high), for the static way; None for the dynamic one.
-        fp32: layers whose products, and embeddings whose tables, stay FP32; products with INT8 weights.
-        fp32_weights: those of `fp32` (and convolutions of the dynamic way) whose weights stay FP32, too.
+        largest: the largest weight in layers that compute in INT8 (`int8_cpu`); stored weights go up to 127.
+        ranges: (low, high) of each activation for static quantization; None for dynamic quantization.
+        fp32: layers that compute in FP32 from INT8 weights, and embeddings whose tables stay FP32.
+        fp32_weights: layers of `fp32`, and convolutions of dynamic quantization, whose weights stay FP32 too.
     """
 
     def __init__(
