@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 Prover = Callable[[Path, Sequence[Rendered], Sequence[str], Sequence[Batch]], Verdicts]
-"""Tries Python of a user's own in batches: of a project's folder, the models of a spec, the names of those to try,
-and items by the names of the pipeline's tensors (`diagnose.prove_own_python`)."""
+"""A function that tries a user's own Python in batches (`diagnose.prove_own_python`). Its arguments are a project's
+folder, a spec's models, the names of the models to try, and items by the names of the pipeline's tensors."""
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ def prepare_backends(
     """The backend directory to serve from.
 
     NVIDIA's own is used as it is. For the embedded server a new one is filled with its Python
-    backend, the stub of the right Python, the native backends, and for the others a copy of
-    `<stand_ins>/NAME/`. Their shared modules are copied next to each model.py: a stub looks for modules in its own
+    backend, the stub of the right Python and the native backends. Each other backend is a copy of
+    `<stand_ins>/NAME/`, with the shared modules next to its model.py: a stub looks for modules in its own
     folder. All are real files, because Triton refuses a link out of its backend directory.
     """
     if installation.native:
@@ -111,7 +111,7 @@ def arguments(
     config: str = "",
     loaded: Sequence[str] | None = None,
 ) -> list[str]:
-    """The command line; whoever starts it fills in `PREFIX` and the key's placeholder.
+    """The command line; the code that starts it fills in `PREFIX` and the key's placeholder.
 
     Args:
         config: the name of the models' configurations for this server's cores; the user's own flag takes precedence.

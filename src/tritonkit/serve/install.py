@@ -87,9 +87,9 @@ class ServerInstallation:
 def find_server(root: Path | None = None) -> ServerInstallation:
     """The server to use: `tritonserver` on PATH (NVIDIA's image), else the server environment.
 
-    That environment is the one TRITONKIT_SERVER_VENV names, else `.venv-server` below `root`, the
-    working directory, or the clone that this package runs from, else the one that `tritonkit server install`
-    made.
+    That environment is the one that TRITONKIT_SERVER_VENV names. Otherwise it is `.venv-server` below `root`, the
+    working directory, or the clone that this package runs from. The last choice is the one that
+    `tritonkit server install` made.
 
     Raises:
         ServerNotFound: none is there, or this machine lacks a library that it needs.

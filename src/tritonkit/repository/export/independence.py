@@ -3,7 +3,7 @@
 Pure functions: they are given items, and a function that runs batches. Several different items run together and each
 alone, at several batch sizes and in several orders. Then some are replaced, and the answers to the rest must not
 change. Both tests are needed. Two batches of one size run the same kernels, so the smallest change between them counts.
-A batch and a single item run different kernels, so an item close to a threshold may fall on the other side of it
+A batch and a single item run different kernels. There an item close to a threshold may fall on the other side of it
 without any coupling.
 """
 

@@ -46,8 +46,8 @@ def load_onnx(file: Path, where: str) -> Any:
 
 
 def hold_to_bounds(model: Any, name: str, where: str) -> None:
-    """Raise BuildError for a network with more operators, inputs or outputs than can be served, for functions that
-    call themselves, and for names that no configuration can hold."""
+    """Raise BuildError for more operators, inputs or outputs than can be served, for functions that call themselves,
+    and for names that no configuration can hold."""
     _hold_text(model, name, where)
     _hold_values(model, name, where)
     try:

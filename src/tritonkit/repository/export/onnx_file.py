@@ -326,7 +326,7 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
 
 
 def run_session(session: Any, batch: Batch, where: str) -> Batch:
-    """Outputs by name for one batch; BF16 arrays are float32, among inputs and outputs alike."""
+    """Outputs by name for one batch; BF16 inputs and outputs are float32 arrays."""
     names = [output.name for output in session.get_outputs()]
     try:
         with step("ONNX Runtime runs the network"):

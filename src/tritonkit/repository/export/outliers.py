@@ -1,10 +1,10 @@
 """The cost of an outlier to the items next to it in a batch, for networks whose numbers are rounded.
 
 Pure functions: they are given samples, a function that runs batches, and a function that scores outputs. One item of
-large values widens a range that is found for the whole batch, as in dynamic INT8, and all other items are rounded more
-coarsely. First a few items run next to an ordinary neighbor and next to an outlier, in batches of one size and so with
-the same kernels. If no answer changes, each row has its own range. Otherwise all samples run next to each kind of
-outlier.
+large values widens a range that is found for the whole batch, as in dynamic INT8. All other items are then rounded more
+coarsely. First a few items run next to an ordinary neighbor and next to an outlier. Their batches have one size, so
+they use the same kernels. If no answer changes, each row has its own range. Otherwise all samples run next to each kind
+of outlier.
 """
 
 from __future__ import annotations

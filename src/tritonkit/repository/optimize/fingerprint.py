@@ -28,9 +28,9 @@ _LIMITS = {"at_least", "max_drop", "max_latency_ratio", "max_size_ratio"}
 def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]) -> str:
     """Hexadecimal SHA-256 of everything a variant is made from.
 
-    That is the spec's network, data and metric, the files of its folder, the files it names in packages, the
-    versions of the tools, and the code. `code` has the modules that make this variant; those that all variants share
-    are always included.
+    That is the spec's network, data and metric, the files of its folder, and the files it names in packages. The
+    versions of the tools and the code count too. `code` has the modules that make this variant; modules that all
+    variants share are always included.
     """
     model = spec.model
     facts: dict[str, Any] = {

@@ -17,8 +17,8 @@ def render_config(plan: ModelPlan, *, source: str, target: str, cores: int) -> s
         source: the path of model.yaml below the project's folder, for the header.
 
     Raises:
-        RenderError: the spec's own `config` text contradicts the plan, a field is newer than the release that is to
-            serve the model, or Triton's parser does not read the same configuration from the text.
+        RenderError: the spec's own `config` text contradicts the plan; a field is newer than the release that is to
+            serve the model; or Triton's parser reads another configuration from the text.
     """
     where = f"{plan.name}/config.pbtxt"
     message = merged_message(plan)

@@ -92,10 +92,10 @@ def _captured(node: Any) -> Iterator[str]:
 
 
 def tidy(model: Any) -> None:
-    """Drop data that no runtime reads: the exporter's notes, which hold paths of the machine it ran on, shapes that
-    can be inferred, and constants and operator sets that are duplicate or unused.
+    """Drop data that no runtime reads.
 
-    The model's own metadata (its `metadata_props`) stays.
+    That is the exporter's notes, with paths of the machine it ran on; shapes that can be inferred; and constants and
+    operator sets that are duplicate or unused. The model's own metadata (its `metadata_props`) stays.
     """
     graph = model.graph
     for proto in [*graph.node, *graph.initializer, *graph.input, *graph.output, graph]:

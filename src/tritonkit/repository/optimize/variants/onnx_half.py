@@ -1,8 +1,8 @@
 """A float network with some operators in FP16, written, or imitated in FP32 with every value rounded.
 
-ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must, so values
-that overflow on a GPU do not overflow there. An operator's cost in closeness is therefore measured on the imitation,
-in which each tensor is converted to FP16 and back to FP32, as between two operators on a GPU.
+ONNX Runtime's CPU provider computes FP16 operators in FP32 and rounds only where it must. So values
+that overflow on a GPU do not overflow there. An operator's cost in closeness is therefore measured on the imitation.
+There each tensor is converted to FP16 and back to FP32, as between two operators on a GPU.
 """
 
 from __future__ import annotations

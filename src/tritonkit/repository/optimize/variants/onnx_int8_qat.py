@@ -94,8 +94,8 @@ def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
 
 
 def _make_small(file: Path) -> None:
-    """Remove data that no runtime needs: each operator's origin in Python, which would be half of a
-    small int8 file, and the zero points of biases, which are zero by definition."""
+    """Remove data that no runtime needs: each operator's origin in Python, half of a small int8 file, and the zero
+    points of biases, which are zero by definition."""
     model = need("onnx", "build").load(file)
     graph, int32 = model.graph, need("onnx", "build").TensorProto.INT32
     biases = {tensor.name for tensor in graph.initializer if tensor.data_type == int32}

@@ -7,7 +7,7 @@ ResNet-50's convolutions FP32). A layer is written in one of three ways:
 - static: QuantizeLinear / DequantizeLinear (QDQ) pairs with calibrated ranges, placed where the runtime
   fuses them with the operators next to them: behind a Relu, around residual sums;
 - dynamic: the range of each row of the activation is found at each run. DynamicQuantizeLinear would use one range
-  for the whole tensor, so that an outlier in one item of a batch would coarsen the answers to all others;
+  for the whole tensor. An outlier in one item of a batch would then coarsen the answers to all others;
 - weight-only: weights are INT8 in the file and dequantized when it is loaded; the layer computes in FP32.
   If even that costs too much, weights stay FP32.
 
