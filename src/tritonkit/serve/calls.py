@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["CALLS", "called_by"]
 
 CALLS = "tritonkit.calls"
-"""A parameter of the configuration: names with spaces between; empty: it calls none."""
+"""The configuration's parameter with the called models' names, separated by spaces; empty if it calls none."""
 
 
 def called_by(folder: Path, config: Any, versions: Sequence[int], known: Collection[str]) -> tuple[str, ...]:
-    """The models that a model of the Python backend calls: those that its configuration names, else those of the
+    """The models that a model of the Python backend calls: the ones its configuration names, else the models of the
     repository that its file names."""
     if config.backend != "python":
         return ()

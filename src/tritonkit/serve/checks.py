@@ -37,7 +37,7 @@ _DISK_ENOUGH = 5 << 30
 _OLDEST_PYTHON = (3, 11)
 _EMBEDDED = (2, 51)
 _FIXED = (2, 59)
-"""Triton of 25.07, the first with the fixes of CVE-2025-23310 to -23334."""
+"""Triton's version in 25.07, the first with the fixes of CVE-2025-23310 to -23334."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class _Finding(NamedTuple):
 
 
 def doctor(root: Path) -> list[Check]:
-    """Look at everything a server needs on this machine, for the project at `root`.
+    """Check everything that a server needs on this machine, for the project at `root`.
 
-    Nothing is changed and no server is started. A check that goes wrong becomes its own finding.
+    Nothing is changed and no server is started. A check that raises an error becomes a finding itself.
     """
     server: ServerInstallation | None = None
     with contextlib.suppress(ServerError, OSError):  # which the check "server" says
@@ -106,7 +106,7 @@ def _python() -> _Finding:
 
 
 def _libpython(server: ServerInstallation | None) -> _Finding:
-    """The library itself is named also where the environment is not there yet."""
+    """Find the Python library; it is named even if there is no server environment yet."""
     if server is not None:
         own = "part of NVIDIA's image"
         return _Finding(own if server.native else str(find_libpython(server.python, server.libraries)))
@@ -168,7 +168,7 @@ def _sources_alone(server: ServerInstallation) -> _Finding:
 
 
 def _native_backends(server: ServerInstallation) -> _Finding:
-    """NVIDIA's image brings its own."""
+    """Check the native backends; NVIDIA's image brings its own."""
     if server.native:
         return _Finding("part of NVIDIA's image")
     found = server.native_backends()
@@ -193,7 +193,7 @@ def _where(server: ServerInstallation) -> str:
 
 
 def _server_numpy(server: ServerInstallation) -> _Finding:
-    """Asked of the environment's own Python: under numpy 2 this server passes empty tensors."""
+    """Check numpy's version in the environment's own Python: under numpy 2 this server passes empty tensors."""
     code = "import importlib.metadata as m; print(m.version('numpy'))"
     python = server.python_bin and server.python_bin / "python3"
     version = _said_by([str(python), "-I", "-c", code]) if python else ""

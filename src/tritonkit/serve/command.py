@@ -25,7 +25,7 @@ __all__ = ["CONFIG_FLAG", "PREFIX", "arguments", "prepare_backends", "python_run
 
 CONFIG_FLAG = "model-config-name"
 PREFIX = "{prefix}"
-"""Stands for the name that the supervisor gives this run's shared-memory regions."""
+"""Placeholder for the name that the supervisor gives this run's shared-memory regions."""
 
 
 def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tuple[NativeBackend, ...]:
@@ -96,7 +96,7 @@ def prepare_backends(
 
 
 def python_run(backends: Path) -> frozenset[str]:
-    """The backends that Python stubs run: `python`, and those of a folder that are made of a model.py."""
+    """The backends that Python stubs run: `python`, and the backends in a folder that consist of a model.py."""
     return frozenset({"python", *(file.parent.name for file in backends.glob("*/model.py"))})
 
 
@@ -142,7 +142,7 @@ def arguments(
 
 
 def _own_flags(flags: Mapping[str, str | int], words: Sequence[str]) -> list[str]:
-    """The user's words; what is set here keeps the server closed and is no flag of theirs."""
+    """The user's flags as arguments. Flags that are set here keep the server closed, and users cannot set them."""
     for name in flags:
         if any(word.partition("=")[0] == f"--{name}" for word in words):
             raise UsageError(

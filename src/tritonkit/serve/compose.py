@@ -1,4 +1,4 @@
-"""A project's own compose stack: `docker-compose.yml`, and what its images are built from."""
+"""A project's own compose stack: `docker-compose.yml`, and the files its images are built from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonkit.resources import clone, shipped
 __all__ = ["CONTEXT", "write_compose"]
 
 CONTEXT = Path("deploy") / "tritonkit"
-"""Laid out as a clone, so that the images are built from it as from one."""
+"""Folder with the layout of a clone, so that the images are built from it as from a clone."""
 
 _PARTS = (
     "deploy/docker",
@@ -31,17 +31,17 @@ _OWN = (
     "deploy/alertmanager/alertmanager.yml",
     "deploy/collector/collector.yml",
 )
-"""The lines that a person edits."""
+"""The files that a person edits."""
 _PRIVATE = (("deploy/docker/keys", "*\n!.gitignore\n"), ("deploy/gateway", "*\n!.gitignore\n!gateway.yaml\n"))
-"""Folders of keys, and what says that they are not for a version control."""
+"""Files that keep folders of keys out of version control, with their content."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "_data", "admin-key", "*.whl", "resources.yml")
 _CLONES = "${TRITONKIT_CONTEXT:-.}"
 
 
 def write_compose(root: Path) -> list[Path]:
-    """Write the stack into the project at `root`; gives the files and folders written.
+    """Write the stack into the project at `root`; return the files and folders written.
 
-    `CONTEXT` is tritonkit's and is replaced; what a person changes is the project's from then on, and stays.
+    `CONTEXT` belongs to tritonkit and is replaced. Files that a person changes belong to the project, and stay.
 
     Raises:
         UsageError: the project is a clone of tritonkit, which has its stack, or cannot be written.

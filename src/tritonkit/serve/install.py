@@ -61,7 +61,7 @@ class ServerInstallation:
 
     @property
     def runs_sources_alone(self) -> bool:
-        """Whether its Python takes models from their sources, and no compiled file next to them."""
+        """Whether its Python loads models only from their sources, and no compiled file next to them."""
         places = self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
         return any((place / _SOURCES_ALONE).is_file() for place in places)
 

@@ -1,4 +1,4 @@
-"""Whether this machine can run Triton's Python stub: the C library, and the interpreter's own."""
+"""Libraries that Triton's Python stub needs on this machine: the C library, and the interpreter's own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def need_libpython(version: str, first: Iterable[Path]) -> Path:
 
 
 def check_glibc(version: str | None = None) -> str:
-    """The C library's version, `X.Y`; ServerNotFound where it is older than the server needs."""
+    """The C library's version, `X.Y`; ServerNotFound if it is older than the server needs."""
     found = version or (os.confstr("CS_GNU_LIBC_VERSION") or "unknown").removeprefix("glibc ")
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if numbers < GLIBC:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["WARM_UP_FAILED", "Loads", "load_later", "read_loads", "without_warm_up"]
 
 WARM_UP_FAILED = "failed to run warmup sample"
-"""Phrase in Triton's reason why a model is not loaded."""
+"""Phrase in Triton's reason for not loading a model whose warm-up failed."""
 
 _BEGUN = re.compile(r'\] "loading: (\S+):\d+"')
 _DONE = re.compile(r"(?:successfully loaded|failed to load) '([^']+)'\"?$", re.MULTILINE)
@@ -43,7 +43,7 @@ class Loads:
 
 
 def read_loads(log: Path, offset: int = 0) -> Loads:
-    """The loads in a log from a byte on: one run's processes share it."""
+    """The loads in a log from byte `offset` on, because one run's processes share the log."""
     text = read_tail(log, offset)
     begun = tuple(dict.fromkeys(_BEGUN.findall(text)))
     ended = set(_DONE.findall(text))
@@ -52,8 +52,9 @@ def read_loads(log: Path, offset: int = 0) -> Loads:
 
 
 def load_later(run: Run, admin: Admin, failed: dict[str, str], rejected: dict[str, str]) -> Iterable[str]:
-    """Load the rest of a run's models, and those whose `model_warmup` failed without it; gives each name before it is
-    loaded.
+    """Load the rest of a run's models; yield each name before it is loaded.
+
+    Models whose `model_warmup` failed are loaded without it.
 
     Args:
         failed: model -> the reason that it is not loaded; kept up to date.
@@ -86,7 +87,7 @@ def load_later(run: Run, admin: Admin, failed: dict[str, str], rejected: dict[st
 
 
 def _load(admin: Admin, model: ServedModel, *, warm: bool) -> str:
-    """Load a model; why that failed, empty where it did not. ConnectionError where the server ended meanwhile."""
+    """Load a model; return why that failed, or nothing. ConnectionError if the server ended meanwhile."""
     try:
         admin.load(model.name, "" if warm else without_warm_up(model))
     except ConnectionError:
@@ -97,7 +98,7 @@ def _load(admin: Admin, model: ServedModel, *, warm: bool) -> str:
 
 
 def without_warm_up(model: ServedModel) -> str:
-    """A model's configuration as JSON, without the requests by which Triton warms it up."""
+    """A model's configuration as JSON, without the requests with which Triton warms it up."""
     from google.protobuf import json_format
 
     config = type(model.config)()

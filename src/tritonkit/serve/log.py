@@ -1,4 +1,4 @@
-"""The lines of Triton's log that say what went wrong."""
+"""The lines of Triton's log that explain a failure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[str]:
-    """The last `limit` lines worth reading: errors, warnings, tracebacks, and what names a model of
-    `models`; never Triton's tables. Its quoted line breaks become real ones, its time stamps go."""
+    """The last `limit` lines worth reading: errors, warnings, tracebacks, and lines that name a model of
+    `models`; never Triton's tables. Quoted line breaks become real ones, and time stamps are removed."""
     found: list[str] = []
     names = re.compile(r"\b(" + "|".join(map(re.escape, models)) + r")\b") if models else None
     for line in text.splitlines():
@@ -40,7 +40,7 @@ def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[s
 
 
 def read_tail(file: Path, offset: int = 0) -> str:
-    """The last MiB of a log, and of that what comes after `offset`; empty where there is none."""
+    """The part of a log's last MiB that comes after `offset`; empty if there is no log."""
     try:
         with file.open("rb") as log:
             size = file.stat().st_size
@@ -52,10 +52,10 @@ def read_tail(file: Path, offset: int = 0) -> str:
 
 
 def _unquoted(line: str) -> list[str]:
-    """A message without its quotes, over as many lines as it was written."""
+    """A message without its quotes, split into the lines in which it was written."""
     return [part for part in line.replace('] "', "] ").rstrip('"').split("\\n") if part.strip(" ;")]
 
 
 def _once(lines: list[str]) -> list[str]:
-    """Each line once, where it stands last: one failure is logged by every layer it passes."""
+    """The distinct lines, each at its last position: one failure is logged by every layer it passes."""
     return list(reversed(dict.fromkeys(reversed(lines))))

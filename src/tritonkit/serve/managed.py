@@ -43,7 +43,7 @@ def managed_place() -> Path:
 
 
 def is_installed() -> bool:
-    """Whether it is there, and was made to its end."""
+    """Whether this tritonkit's environment exists and is complete."""
     return bool(environment_script().is_whole(managed_place()))
 
 
@@ -53,7 +53,7 @@ def size_gb() -> float:
 
 
 def install(say: Callable[[str], object], python: str = "", torch: bool = False, hashes: bool = True) -> bool:
-    """Make the environment unless it is there; gives whether anything was done.
+    """Make the environment unless it exists; return whether anything was done.
 
     Args:
         say: a function that receives a line about each step.
@@ -72,7 +72,7 @@ def install(say: Callable[[str], object], python: str = "", torch: bool = False,
 
 
 def run_from_sources(folder: Path) -> None:
-    """Have an environment that an earlier tritonkit made run models from their sources alone, if it can be written."""
+    """Let an environment that an earlier tritonkit made run models only from their sources, if it can be written."""
     with suppress(OSError):
         environment_script().place(folder)
 
@@ -92,7 +92,7 @@ def interpreter() -> tuple[str, str]:
 
 
 def remove() -> list[Path]:
-    """Remove every managed environment, of other versions of tritonkit too; gives their folders."""
+    """Remove every managed environment, of other versions of tritonkit too; return their folders."""
     folder = cache_folder()
     found = sorted(path for path in folder.glob("*") if path.is_dir())
     for path in found:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["ContainerNeeds", "compose_text", "container_needs", "warm_up_of"]
 
 SERVER_BYTES = 512 * MIB
-"""tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
+"""Memory of tritonserver with a response cache of 64 MiB (50 MiB without one) and its buffers for requests."""
 
 STUB_BYTES = 64 * MIB
-"""A Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were measured, without shared pages."""
+"""Memory of a Python stub with numpy, Pillow or tokenizers: 20 to 32 MiB were measured, without shared pages."""
 
 WEIGHTS = 3
 """Memory over file size of an ONNX model: 2.7 was seen for all-MiniLM-L6-v2 (87 MiB, 238 MiB resident)."""
 
 LANGUAGE_WEIGHTS = 2
-"""The same for the backend `llm`, without its cache: 1.9 for 513 MiB of FP32, 2.0 for 129 MiB of INT8."""
+"""The same ratio for the backend `llm`, without its cache: 1.9 for 513 MiB of FP32, 2.0 for 129 MiB of INT8."""
 
 ACTIVATIONS_BYTES = 256 * MIB
 """Temporary memory of one run of a network; 32 texts of 256 tokens through that model took 150 MiB."""
@@ -36,12 +36,12 @@ MESSAGE_COPIES = 3
 """Copies of a message that Triton holds while it parses it: 1.9 GB took 6.2 GB (2.51)."""
 
 GENERATIONS = 2
-"""A new version is loaded before the old one goes: for that moment both are there."""
+"""Number of versions in memory: a new version is loaded before the old one is unloaded."""
 
 _STEP = 64 * MIB
 _NETWORK_FILES = ("*.onnx*", "*.bin", "*.pt", "*.pt2", "*.tflite")
 _ONNX = "onnxruntime"
-"""Its backend: the files that hold weights of an ONNX file may have any name, in any folder."""
+"""Backend of ONNX files, whose files of weights may have any name, in any folder."""
 _LANGUAGE, _CACHE = "llm", "cache_mib"
 
 
@@ -111,7 +111,7 @@ def compose_text(needs: ContainerNeeds, source: str, cores: int | None) -> str:
 
 
 def _network_bytes(model: ServedModel) -> int:
-    """The networks of a model, in every instance of every version that is served."""
+    """Memory of a model's networks, in every instance of every version that is served."""
     instances = sum(group.count or 1 for group in model.config.instance_group) or 1
     weights = LANGUAGE_WEIGHTS if model.backend == _LANGUAGE else WEIGHTS
     total = 0
@@ -127,7 +127,7 @@ def _network_bytes(model: ServedModel) -> int:
 
 
 def _activations(model: ServedModel, version: int) -> int:
-    """Memory that runs take: the usual, or what the build measured if both generations together have no room for it."""
+    """Memory that runs take: the usual amount, or the build's measurement if two generations have no room for it."""
     measured = round(warm_up_of(model, version)[0])
     return measured if measured > (1 + GENERATIONS) * ACTIVATIONS_BYTES else ACTIVATIONS_BYTES
 
@@ -144,7 +144,7 @@ def warm_up_of(model: ServedModel, version: int) -> tuple[float, float]:
 
 
 def _cache_bytes(model: ServedModel) -> int:
-    """The keys and values of a language model's sequences."""
+    """Memory of the keys and values of a language model's sequences."""
     parameters = model.config.parameters
     if model.backend != _LANGUAGE or _CACHE not in parameters:
         return 0

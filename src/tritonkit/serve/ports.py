@@ -1,4 +1,4 @@
-"""Ports: which are free, and who has the others."""
+"""A choice of free ports, and the processes that have the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def choose(requested: Ports, host: str, *, http: bool = True) -> Ports:
 
 
 def check_free(host: str, port: int, bound: ExitStack | None = None) -> int:
-    """Bind a port to see that it can be (0: any), and give its number.
+    """Bind a port (0: any) to check that it is free, and return its number.
 
     `bound` keeps it until that stack closes; otherwise it is released immediately.
     """
@@ -54,9 +54,9 @@ def check_free(host: str, port: int, bound: ExitStack | None = None) -> int:
 
 
 def holder(port: int, proc: Path = Path("/proc")) -> str:
-    """`process NAME (pid N)` that listens on a TCP port, empty where it cannot be found.
+    """Text for the process that listens on a TCP port, `process NAME (pid N)`; empty if it cannot be found.
 
-    A process of another user shows its sockets to root alone.
+    Only root sees the sockets of another user's process.
     """
     inodes = {f"socket:[{inode}]" for inode in _listening(port, proc)}
     for folder in proc.glob("[0-9]*/fd") if inodes else ():
@@ -70,13 +70,13 @@ def holder(port: int, proc: Path = Path("/proc")) -> str:
 
 
 def reachable(host: str, port: int) -> str:
-    """`host:port` as a client on this machine writes it."""
+    """The address `host:port` for a client on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def _listening(port: int, proc: Path) -> Iterator[str]:
-    """The socket inodes that listen on a port, out of /proc/net/tcp and tcp6 (proc(5))."""
+    """Inodes of the sockets that listen on a port, from /proc/net/tcp and tcp6 (proc(5))."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (proc / "net" / table).read_text().splitlines()[1:]:

@@ -41,9 +41,9 @@ class SupervisedProcess:
     Raises:
         ServerStartError: the program cannot be executed.
 
-    `pid` is tritonserver's, `prefix` begins the names of its regions. `ended` is set when nothing of
-    it is left; then `exit_code` is what tritonserver gave (negative: the signal), None if unknown, and
-    `drained` says whether every request in flight was answered.
+    `pid` is tritonserver's, and `prefix` begins the names of its regions. `ended` is set when nothing of
+    it is left. Then `exit_code` is tritonserver's exit code (negative: the signal; None if unknown), and
+    `drained` tells whether every request in flight was answered.
     """
 
     def __init__(self, launch: Launch, log: Path) -> None:
@@ -78,19 +78,19 @@ class SupervisedProcess:
         self._reader.start()
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs; one that is unknown counts as SIGKILL."""
+        """The exit code, None while it runs; an unknown code counts as SIGKILL."""
         if not self.ended.is_set():
             return None
         return -signal.SIGKILL if self.exit_code is None else self.exit_code
 
     def stop(self, drain_s: float, finalize_s: float) -> None:
-        """Ask it to end: answer what is in flight, then let the models finalize. Does not wait."""
+        """Ask it to answer the requests in flight, let the models finalize, and end. Does not wait."""
         self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})
 
     def kill(self) -> None:
         """End it now, and wait until nothing of it is left.
 
-        A supervisor that obeys no order, as one that somebody has stopped, is ended itself: all of it goes with it.
+        A supervisor that does not respond, such as a stopped one, is killed itself, and everything below it ends too.
         """
         self._send({"kill": True})
         if not self.ended.wait(_OBEYED_S):
@@ -122,7 +122,7 @@ class SupervisedProcess:
         self.ended.set()
 
     def _clear_after_supervisor(self) -> None:
-        """Someone killed the supervisor: the kernel ended the server with it, the rest is ours."""
+        """Clean up after a killed supervisor; the kernel has ended the server with it."""
         for stub in find_stubs(self.prefix):
             with contextlib.suppress(OSError):
                 os.kill(stub.pid, signal.SIGKILL)
@@ -138,7 +138,7 @@ class SupervisedProcess:
 
 
 def describe_exit(code: int | None) -> str:
-    """`it ended with exit code 1`, `it was ended by SIGKILL`, `it was killed with its supervisor`."""
+    """The end in words: `it ended with exit code 1`, `it was ended by SIGKILL`, `it was killed with its supervisor`."""
     if code is None:
         return "it was ended together with its supervisor"
     if code < 0:

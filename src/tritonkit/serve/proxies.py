@@ -50,7 +50,7 @@ class Proxies:
         self._metrics.start()
 
     def poll(self) -> None:
-        """Start again what has died; called every tick."""
+        """Restart proxies that have died; called every tick."""
         if self._rest is not None:
             self._rest.poll()
 
@@ -65,7 +65,7 @@ class Proxies:
 
 
 def _rest_proxy(run: Run, port: int) -> Restarting[SupervisedProcess]:
-    """The Envoy before the HTTP socket of a run."""
+    """The Envoy in front of a run's HTTP socket."""
     envoy = run.installation.envoy
     if envoy is None:
         raise ServerNotFound(

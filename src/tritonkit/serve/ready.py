@@ -1,4 +1,4 @@
-"""Waiting for a server until every model has answered once, and saying why one does not."""
+"""Wait for a server until every model has answered once, and explain why a model does not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ANSWER_S = 30.0
 
 
 class EndedAtLoad(Exception):
-    """The server ended, or its time did, before it was ready.
+    """The server ended, or its time ran out, before it was ready.
 
     Args:
         error: the error to raise if the start cannot go on without a model.
@@ -74,7 +74,8 @@ class Start:
         """Wait until all addresses answer, and each model that can be loaded has been sent one request.
 
         Raises:
-            ServerStartError: with the models that did not load, or the last relevant lines of the log.
+            ServerStartError: the start failed; the message has the models that did not load, or the last relevant
+                lines of the log.
             EndedAtLoad: the process ended, or was not ready in time.
         """
         run, ports, host = self._run, self._ports, self._run.settings.host
@@ -113,10 +114,12 @@ class Start:
         self._run.settings.emit(ServeEvent(kind, text, model))
 
     def _load_all(self, admin: Admin) -> tuple[dict[str, str], set[str]]:
-        """Load what is not loaded at the start: the models that are not, and why; those that did not warm up.
+        """Load the models that are not loaded at the start.
+
+        Return the models that did not load, with reasons, and the models that did not warm up.
 
         Raises:
-            ServerStartError: the server must not run without one of them, or without all.
+            ServerStartError: the server must not run without one of these models, or without all of them.
         """
         run = self._run
         failed = _unavailable(run, admin)
@@ -187,7 +190,7 @@ class Start:
             raise EndedAtLoad(_failure(run, found), going, certain=True)
 
     def _show_loads(self) -> None:
-        """Say every few seconds what is loaded and what is not."""
+        """Report every few seconds which models are loaded and which are not."""
         now = time.monotonic()
         if now - self._shown_at < _SHOW_S:
             return
@@ -199,7 +202,7 @@ class Start:
             self._emit("loading", f"{text}; loading and warming up: {', '.join(loads.going)}")
 
     def _warm(self, service: Service, model: ServedModel, number: int) -> tuple[ServerStartError | None, bool]:
-        """One request: why it failed, where the model ought to answer it; whether there was an answer."""
+        """Send one request; return the error if the model ought to answer it, and whether there was an answer."""
         run = self._run
         # A model that does not answer must leave time for the others.
         timeout_s = max(_POLL_S, (self._deadline - time.monotonic()) / 2)
@@ -228,7 +231,7 @@ class Start:
 
 
 def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
-    """Whether a model that was loaded again answers its warm request; true where none can be made."""
+    """Whether a model that was loaded again answers its warm request; true if no request can be made."""
     try:
         # What was loaded is what the repository holds now.
         found = read_models(run.settings.repository, [name], run.config)
@@ -250,7 +253,7 @@ def lost_port(log: Path) -> bool:
 
 
 def _ask(service: Service, model: ServedModel, request: Any, timeout_s: float) -> None:
-    """Have a model's warm request answered; NotAnswered where that fails."""
+    """Send a model's warm request and wait for the answer; NotAnswered if that fails."""
     decoupled = model.config.model_transaction_policy.decoupled
     service.infer(request, decoupled=decoupled, timeout_s=timeout_s)
 
@@ -273,7 +276,7 @@ def _unavailable(run: Run, admin: Admin) -> dict[str, str]:
 
 
 def _not_loaded(run: Run, failed: dict[str, str]) -> ServerStartError:
-    """Names the models at fault; an ensemble whose part failed is only mentioned."""
+    """The error that names the models at fault; an ensemble whose part failed is only mentioned."""
     causes = [name for name in failed if not set(run.models[name].parts) & set(failed)]
     causes = causes or list(failed)
     waiting = [name for name in failed if name not in causes]

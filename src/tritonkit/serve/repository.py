@@ -1,4 +1,4 @@
-"""The models of a repository as Triton will see them, and what a subset of them needs."""
+"""The models of a repository as Triton will see them, and the models that a subset of them needs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class ServedModel:
 
     @property
     def backend(self) -> str:
-        """The backend's name, also where only the older `platform` is given."""
+        """The backend's name, even if only the older `platform` is given."""
         return str(self.config.backend) or _BACKENDS.get(self.config.platform, "")
 
     @property
     def step(self) -> str:
-        """The name of the pipeline step of tritonkit's that the model is; empty for any other model."""
+        """The name of tritonkit's pipeline step, if the model is one; empty for any other model."""
         known = _STEP in self.config.parameters
         return str(self.config.parameters[_STEP].string_value) if known else ""
 
@@ -64,7 +64,7 @@ class ServedModel:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The models an ensemble calls; empty for any other model."""
+        """The models that an ensemble calls; empty for any other model."""
         return tuple(step.model_name for step in self.config.ensemble_scheduling.step)
 
     @property
@@ -136,8 +136,7 @@ def _add(
     *,
     checked: bool,
 ) -> None:
-    """Put a model behind everything it calls, with its files checked. Ensembles that call each other are Triton's to
-    refuse."""
+    """Add a model after everything it calls, with its files checked. Triton refuses ensembles that call each other."""
     if name in found or name in callers:
         return
     file = config_file(repository / name, named)
@@ -171,7 +170,7 @@ def config_file(folder: Path, name: str) -> Path:
 
 
 def parse_config(file: Path) -> Any:
-    """A `config.pbtxt` as Triton's `ModelConfig`; ServerStartError where it is none."""
+    """A `config.pbtxt` as Triton's `ModelConfig`; ServerStartError if it is invalid."""
     from google.protobuf import text_format
 
     try:
@@ -187,8 +186,8 @@ def parse_config(file: Path) -> Any:
 
 
 def check_files(model: ServedModel) -> None:
-    """Refuse what Triton would wait for: it takes tens of seconds to give up on a `model.py` that is
-    not there, and holds up every other model meanwhile.
+    """Refuse a model without its files. Triton would wait tens of seconds for a missing `model.py`, and delay every
+    other model meanwhile.
 
     Raises:
         ServerStartError: no version to serve, or a Python model without its file.
@@ -224,7 +223,7 @@ def _known(repository: Path) -> list[str]:
 
 
 def _versions(folder: Path, config: Any) -> tuple[int, ...]:
-    """The versions the policy serves; without one, the latest."""
+    """The versions that the policy serves; without a policy, the latest version."""
     there = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
     policy = config.version_policy
     choice = policy.WhichOneof("policy_choice")

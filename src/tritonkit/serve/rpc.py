@@ -1,4 +1,4 @@
-"""The two gRPC calls that serving makes: is the server alive, and does a model answer."""
+"""The two gRPC calls that serving makes: ServerLive, and ModelInfer for a model's first request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["NotAnswered", "Service", "connect"]
 
 _LARGEST = 2**31 - 1
-"""Bytes of an answer, protobuf's limit: this server runs our own models."""
+"""Most bytes of an answer, which is protobuf's limit, because this server runs the user's own models."""
 
 
 class NotAnswered(Exception):
-    """The server refused or did not answer a call; the text is its own reason.
+    """The server refused or did not answer a call; the text is the server's reason.
 
     Args:
         silent: whether it gave no answer at all in time.
@@ -37,7 +37,7 @@ class NotAnswered(Exception):
 
 
 class Service:
-    """The calls this room needs; threads may share it."""
+    """The gRPC calls that serving needs; threads may share it."""
 
     def __init__(self, transport: Http2Transport) -> None:
         self._transport = transport
@@ -82,7 +82,7 @@ class Service:
 
 @contextlib.contextmanager
 def connect(address: str, key: str = "") -> Iterator[Service]:
-    """A connection to `host:port` on this machine, for as long as the block; `key` opens admin calls."""
+    """A connection to `host:port` on this machine for the duration of the block; `key` permits admin calls."""
     headers = ((f"triton-grpc-protocol-{HEADER}", Secret(key)),) if key else ()
     transport = Http2Transport(
         address,

@@ -1,5 +1,8 @@
-"""One folder per run, `<root>/.tritonkit/run/TIME-XXXX`: the log, the copied backends, and while the server
-runs, for other programs of its owner, `endpoint.json` and `admin-key`: where it answers, and the key to change it."""
+"""One folder for each run, `<root>/.tritonkit/run/TIME-XXXX`, with the log and the copied backends.
+
+While the server runs, the folder also has files for other programs of its owner: `endpoint.json` with its addresses,
+and `admin-key` with the key that is needed to change it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ _ENDPOINT_FILE = "endpoint.json"
 _OWNER_FILE = "owner"
 
 KEEP = 5
-"""Runs whose logs stay."""
+"""Number of runs whose logs stay."""
 
 
 def new_run_dir(root: Path) -> Path:
@@ -80,14 +83,14 @@ def clear(run_dir: Path) -> None:
 
 
 def _forget_old(runs: Path) -> None:
-    """Remove all runs but the latest; one whose owner lives is in use, however old."""
+    """Remove all runs except the latest; a run whose owner lives is in use, however old."""
     ended = [path for path in sorted(runs.iterdir()) if not _is_owned(path)]
     for path in ended[: -KEEP + 1]:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_owned(run_dir: Path) -> bool:
-    """Whether the server of a run is still there."""
+    """Whether the server of a run still exists."""
     try:
         os.kill(int((run_dir / _OWNER_FILE).read_text()), 0)
     except PermissionError:
@@ -98,8 +101,8 @@ def _is_owned(run_dir: Path) -> bool:
 
 
 def write_owner(folder: Path, pid: int) -> None:
-    """Say which process runs the server. A later one is written over it, in the same room: a disk that has become full
-    must not keep a server from being started again."""
+    """Record the process that runs the server. A later record overwrites it in place, because a full disk must not
+    prevent a restart."""
     descriptor = os.open(folder / _OWNER_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "w") as opened:
         opened.write(f"{pid:<20}\n")
@@ -121,7 +124,7 @@ def write_run(folder: Path, endpoint: Endpoint) -> None:
 
 
 def _renew(file: Path, text: str) -> None:
-    """Write a file that says something else. Started again, a server says mostly the same, for which a full disk has
+    """Write a file only if its text has changed. A restarted server mostly writes the same, for which a full disk has
     no room."""
     try:
         same = file.read_text() == text
@@ -132,7 +135,7 @@ def _renew(file: Path, text: str) -> None:
 
 
 def find_key_file(root: Path, address: str) -> Path | None:
-    """The key file of the running server of this project at a gRPC address; None where there is none.
+    """The key file of the running server of this project at a gRPC address; None if there is no such server.
 
     Args:
         root: the project.
@@ -145,7 +148,7 @@ def find_key_file(root: Path, address: str) -> Path | None:
 
 
 def find_own_key_file(address: str) -> Path | None:
-    """The same for the servers of this user in all projects."""
+    """The key file of this user's running server at a gRPC address, in any project."""
     for folder, facts in _told(listed_runs()):
         if facts.get("grpc") == _plain(address) and (folder / KEY_FILE).is_file():
             return folder / KEY_FILE
@@ -158,13 +161,13 @@ def find_runs(root: Path) -> list[dict[str, Any]]:
 
 
 def find_metrics(root: Path, address: str) -> str | None:
-    """The metrics address of the running server of this project at a gRPC address; None where there is none."""
+    """The metrics address of the running server of this project at a gRPC address; None if there is no such server."""
     found = (f["metrics"] for f in find_runs(root) if f.get("grpc") == _plain(address))
     return next(found, None)
 
 
 def find_failed(root: Path, address: str) -> dict[str, str]:
-    """The models that the running server of this project at a gRPC address does without, and why."""
+    """The models that this project's running server at a gRPC address does without, each with the reason."""
     found = (f.get("failed", {}) for f in find_runs(root) if f.get("grpc") == _plain(address))
     return next(found, {})
 
@@ -174,7 +177,7 @@ def _plain(address: str) -> str:
 
 
 def _running(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Folders of servers that run, and what they say of themselves."""
+    """Folders of running servers, each with the content of its `endpoint.json`."""
     runs = root / _RUNS
     return _told(sorted(runs.iterdir(), reverse=True) if runs.is_dir() else ())
 

@@ -1,4 +1,4 @@
-"""The models that a server runs without: a model that cannot be served does not keep others from being served."""
+"""The choice of models to serve: a model that cannot be served does not keep others from being served."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Selection:
     killers: Mapping[str, bytes] = field(default_factory=dict)
 
     def without(self, name: str, error: ServerStartError) -> Selection:
-        """The same without a model and those that call it."""
+        """The selection without a model and the models that call it."""
         gone = {name: error}
         for model in self.models.values():
             for part in model.needs:
@@ -47,12 +47,12 @@ class Selection:
         return replace(self, models=left, refused={**self.refused, **gone})
 
     def without_killer(self, name: str, error: ServerStartError) -> Selection:
-        """The same without a model that ended the server, for as long as it is not changed."""
+        """The selection without a model that ended the server, for as long as the model is not changed."""
         killers = {**self.killers, name: mark(self.models[name])}
         return replace(self.without(name, error), killers=killers)
 
     def lacks(self, failed: Mapping[str, object]) -> list[str]:
-        """Failed models that the server must not run without; empty where it may go on."""
+        """Failed models that the server must not run without; empty if it may go on."""
         if missing := [name for name in failed if name in self.required]:
             return missing
         return list(failed) if failed and set(self.roots) <= set(failed) else []

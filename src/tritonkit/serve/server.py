@@ -62,8 +62,8 @@ class Server:
         """Start it and wait until every model has answered.
 
         Raises:
-            UsageError: an unknown model, or ports that cannot be.
-            ServerNotFound: no tritonserver, or it lacks something here.
+            UsageError: an unknown model, or invalid ports.
+            ServerNotFound: no tritonserver, or this machine lacks something that it needs.
             ServerStartError: a port in use, too little shared memory, or a model that does not load.
             ServerError: with `verify`, a file that is not as it was published.
         """
@@ -96,7 +96,7 @@ class Server:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The server's addresses; a restart changes `pid`, and `models` to those served since.
+        """The server's addresses; a restart changes `pid`, and sets `models` to the models served since.
 
         Raises:
             UsageError: it was not started.
@@ -106,8 +106,8 @@ class Server:
         return self._endpoint
 
     def serve_too(self, model: str) -> None:
-        """Take a model that was loaded meanwhile as one to serve: after a death it is loaded again, with what
-        it needs. This loads nothing by itself; a server of all models takes what its repository holds anyway.
+        """Add a model that was loaded meanwhile to the models to serve. A restart then loads it again, with the models
+        it needs. This call itself loads nothing. A server of all models serves its whole repository anyway.
 
         Raises:
             UsageError: the repository holds no such model.
@@ -124,7 +124,7 @@ class Server:
         return self._endpoint is not None and not self._over.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended for good; whether it has.
+        """Wait until it has ended for good; return whether it has.
 
         Raises:
             ServerDied: it ended without a call of `stop` or `kill`.
@@ -148,7 +148,7 @@ class Server:
         self._finish()
 
     def kill(self) -> None:
-        """End it now; requests in flight are lost. Leaves nothing behind either."""
+        """End it now; requests in flight are lost. No process or shared memory is left behind."""
         self._ending.set()
         with self._lock:
             triton = self._triton
@@ -192,7 +192,7 @@ class Server:
         return choose(ports, settings.host, http=settings.http)
 
     def _start_on(self, run: Run, ports: Ports, begun_at: float) -> tuple[Run, Ports]:
-        """Start the first process; a free port that is lost between choice and start is chosen again."""
+        """Start the first process; a free port that is lost between choice and start is replaced by another one."""
         for races_left in reversed(range(_PORT_RACES)):
             try:
                 run = self._start_process(run, ports, begun_at)
@@ -206,9 +206,9 @@ class Server:
         return run, ports
 
     def _start_process(self, run: Run, ports: Ports, begun_at: float) -> Run:
-        """Start a process and wait until it is ready; one that a model ends is started again without that model.
+        """Start a process and wait until it is ready. If a model ends it, another one is started without that model.
 
-        Gives the run as it is then.
+        Return the run with the models that are left.
         """
         while True:
             try:
@@ -236,7 +236,7 @@ class Server:
         write_run(run.folder, self._endpoint)
 
     def _begin_stop(self) -> SupervisedProcess | None:
-        """Does not wait, so that a second signal is heard; gives the process that is on its way out."""
+        """Begin a stop without waiting, so that a second signal is handled; return the process that is ending."""
         with self._lock:
             first = not self._ending.is_set()
             self._ending.set()
@@ -249,7 +249,7 @@ class Server:
         return triton
 
     def _drain(self, triton: SupervisedProcess) -> None:
-        """Answer what is in flight within the time for it, then let the models finalize and end."""
+        """Let the server answer requests in flight within the drain timeout, let the models finalize, and end it."""
         deadline = time.monotonic() + self._settings.drain_timeout_s
         refuse_calls(triton.pid)
         try:
@@ -264,7 +264,7 @@ class Server:
             triton.stop(left_s, self._settings.finalize_timeout_s)
 
     def _finish(self) -> None:
-        """Remove the run's files once nothing runs any more, and say so once."""
+        """Remove the run's files once nothing runs any more, and report that once."""
         self._over.set()
         if self._run is None:
             return
@@ -293,7 +293,7 @@ class Server:
         self._over.set()
 
     def _watch_process(self, triton: SupervisedProcess, stubs: StubWatch) -> None:
-        """Watch until this process has ended, or is to end."""
+        """Watch until this process has ended or must end."""
         while not triton.ended.wait(TICK_S) and not self._ending.is_set():
             stubs.scan()
             if self._proxies is not None:
@@ -325,9 +325,9 @@ class Server:
         return stubs
 
     def _restart(self, run: Run, ports: Ports, backoff: Backoff) -> Run | None:
-        """Bring up another process with the models that the repository holds by then.
+        """Start another process with the models that the repository holds by then.
 
-        Gives the run as it is now, also where `stop` was called meanwhile; None where it is given up.
+        Return the new run, even if `stop` was called meanwhile; None if restarts are given up.
         """
         delay_s = backoff.after_death(was_ready=True)
         while delay_s is not None:

@@ -39,33 +39,34 @@ __all__ = [
 MIB = 1 << 20
 
 BYTES_ELEMENT = 64 << 10
-"""A BYTES value without a larger warm-up sample: an encoded photograph or a page of text."""
+"""Bytes assumed for a BYTES value without a larger warm-up sample: an encoded photograph or a page of text."""
 
 FREE_AXIS = 128
-"""An open axis where no warm-up tensor says more."""
+"""Size assumed for an open axis without a larger warm-up tensor."""
 
 OVERHEAD = 512 << 10
-"""Message queues, request records and their bookkeeping in each region."""
+"""Bytes of message queues, request records and their bookkeeping in each region."""
 
 SLACK = 1.5
-"""Freed blocks leave gaps. Batches of changing size with 2, 4, 8, 16 and 32 MiB of tensors at most grew
-their region to 4, 7, 15, 25 and 42 MiB (2.51, float32 echo through the python backend)."""
+"""Factor for the gaps that freed blocks leave. Batches of changing size, with at most 2, 4, 8, 16 and 32 MiB of
+tensors, grew their region to 4, 7, 15, 25 and 42 MiB (2.51, float32 echo through the python backend)."""
 
 GROWTH = MIB
-"""The last growth reaches past what was needed by up to this much (`shm-growth-byte-size`)."""
+"""Bytes by which the last growth may exceed the need (`shm-growth-byte-size`)."""
 
 
 MESSAGE_LEAST = 64 * MIB
-"""Whatever the models say: a page of photographs, a long text."""
+"""Smallest limit on a request, whatever the models' configurations: a page of photographs, a long text."""
 
 MESSAGE_MOST = 1024 * MIB
-"""Triton holds a message about three times while it takes it apart (1.9 GB took 6.2 GB, 2.51)."""
+"""Largest limit on a request: Triton holds a message about three times while it parses it (1.9 GB took 6.2 GB,
+2.51)."""
 
 _OPEN = 4
 """Factor by which an open axis or a BYTES value may exceed the samples of the warm-up."""
 
 _ELEMENT = MIB
-"""A BYTES value may have this much in any case."""
+"""Bytes that a BYTES value may have in any case."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) 
 
 
 def _instances(model: ServedModel) -> int:
-    """Stubs of a model: one per instance, device and version."""
+    """Number of a model's stubs: one for each instance, device and version."""
     groups = model.config.instance_group
     # Triton's own default: 2 instances on a CPU for onnxruntime, 1 for python (model_config_utils.cc).
     each: int = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
@@ -174,7 +175,7 @@ def largest_sample(model: ServedModel) -> tuple[int, int]:
 
 
 def dtype_name(tensor: Any) -> str:
-    """The name of a tensor's type, such as TYPE_FP32, out of its enumeration's own table."""
+    """The name of a tensor's type, such as TYPE_FP32, from its enumeration's own table."""
     field = tensor.DESCRIPTOR.fields_by_name["data_type"]
     return str(field.enum_type.values_by_number[tensor.data_type].name)
 
@@ -182,8 +183,8 @@ def dtype_name(tensor: Any) -> str:
 def largest_message(models: Iterable[ServedModel]) -> int:
     """Bytes of the largest request that a model's configuration allows, its largest batch, in whole MiB.
 
-    Where the configuration leaves an axis open or a tensor is BYTES, the samples of the warm-up show what
-    is usual, and four times that is taken.
+    For an open axis or a BYTES tensor, the warm-up samples show the usual size, and four times that size
+    is assumed.
     """
     most = max((_request(model) for model in models), default=0)
     bounded = min(max(most + MIB, MESSAGE_LEAST), MESSAGE_MOST)

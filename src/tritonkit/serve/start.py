@@ -42,7 +42,7 @@ __all__ = ["UNGUARDED", "Run", "chosen", "launch", "prepare", "read_again"]
 
 _LEAST_FILES = 256
 _LEAST_FILE_BYTES = 64 << 20
-"""Shared memory between the server and a model's Python is a file, too."""
+"""Smallest limit on file sizes: shared memory between the server and a model's Python is a file too."""
 
 UNGUARDED = (
     "the native guard is not built (`tritonkit doctor` says how): the admin key can be read in the arguments of"
@@ -63,9 +63,9 @@ _POLICIES = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "i
 class Run:
     """Everything that is settled before a process starts; `folder` is this run's own.
 
-    `selection` has the models, `key` is the run's admin key, `message_bytes` its largest request, `config` the name
-    of the models' configurations for the cores it has; empty: an older server, which knows no such names, and models
-    without them.
+    `selection` has the models, `key` is the run's admin key, and `message_bytes` is its largest request. `config` is
+    the name of the models' configurations for its cores. It is empty for an older server, which knows no such names,
+    and for models without them.
     """
 
     settings: Settings
@@ -137,7 +137,7 @@ def prepare(settings: Settings) -> Run:
 
 
 def _hold_to_limits() -> None:
-    """ServerStartError where no server could start within the limits that it inherits."""
+    """Raise ServerStartError if no server could start within the inherited limits."""
     if limits := too_low(_LEAST_FILES, _LEAST_FILE_BYTES):
         raise ServerStartError(
             "tritonserver",
@@ -163,7 +163,7 @@ def read_again(run: Run) -> Run:
     Free space in shared memory is not checked: other servers, which may have grown, must not prevent a restart.
 
     Raises:
-        UsageError, ServerStartError: a model is not there any more, or cannot be served.
+        UsageError, ServerStartError: a model does not exist any more, or cannot be served.
         OSError: the repository cannot be read.
     """
     settings, installation = run.settings, run.installation
@@ -186,7 +186,7 @@ def read_again(run: Run) -> Run:
 
 
 def _read(settings: Settings) -> tuple[Selection, str]:
-    """The models to serve, and the name of their configurations for the cores there are."""
+    """The models to serve, and the name of their configurations for this machine's cores."""
     own = cores()
     usual = config_for(settings.repository, own, cores_within(own))
     config = str(settings.triton_flags.get(CONFIG_FLAG, usual))
@@ -213,7 +213,7 @@ def _usable(installation: ServerInstallation, selection: Selection, config: str)
 def _with_room(
     settings: Settings, installation: ServerInstallation, native: Collection[NativeBackend], selection: Selection
 ) -> tuple[Selection, shm.ShmPlan]:
-    """Without the models that need more shared memory than there is, each by itself."""
+    """The selection without models that need, each by itself, more shared memory than there is; and its plan."""
     needs = _shm_plan(settings, installation, native, tuple(selection.models.values())).models
     for need in needs:
         try:
@@ -228,8 +228,8 @@ def _with_room(
 
 
 def _callers(models: Sequence[ServedModel]) -> frozenset[str]:
-    """The Python models that call others, and what is made of them: Triton loads all at the same time, and these need
-    the others when they are warmed up."""
+    """The Python models that call others, and the ensembles made of them. Triton loads all models at the same time, and
+    these need the others when they are warmed up."""
     found: set[str] = set()
     for model in models:
         if model.calls or found & set(model.parts):
@@ -261,7 +261,7 @@ def _announce(
     compiled: Mapping[str, NativeBackend],
     native: Sequence[NativeBackend],
 ) -> None:
-    """Say what will serve what, and what this environment leaves open."""
+    """Report which server and backends will serve the models, and the gaps of this environment."""
     names = ", ".join(model.name for model in models)
     kinds = "; native backends: " + ", ".join(one.name for one in native) if native else ""
     settings.emit(ServeEvent("preparing", f"{names} with {installation.version}{kinds}"))
@@ -279,7 +279,7 @@ def _announce(
 
 
 def _warn_of_memory(settings: Settings, models: Sequence[ServedModel]) -> None:
-    """Say where warming up takes more memory than is free, as the builds measured it."""
+    """Warn if warming up takes more memory than is free, by the builds' measurements."""
     needs = {model.name: sum(warm_up_of(model, version)[0] for version in model.versions) for model in models}
     free = free_memory()
     if free and sum(needs.values()) > free:

@@ -1,6 +1,6 @@
 """Index of the runs of a user's servers in all projects: a file for each run, in the user's cache folder.
 
-A command outside of the project finds the key of a server so. The files name folders and hold no key.
+With it, a command outside of the project finds a server's key. The files name folders and hold no key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _folder() -> Path:
 
 
 def note_run(run_dir: Path) -> None:
-    """Note a run that has begun; where the cache folder cannot be written, only its project finds it."""
+    """Record a run that has begun. If the cache folder cannot be written, only its project finds the run."""
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         folder = _folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def forget_run(run_dir: Path) -> None:
 
 
 def listed_runs() -> Iterator[Path]:
-    """Folders of runs that were noted, the latest first, those that are this user's own."""
+    """Folders of recorded runs that belong to this user, the latest first."""
     with contextlib.suppress(OSError, RuntimeError):
         for entry in sorted(_folder().iterdir(), reverse=True):
             run_dir = _named(entry)

@@ -43,7 +43,7 @@ EventKind = Literal[
 
 @dataclass(frozen=True)
 class ServeEvent:
-    """Something a person watching the server wants to know; `model` is empty where none is meant."""
+    """An event for a person who watches the server; `model` is empty if it concerns no single model."""
 
     kind: EventKind
     message: str
@@ -97,10 +97,10 @@ class Settings:
         models: names to serve, with what their ensembles need; all by default.
         require: the models without which the server is not to run, or "all" of them; by default it runs as long as
             one of those in `models` is served.
-        grpc_port, http_port, metrics_port: 0 takes a free one; HTTP's counts with `http` alone.
+        grpc_port, http_port, metrics_port: the ports to listen on, 0 for any free one; HTTP's is used only with `http`.
         host: the address to listen on; the default is reachable from this machine alone.
         ready_timeout_s: seconds allowed from the start of the process until every model has answered once.
-        python_backends: the folder with `backends/`, which stand in for Triton's own in the embedded
+        python_backends: the folder with `backends/`, which replace Triton's own in the embedded
             server; by default `python_backends` of the project, or else tritonkit's.
         backend: the embedded server's backends for ONNX Runtime and OpenVINO. "auto" takes native ones that can be
             used, "native" refuses to start without them, and "python" runs a stub process for each instance.
@@ -115,7 +115,7 @@ class Settings:
         http_hosts: names under which callers know this machine, in addition to loopback's and `host`.
         http_origins: origins of the web pages that may call, as browsers write them.
         shared_memory_api: whether clients that have the run's key may register shared memory.
-        max_request_mib: the largest request; by default what the models' configurations allow, at
+        max_request_mib: the largest request; by default the largest that the models' configurations allow, at
             least 64.
         restarts: the number of failed starts in a row after which a server that died is given up. Delays between the
             starts grow; 0 never restarts it.
@@ -190,7 +190,7 @@ class Settings:
         )
 
     def emit(self, event: ServeEvent) -> None:
-        """Tell `on_event`; a failing callback must not end the watch."""
+        """Call `on_event`; a failing callback must not end the watch."""
         if self.on_event is not None:
             with contextlib.suppress(Exception):
                 self.on_event(event)

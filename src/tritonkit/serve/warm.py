@@ -20,16 +20,16 @@ __all__ = ["WARMUP", "NoSample", "Sample", "warm_request"]
 
 
 WARMUP = "tritonkit.warmup"
-"""A parameter of the configuration; `off`: the model is sent no request of ours at all."""
+"""A parameter of the configuration; with `off`, tritonkit sends the model no warm request at all."""
 
 
 class NoSample(Exception):
-    """A model to which no request is made up: what it accepts cannot be guessed, or it wants none."""
+    """No request can be made up for a model: its valid input cannot be guessed, or it turned warm requests off."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A first request, and whether any of its inputs is made up: then the model may rightly refuse it."""
+    """A first request, and whether any of its inputs is made up, so that the model may rightly refuse it."""
 
     request: Any
     made_up: bool
@@ -71,15 +71,15 @@ def warm_request(model: ServedModel, models: Mapping[str, ServedModel], number: 
 
 
 def _is_off(model: ServedModel, models: Mapping[str, ServedModel]) -> bool:
-    """Whether a model, or a part of it, wants no request of ours."""
+    """Whether warm requests are off for a model or a part of it."""
     if WARMUP in model.config.parameters:
         return bool(model.config.parameters[WARMUP].string_value == "off")
     return any(_is_off(models[part], models) for part in model.parts if part in models)
 
 
 def _sample(model: ServedModel, name: str, models: Mapping[str, ServedModel]) -> tuple[ServedModel, Any]:
-    """The warm-up entry for an input, and the model that has it; without one, the model that takes the input, one of
-    Python before others."""
+    """The warm-up entry for an input, and the model that has it. Without an entry, it is a model that takes the input,
+    preferably one in Python."""
     takers = [model] if not model.parts else []
     for step in model.config.ensemble_scheduling.step:
         for key, value in step.input_map.items():
@@ -96,8 +96,8 @@ def _sample(model: ServedModel, name: str, models: Mapping[str, ServedModel]) ->
 
 
 def _raw(model: ServedModel, name: str, dtype: str, dims: tuple[int, ...], sample: Any) -> bytes:
-    """The bytes of an input. Random data is sent as zeros too: what counts is that an answer comes,
-    and a zero is a valid index everywhere."""
+    """The bytes of an input. Zeros replace random data too, because any answer counts and zero is a valid index
+    everywhere."""
     if sample is not None and sample.input_data_file:
         file: Path = model.folder / "warmup" / sample.input_data_file
         return file.read_bytes()

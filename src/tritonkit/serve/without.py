@@ -1,4 +1,4 @@
-"""A server that a model ends while it starts is started again without that model."""
+"""Restart without a model that ended the server during its start."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["without_cause"]
 
 
 def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
-    """The run to try next; None where the server must not run without the model, or no model is the cause.
+    """The run to try next; None if the server must not run without the model, or no model is the cause.
 
-    Of several models that were being loaded, the first of a start that loads them one after the other is the cause.
-    One whose `model_warmup` failed is loaded without it: Triton crashes where a warm-up of several requests fails.
+    If several models were being loaded, a start that loads them one after the other finds the cause. A model whose
+    `model_warmup` failed is loaded without it, because Triton crashes when a warm-up of several requests fails.
     """
     models = [name for name in end.models if name in run.models]
     if not models:
