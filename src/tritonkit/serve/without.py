@@ -18,7 +18,7 @@ __all__ = ["without_cause"]
 def without_cause(run: Run, end: EndedAtLoad) -> Run | None:
     """The run to try next; None if the server must not run without the model, or no model is the cause.
 
-    If several models were being loaded, a start that loads them one after the other finds the cause. A model whose
+    In a start that loads models one after the other, the first of those being loaded is the cause. A model whose
     `model_warmup` failed is loaded without it, because Triton crashes when a warm-up of several requests fails.
     """
     models = [name for name in end.models if name in run.models]

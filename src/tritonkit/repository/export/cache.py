@@ -52,7 +52,7 @@ class BuildCache:
     def workplace(self, model: str) -> Iterator[Path]:
         """An empty folder in which to build, on the cache's file system; removed afterwards."""
         parent = self.folder / model
-        # Builds are made one at a time: what lies here was left by one that was killed.
+        # Builds run one at a time, so any such folder was left by a killed build.
         for left in parent.glob(".building-*"):
             shutil.rmtree(left, ignore_errors=True)
         try:

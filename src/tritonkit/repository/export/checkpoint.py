@@ -92,7 +92,7 @@ class Checkpoint:
                 attn_implementation="sdpa",
                 output_loading_info=True,
             )
-        # transformers fills what is missing with random numbers, and only warns.
+        # transformers fills missing weights with random numbers, and only warns.
         if missing := sorted(report["missing_keys"]):
             raise BuildError(
                 str(self.folder),
@@ -140,7 +140,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
     _check_sizes(folder, sizes)
     _check_tokenizer(folder)
-    # What is traced attends to all that came before, which is the same as long as the window holds all of it.
+    # The traced network attends to all earlier tokens, which is the same as long as the window holds all of them.
     sizes["max_position_embeddings"] = min([sizes["max_position_embeddings"], *_windows(read)])
     return Checkpoint(folder, architecture, sizes)
 

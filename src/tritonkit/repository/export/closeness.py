@@ -84,7 +84,7 @@ def item_cosines(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool 
         if not pairs:
             continue
         a, b = (np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))
-        # An infinity that the reference has too was held equal elsewhere.
+        # Infinities that the reference has too were compared elsewhere.
         same = ~np.isfinite(b)
         a, b = np.where(same, 0.0, a), np.where(same, 0.0, b)
         bad = ~np.isfinite(a).all(axis=1)

@@ -50,7 +50,7 @@ def network_comments(inputs: Sequence[TensorInfo]) -> list[str]:
     unnamed = [tensor for tensor in free if not all(_names(tensor))]
     lines = ["The file does not say which sizes these axes take; without them there is no warm-up:"]
     if unnamed:
-        # The section is for all inputs or for none.
+        # The section must have all inputs or none.
         lines += ["inputs:", *(f"  {_input(t, _axes(t))}" for t in inputs)]
     lines += ["free_axes:", *(f"  {_word(axis)}: {allowed}" for axis, allowed in axes.items())]
     lines += ["Or fix the sizes:", "inputs:", *(f"  {_fixed(t, axes)}" for t in inputs)]

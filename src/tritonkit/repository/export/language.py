@@ -92,7 +92,7 @@ def _refusals(file: Path) -> Iterator[None]:
     """Report a tokenizer that cannot be read, or whose expressions give up on a text, as an error of the checkpoint."""
     try:
         yield
-    except BaseException as error:  # the library's panics are no Exception
+    except BaseException as error:  # the library's panics are not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | BuildError):
             raise
         raise BuildError(

@@ -127,7 +127,7 @@ def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...],
     # Arrays hold BF16 as float32, here as everywhere.
     dtype = NUMPY_DTYPES.get(tensor.dtype, "float32")
     if _MASK.search(tensor.name):
-        # A mask that says what to hide, such as key_padding_mask, hides nothing; any other shows everything.
+        # A mask of hidden places, such as key_padding_mask, hides nothing; any other mask shows everything.
         return np.full(shape, not _HIDES.search(tensor.name), dtype)
     if _RATE.match(tensor.name):
         return np.full(shape, 16000, dtype)

@@ -39,7 +39,7 @@ def load_onnx(file: Path, where: str) -> Any:
             wanted=f"at most {MAX_BYTES}, as ONNX files have",
             todo="keep the weights in another file: onnx.save(model, FILE, save_as_external_data=True)",
         )
-    # The format by name: else a file's ending chooses the parser.
+    # The format is given because otherwise the file's ending chooses the parser.
     model = need("onnx", "build").load(file, format="protobuf", load_external_data=False)
     hold_to_bounds(model, file.name, where)
     return model

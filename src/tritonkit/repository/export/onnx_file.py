@@ -83,7 +83,7 @@ def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
     try:
         with step(f"onnx checks {file.name}"):
             if found:
-                # By its path: the checker looks for the other files in its folder.
+                # The file is passed by path, because the checker looks for the other files in its folder.
                 with resolved_in_place(file, found) as whole:
                     check(str(whole), full_check=True)
             else:
@@ -99,7 +99,7 @@ def data_of(file: Path, where: str) -> dict[str, Path]:
     """Location -> the file with weights of an ONNX file that it names; empty for a file that cannot be parsed."""
     try:
         model = parse(file, where)
-    except Exception:  # the build reads it again, and says what is wrong with it
+    except Exception:  # the build reads it again and reports the error
         return {}
     return data_files(tensors(model), file, where)
 
@@ -315,7 +315,7 @@ def open_session(file: Path, where: str, optimized: bool = True, options: Any = 
     """An ONNX Runtime session on the CPU; `options` extend those of `session_options`."""
     ort = need("onnxruntime", "build")
     options = options or session_options()
-    options.log_severity_level = 4  # it raises what it logs as an error, and probing expects errors
+    options.log_severity_level = 4  # errors are raised as well as logged, and probing expects errors
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

@@ -59,7 +59,7 @@ def refuse_kinds(model: Any, where: str) -> None:
                     wanted="tensors: Triton carries nothing else",
                     todo=_instead(model, value),
                 )
-    # ONNX Runtime says of such an input what it says of a scalar: that it has no axes.
+    # ONNX Runtime reports such an input as it reports a scalar: without axes.
     constants = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
         if value.name not in constants and not value.type.tensor_type.HasField("shape"):

@@ -64,7 +64,7 @@ def copy_file(source: Path, target: Path) -> None:
         BuildError: it is not a regular file.
         OSError: it cannot be read, or the copy cannot be written.
     """
-    # A pipe that nobody writes would be waited for.
+    # Opening a pipe without a writer would block.
     opened = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(opened, "rb") as given, target.open("wb") as made:
         state = os.fstat(opened)
@@ -79,7 +79,7 @@ def copy_file(source: Path, target: Path) -> None:
                 raise
             given.seek(state.st_size - left)
             made.seek(state.st_size - left)
-        # A file that grows meanwhile would never end.
+        # A file that keeps growing would never be copied to its end.
         while left > 0 and (part := given.read(min(left, _STEP))):
             made.write(part)
             left -= len(part)

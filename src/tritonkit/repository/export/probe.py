@@ -33,8 +33,8 @@ _SIZE_KEYS = ("imgsz", "image_size", "input_size", "input_shape")
 
 
 def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batch], Batch]) -> Hints:
-    """Facts for made-up input: rows of a file's tables, sizes at which it runs for each axis that the spec does not
-    describe, and whether it needs positive numbers.
+    """Facts for made-up input: rows of a file's tables, sizes at which it runs, and whether it needs positive numbers.
+    The sizes are those of each axis that the spec does not describe.
 
     Args:
         model: the parsed file.

@@ -50,7 +50,7 @@ def _end(file: Path, entry: Any) -> int:
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
         whole = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
-        # Of four bits each at least.
+        # An element has at least four bits.
         fits = whole and begin <= end and math.prod(shape) <= 2 * (end - begin)
     except (KeyError, TypeError, ValueError):
         pass

@@ -54,7 +54,7 @@ def export_onnx(spec: Spec, module: Any, example: Batch, batched: bool, file: Pa
 def dynamic_shapes(torch: Any, spec: Spec, batched: bool) -> tuple[dict[int, Any], ...]:
     """For each input, in order: axis -> torch.export.Dim; axes of the same name have the same size everywhere."""
     network = spec.model.network
-    # Without bounds: the file may not depend on max_batch_size, which can change without a build.
+    # The axis has no bounds: the file may not depend on max_batch_size, which can change without a build.
     batch = torch.export.Dim("batch")
     axes = {name: _dim(torch, name, a) for name, a in network.free_axes.items()}
     lead = 1 if batched else 0

@@ -37,7 +37,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         "variant": variant,
         "network": network_facts(model.network),
         "quality": model.quality.model_dump(mode="json", exclude=_LIMITS),
-        # Filling up is tried at build, so it decides whether there is an artifact, and not what is in it.
+        # Padding is tried at build, so it decides whether there is an artifact, and not its content.
         "pad": [axis.pad for axis in model.network.free_axes.values() if axis.pad],
         "batched": model.serving.max_batch_size != 0,
         "independent_items": model.serving.independent_items,
@@ -52,7 +52,7 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
     if variant not in ("onnx-fp32", "python"):
         # The batching decides the profiles of a plan, and `optimize` all the others.
         batching = {"max_batch_size", "dynamic_batching"}
-        # How close INT8 forms have to come follows from what they may lose.
+        # The required closeness of INT8 forms follows from the allowed drop.
         facts["max_drop"] = model.quality.max_drop
         facts["serving"] = model.serving.model_dump(mode="json", include=batching)
         facts["optimize"] = model.optimize.model_dump(mode="json", exclude={"variants"})

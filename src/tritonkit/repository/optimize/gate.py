@@ -14,7 +14,7 @@ __all__ = ["GateOutcome", "Miss", "judge", "refuse"]
 
 _DATA = "give more or other calibration data (optimize.calibration)"
 _LAYERS = f"{_DATA}, by which the layers that cost most are found and stay FP32"
-# By a part of the variant's name; the first that is there counts.
+# Part of a variant's name -> advice; the first part that matches counts.
 _ADVICE = {
     "pruned": "remove fewer channels (optimize.channels), leave layers out (optimize.keep_channels),"
     " train longer (optimize.epochs)",

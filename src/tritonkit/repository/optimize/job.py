@@ -319,7 +319,7 @@ class Job:
         try:
             yield
         except BuildError as error:
-            # Raised by the engine or the module, not by what is checked of its outputs.
+            # Only errors of the engine or the module count, not those of checks on its outputs.
             if error.__cause__ is not None and not self.has_samples:
                 advise(error, self.spec, signature or self.signature)
             raise

@@ -137,7 +137,7 @@ def build(what: BuildPlan, cache: BuildCache, job: Job | None = None) -> Artifac
         _ = job.base  # made first: a workplace empties the others of its model
     with cache.workplace(what.spec.name) as folder:
         try:
-            # Prints of a person's Python do not belong into a command's output, such as --json.
+            # Output of a user's Python must not end up in a command's output, such as that of --json.
             with contextlib.redirect_stdout(sys.stderr):
                 artifact = _build_in(folder, what, job)
             return cache.store(artifact)
@@ -211,7 +211,7 @@ def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: 
     assert form is not None  # noqa: S101  a form made it
     where = f"{spec.file} variant {what.variant}"
     runner, signature = open_runner(where), made.signature
-    # Before anything else is run: the engine keeps the memory that it once took.
+    # Measured before anything else runs, because the engine keeps memory that it once took.
     start = measure_start(spec, signature, job.samples, runner)
     independence = _independence(what, job, runner, file)
     if not (what.variant.is_made_from_onnx and job.one_by_one):
@@ -220,7 +220,7 @@ def _measure(made: _Made, what: BuildPlan, job: Job, folder: Path, open_runner: 
         fix_first_axis(file)
         runner = open_runner(where)
     independence = _padded(what, job, runner, signature, independence)
-    # Another engine rounds in other places: the metric judges that.
+    # Another engine rounds in other places, which the metric judges.
     exact = not job.transformed and not is_quantized(job.number_format)
     network = job.onnx if what.variant.is_made_from_onnx else file
     quality = measure(job, runner, lossless=form.lossless and exact, file=network)
@@ -275,7 +275,7 @@ def _padded(
 def _write(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ...]:
     """Let the form write its files, and return its notes; a library's exception becomes a BuildError."""
     try:
-        # A person's module is traced and trained in Python, which has no limit.
+        # A user's module is traced and trained in Python, which has no limit.
         limited = what.spec.model.network.torch is None and not what.spec.model.network.llm
         with step(f"making {what.variant}") if limited else unbounded():
             return (*form.make(job, folder), *job.notes)

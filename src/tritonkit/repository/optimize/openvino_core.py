@@ -61,7 +61,7 @@ def open_nncf() -> Any:
 def convert_module(module: Any, example: dict[str, Any]) -> Any:
     """The openvino.Model of a torch.nn.Module that is traced with an example, without telemetry."""
     ov = need("openvino", "optimize")
-    # openvino.tools.ovc.telemetry_utils: with this set nothing is sent.
+    # With this set, no telemetry is sent (openvino.tools.ovc.telemetry_utils).
     with _environment("CI", "true"), quiet():
         return ov.convert_model(module, example_input=example)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reference", "measure"]
 
-_SINGLES = 2  # items that are run alone too: a network that only works at the exported batch size fails on them
+_SINGLES = 2  # number of items that also run alone: a network that only works at the exported batch size fails on them
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Reference:
                 outputs = [run_module(spec, module, batch) for batch in batches]
         else:
             where, exact = f"{spec.file} network.onnx", not job.number_format
-            # Rounded numbers are what the optimized graph makes of them: it joins the rounding of neighbors.
+            # The optimized graph determines the rounding, because it fuses the rounding of adjacent operators.
             name = "ONNX Runtime without optimizations" if exact else f"the {job.number_format} file"
             session = open_session(job.source, where, optimized=not exact)
             with job.advised():
@@ -104,7 +104,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
     found, largest, edges = _compared(job, runner, given, lossless=lossless, file=file)
     quality, count = spec.model.quality, reference.samples
     found, outputs = found[:count], reference.outputs[:count]
-    # The spec's own metric judges what the variant gave.
+    # The spec's own metric judges the variant's unchanged outputs.
     judged = found if quality.metric is None else given[:count]
     main = score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
     also = [

@@ -127,7 +127,7 @@ def evaluate(
     plans: list[BuildPlan] = []
     results: list[Result] = []
     for variant in variants:
-        # Now, not before: what an earlier one was made from lies in the cache by then.
+        # Planned here, not before the loop: by now the sources of earlier variants are in the cache.
         what = plan(spec, cache, force, variant)
         plans.append(what)
         if dry_run:

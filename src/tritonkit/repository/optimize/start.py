@@ -52,7 +52,7 @@ def measure_start(spec: Spec, signature: Signature, samples: Sequence[Batch], ru
             peak.run(runner, batch)
     except (TritonkitError, MemoryError, _NoZeros) as error:
         item = _smallest(samples, batched=signature.batched)
-        with contextlib.suppress(TritonkitError):  # the comparison that follows says why
+        with contextlib.suppress(TritonkitError):  # the comparison that follows reports why
             peak.run(runner, item)
         refused = not isinstance(error, _NoZeros)
         return StartNeeds(peak.memory_bytes, peak.processor_s, refused, _kept(signature, item))

@@ -100,7 +100,7 @@ def time_together(
                 failed[name] = error
     found = {n: _timing(variants[n], times[n], run) for n in variants if n not in failed}
     for name, timing in found.items():
-        # On a full disk the figures are measured again next time; half a record is none to `find_timing`.
+        # On a full disk the figures are measured again next time; `find_timing` ignores an incomplete record.
         with contextlib.suppress(OSError):
             (variants[name].folder / RECORD).write_text(seal(asdict(timing)))
     return {**found, **failed}

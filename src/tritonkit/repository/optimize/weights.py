@@ -61,7 +61,7 @@ class WeightCache:
         """Cache weights, in place of older ones of that name."""
         for old in self.folder.glob(f"weights-{name}-*"):
             old.unlink(missing_ok=True)
-        # Through memory: on a full disk torch reports positions in an archive, or ends the process.
+        # Saved through memory: on a full disk torch reports positions in an archive, or ends the process.
         content = io.BytesIO()
         need("torch", "build").save(state, content)
         digest = hashlib.sha256(content.getbuffer()).hexdigest()

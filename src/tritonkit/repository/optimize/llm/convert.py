@@ -60,7 +60,7 @@ def _compressed(model: Any, weights: Weights, where: str) -> tuple[Any, tuple[st
     modes = nncf.CompressWeightsMode
     options: dict[str, Any] = {"mode": modes.INT8_ASYM}
     if weights == "int4":
-        # Rows that are no multiple of the group have smaller groups.
+        # Rows whose size is not a multiple of the group's have smaller groups.
         fallback = nncf.AdvancedCompressionParameters(group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST)
         options = {"mode": modes.INT4_SYM, "group_size": _GROUP, "ratio": 1.0, "advanced_parameters": fallback}
     try:

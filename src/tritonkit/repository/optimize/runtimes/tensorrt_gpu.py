@@ -55,7 +55,7 @@ class _Plan:
                 times[layer_name] = times.get(layer_name, 0.0) + ms
 
         self.run(batch)
-        # A context of its own: a profiler cannot be taken off again.
+        # The profiler gets its own context, because it cannot be removed again.
         context = self._context(self._nearest(batch))
         context.profiler = profiler = Profiler()
         for _ in range(repeats):
@@ -109,7 +109,7 @@ def open_plan(trt: Any, file: Path, where: str) -> Any:
     """The engine in a plan's file; BuildError where this TensorRT or this GPU does not take it."""
     log = Log(trt)
     runtime = trt.Runtime(log.logger)
-    # A plan that is version compatible carries its own runtime.
+    # A version-compatible plan carries its own runtime.
     runtime.engine_host_code_allowed = True
     engine = runtime.deserialize_cuda_engine(file.read_bytes())
     if engine is None:

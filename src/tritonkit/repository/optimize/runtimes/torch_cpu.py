@@ -47,7 +47,7 @@ class _Function:
         Operators of one name are added up, because neither format keeps the names of layers.
         """
         self.run(batch)
-        # Or it tells standard error when it starts and stops (libkineto, its level USDT is 5).
+        # Otherwise it prints to standard error when it starts and stops (libkineto, its level USDT is 5).
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make", "remove_channels"]
 
-# Between an operator and its weight autograd may have these alone.
+# Autograd may have only these nodes between an operator and its weight.
 _VIEWS_OF_WEIGHTS = ("TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward")
 
 

@@ -78,7 +78,7 @@ def _products_saturate() -> bool:
     )
     opsets = [helper.make_opsetid("", 13)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    # Integers alone: no precision to choose.
+    # The model has only integers, so there is no precision to choose.
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (sums,) = session.run(None, {"x": np.full((1, length), 255, np.uint8)})
     return bool((sums != length * 255 * 127).any())

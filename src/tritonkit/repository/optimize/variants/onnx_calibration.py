@@ -22,8 +22,8 @@ __all__ = ["Calibrator"]
 Range = tuple[float, float]
 
 _BYTES = 2**28  # activations in memory together, unless a single item has more
-_BINS = 4096  # of a histogram over [-largest, largest]
-_ELEMENTS = 2**18  # of a tensor counted in one part of a batch: of a larger one, evenly spaced
+_BINS = 4096  # bins of a histogram over [-largest, largest]
+_ELEMENTS = 2**18  # most elements of a tensor to count in one part of a batch, evenly spaced
 _LEVELS = 255  # steps that 8 bits give a range
 _STEP = 16  # bins between the thresholds that entropy tries
 _OUTSIDE = 1e-4  # share of values that percentile leaves outside, both ends together
@@ -114,7 +114,7 @@ class Calibrator:
                     part = {name: array[start : start + items] for name, array in batch.items()}
                 arrays = self._session.run(self._names, part)
                 for name, array in zip(self._names, arrays, strict=True):
-                    # A mask may hold infinities, which no range can.
+                    # A mask may hold infinities, which no range can include.
                     finite = array if np.isfinite(array).all() else array[~np.isinf(array)]
                     if finite.size:
                         yield name, finite

@@ -64,7 +64,7 @@ class Graph:
     def _shell(self) -> Any:
         """The model without nodes and constants, except constants that are also inputs."""
         shell = need("onnx", "build").ModelProto()
-        # Field by field: a copy of the whole would copy the weights, again for each attempt of a search.
+        # Copied field by field: a full copy would copy the weights for each attempt of a search.
         for source, target, left_out in (
             (self.model, shell, ("graph",)),
             (self.model.graph, shell.graph, ("node", "initializer", "value_info")),

@@ -30,7 +30,7 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     FP32: as many as needed, if necessary all of them, with FP32 weights.
     BuildError if the network has no layer that could be 8-bit.
     """
-    calibration = job.calibration  # what is wrong with it is said before anything is made
+    calibration = job.calibration  # errors in it are reported before anything is made
     network, search = _Network(job), LayerSearch(job)
     where = f"{job.spec.file} optimize.calibration"
     ranges = Calibrator(network.model, network.layers.tensors, calibration, job.batched, where, job.say)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["make"]
 
 # The network is trained already: its weights move a little, to where rounding hurts less. On digits, longer or
-# larger steps came no closer to the reference, and true targets in addition to its outputs led away from it.
+# larger steps came no closer to the reference. True targets in addition to its outputs led away from it.
 _SHARE_OF_EPOCHS = 0.25
 _SHARE_OF_LEARNING_RATE = 0.02
-_RANGES_STAND_STILL_AFTER = 0.5  # of those epochs: weights settle for ranges that no longer move
+_RANGES_STAND_STILL_AFTER = 0.5  # share of those epochs; afterwards weights settle for ranges that no longer move
 
 
 def make(job: Job, folder: Path) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     pairs = to_pairs(spec, job.training)
     student, rules = _prepared(job)
     given = spec.model.optimize
-    # Of a network that is trained already: to give the reference's outputs alone.
+    # The network is trained already, so it only learns to give the reference's outputs.
     optimize = given.model_copy(
         update={
             "epochs": math.ceil(given.epochs * _SHARE_OF_EPOCHS),

@@ -27,7 +27,7 @@ from tritonkit.repository.optimize.variants.onnx_weights import WeightLayers, al
 __all__ = ["Quantizer"]
 
 _INT32 = 2**31 - 1
-_LARGEST = 127  # of int8, symmetric
+_LARGEST = 127  # largest int8 value, symmetric
 _ROW_STEP, _ROW_ZERO = 1 / 127, 128
 """Step and zero point of a row divided by its largest value: uint8 1 to 255."""
 _LEAST = 1e-30
@@ -113,7 +113,7 @@ class Quantizer:
         self._nodes.append(copy)
         for index, name in enumerate(node.output):
             if name in self._int8_tensors and name in self._layers.graph.outputs:
-                # What the graph gives keeps its name; what the float node gives takes another.
+                # The graph's output keeps its name, and the float node's output gets another name.
                 copy.output[index] = self._name()
                 self._pair(name, copy.output[index], name)
 
@@ -127,7 +127,7 @@ class Quantizer:
         step = self._scale(node.input[0]).step
         if len(node.input) > 2 and node.input[2]:
             bias = self._layers.graph.float_weight(node.input[2])
-            # A bias is an int32 in steps of both scales: where it would not fit, the weights' grow.
+            # A bias is an int32 in steps of both scales. If it would not fit, the weights' scales grow.
             least = np.abs(bias) * (1.001 / _INT32 / step)
             if (least > scale).any():
                 scale = np.maximum(scale, least).astype(np.float32)
@@ -174,7 +174,7 @@ class Quantizer:
             self._constant(np.array(_ROW_ZERO, np.uint8)),
             zeros,
         ]
-        # ONNX Runtime's own operator: a scale that is a constant is no pattern it would fuse.
+        # ONNX Runtime's own operator is written, because it fuses no pattern with a constant scale.
         product = self._add("MatMulIntegerToFloat", names, name=copy.name, domain="com.microsoft")
         bias = copy.input[2] if len(copy.input) > 2 else ""
         product = self._add("Mul", [product, size], "" if bias else copy.output[0])
@@ -193,7 +193,7 @@ class Quantizer:
             else:
                 last = self._constant(np.array([-1], np.int64))
                 largest = self._add("ReduceMax", [sizes, last], keepdims=1)
-            # A row of zeros is divided by something.
+            # A row of zeros needs a divisor above 0.
             largest = self._add("Max", [largest, self._constant(np.array(_LEAST, np.float32))])
             share = self._add("Div", [x, largest])
             step = self._constant(np.array(_ROW_STEP, np.float32))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerSearch", "layers_to_exclude"]
 
-# Layers that are tried one at a time; a deeper network's are tried in groups of neighbors.
+# Most layers that are tried one at a time; those of a deeper network are tried in groups of neighbors.
 MOST_TRIALS = 40
 _PROBE_ITEMS = 8
 """Number of items used to rank layers; the decision uses closeness on all calibration data."""

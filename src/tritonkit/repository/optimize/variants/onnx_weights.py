@@ -18,7 +18,7 @@ _SAME_RANGE = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsquee
 """Operators that only move values: their output has the range of their input."""
 _OWN_RANGE = {"Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid"}
 """Operators with an 8-bit kernel, which is used if all their inputs are bytes already."""
-_SMALLEST_TABLE = 4096  # elements from which an embedding table is worth three small operators more
+_SMALLEST_TABLE = 4096  # fewest elements of an embedding table that is worth three small operators more
 
 
 class WeightLayers:
@@ -66,7 +66,7 @@ class WeightLayers:
         """
         stored: dict[str, str] = {}
         passed: set[str] = set()
-        convolved: set[str] = set()  # what a Conv gives, clamped and moved
+        convolved: set[str] = set()  # outputs of a Conv, also clamped and moved
         products = set(self.products)
         for node in self.graph.nodes:
             out = node.output[0] if node.output else ""

@@ -29,12 +29,12 @@ from tritonkit.repository.optimize.variants.openvino_layers import (
 
 __all__ = ["quantize", "without_padding"]
 
-_STRENGTHS = (0.95, 0.8, 0.65)  # of smoothing; the first is NNCF's own
+_STRENGTHS = (0.95, 0.8, 0.65)  # strengths of smoothing; the first is NNCF's own
 _OUTLIERS = 1e-5  # share of an activation's values at each end that ranges may leave out
-_NEAR = 0.2  # share of max_drop within which no other way is tried
+_NEAR = 0.2  # share of max_drop within which no other method is tried
 _CLOSEST = 0.999  # closeness that is always enough
-_CONTROL_ITEMS = 32  # of the calibration data, by which accuracy control judges each layer
-_CONTROL_STEPS = 24  # layers it may take back
+_CONTROL_ITEMS = 32  # items of the calibration data by which accuracy control judges each layer
+_CONTROL_STEPS = 24  # most layers that it may revert
 
 
 class _Attempt(NamedTuple):
@@ -64,7 +64,7 @@ def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
         job.say(f"quantizing with {way}")
         try:
             made = _made(f"{job.spec.file} network", way, make)
-        except BuildError as error:  # what one way cannot do, such as keep any layer, another may
+        except BuildError as error:  # another method may succeed where one fails, for example to keep any layer
             failed.append(error)
             continue
         tried.append(_Attempt(made, way, yardstick.mean(_outputs(job, made), in_fp32)))

@@ -15,7 +15,7 @@ from tritonkit.repository.optimize.variants.openvino_int8 import quantize
 __all__ = ["make_bf16", "make_fp32", "make_int8", "read_onnx"]
 
 FILE = "model.xml"
-# What Triton's openvino backend carries (openvino_utils.cc, ConvertToOpenVINOElement).
+# Types that Triton's openvino backend supports (openvino_utils.cc, ConvertToOpenVINOElement).
 _CARRIED = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32")
 
 
@@ -55,7 +55,7 @@ def read_onnx(job: Job) -> Any:
             )
     core = open_core()
     try:
-        # openvino.convert_model does the same for ONNX, and reports its use over the network.
+        # openvino.convert_model does the same for ONNX, and sends telemetry.
         return core.read_model(job.onnx)
     except RuntimeError as error:
         raise BuildError(

@@ -51,7 +51,7 @@ class Int8Quantizer:
         torch = need("torch", "build")
         ao = need("torchao.quantization.pt2e", "optimize")
         self._quantizer = need("torchao.quantization.pt2e.quantizer", "optimize")
-        # Not the fused form: it rounds with other scales in training than the finished file has.
+        # The fused form is avoided: in training it rounds with other scales than the finished file has.
         fake = ao.FakeQuantize
         self._activation = self._quantizer.QuantizationSpec(
             dtype=torch.uint8,
@@ -66,7 +66,7 @@ class Int8Quantizer:
             quant_max=largest,
             qscheme=torch.per_channel_symmetric,
             ch_axis=0,
-            # The weights themselves are known at each step: nothing is averaged.
+            # The weights themselves are known at each step, so nothing is averaged.
             observer_or_fake_quant_ctr=fake.with_args(
                 observer=ao.MovingAveragePerChannelMinMaxObserver, averaging_constant=1.0
             ),

@@ -59,7 +59,7 @@ def build_plan(
 def _builder(spec: Spec, library: Library, log: Log) -> Any:
     try:
         return library.module.Builder(log.logger)
-    except TypeError as error:  # how the binding says that the library gave none
+    except TypeError as error:  # the binding's error if the library returned none
         raise BuildError(
             f"{spec.file} network",
             found=f"{library.name} cannot start: {log.first}",

@@ -29,7 +29,7 @@ __all__ = ["PRECISIONS", "typed_network"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
 _QUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_CLOSE = 0.99  # closeness on the calibration data from which another method is not tried
+_CLOSE = 0.99  # closeness on the calibration data above which no other method is tried
 
 
 def typed_network(job: Job, precision: str, file: Path, *, thorough: bool) -> tuple[Path, tuple[str, ...]]:
@@ -107,7 +107,7 @@ def _layers(job: Job, model: Any) -> list[Any]:
 def _quantize(model: Any, layers: list[str], ranges: Mapping[str, tuple[float, float]], file: Path) -> None:
     import numpy as np
 
-    copy = type(model)()  # the quantizer changes what it is given
+    copy = type(model)()  # the quantizer changes its argument
     copy.CopyFrom(model)
     tools = need("onnxruntime.quantization", "build")
     limits = {name: tuple(map(np.float32, pair)) for name, pair in ranges.items()}

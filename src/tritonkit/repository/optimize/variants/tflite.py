@@ -24,7 +24,7 @@ __all__ = ["FILE", "make_fp32", "make_int8"]
 
 FILE = "model.tflite"
 EXTRA = "tflite"
-_SIGNATURE = "serving_default"  # what litert-torch calls the one function of a file
+_SIGNATURE = "serving_default"  # litert-torch's name for the only function of a file
 _WIDE = {"INT64", "FP64"}
 # The calibrator keeps the range of every tensor of every item; more items change little.
 _ITEMS = 128
@@ -124,7 +124,7 @@ def _quantize(source: Path, file: Path, given: list[Batch]) -> None:
                 regex=".*", operation_name=side, algorithm_key=recipe.AlgorithmName.NO_QUANTIZE
             )
         ranges = quantizer.calibrate({_SIGNATURE: given})
-        if ranges:  # none where it knows no operator of the network
+        if ranges:  # none if it knows no operator of the network
             quantizer.quantize(ranges).export_model(str(file))
 
 

@@ -59,7 +59,7 @@ def make_torchscript(job: Job, folder: Path) -> tuple[str, ...]:
     content = io.BytesIO()
     with quiet():
         torch.jit.save(frozen, content)
-    # By Python, which raises OSError on a full disk: torch's own writer ends the process there.
+    # Written by Python, which raises OSError on a full disk: torch's own writer ends the process there.
     (folder / "model.pt").write_bytes(content.getbuffer())
     _write_tensors(spec, folder)
     return (f"traced by PyTorch {torch.__version__}, with the batch size free",)
@@ -84,7 +84,7 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
         need("torch._inductor", "build").aoti_compile_and_package(
             program, package_path=content, inductor_configs=_CONFIG
         )
-    package.write_bytes(content.getbuffer())  # by Python, as above
+    package.write_bytes(content.getbuffer())  # written by Python, as above
     _write_tensors(spec, folder)
     _copy_server(folder)
     described = need("torch._inductor", "build").aoti_load_package(str(package)).get_metadata()
@@ -97,7 +97,7 @@ def make_compiled(job: Job, folder: Path) -> tuple[str, ...]:
 _CONFIG = {
     # Weights are constants: normalization folds into them, and they are packed once.
     "freezing": True,
-    # Threads are the server's to say, not those of the machine that compiled.
+    # The server sets the threads, not the machine that compiled.
     "cpp.dynamic_threads": True,
     # Names for the profiler; without one running they cost nothing that could be measured.
     "cpp.enable_kernel_profile": True,
