@@ -316,7 +316,7 @@ def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> 
     """The artifact that a spec serves, made or from the cache, and held to the quality gate; nothing is published.
 
     Raises:
-        GateError: it is not good enough.
+        GateError: the artifact is not good enough.
     """
     run = _Run(root, "cpu", progress or Progress())
     with _build_lock(root, run.progress):

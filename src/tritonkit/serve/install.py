@@ -34,17 +34,17 @@ class ServerInstallation:
 
     Args:
         binary: the executable.
-        version: the wheel's or the release's version, as its files say it.
+        version: the version of the wheel or the release, from its files.
         backends: folders named after the backends it brings.
         caches: its response caches.
         native: whether this is NVIDIA's own installation, whose backends are used in place.
         libraries: folders to put first in LD_LIBRARY_PATH.
         python_bin: the folder whose `python3` decides what the stubs can import; None leaves it
             to PATH.
-        python: X.Y of that Python.
-        stub: the `triton_python_backend_stub` for it; None where it lies with the backend.
-        guard: the native guard to preload; None where it was not built.
-        envoy: the proxy that guards the REST door; None where it is not installed.
+        python: that Python's version, X.Y.
+        stub: the `triton_python_backend_stub` for it; None if the backend's folder has it.
+        guard: the native guard to preload; None if it was not built.
+        envoy: the proxy that guards REST; None if it is not installed.
     """
 
     binary: Path
@@ -92,7 +92,7 @@ def find_server(root: Path | None = None) -> ServerInstallation:
     `tritonkit server install` made.
 
     Raises:
-        ServerNotFound: none is there, or this machine lacks a library that it needs.
+        ServerNotFound: no server is installed, or this machine lacks a library that it needs.
     """
     on_path = shutil.which("tritonserver")
     if on_path is not None:

@@ -39,7 +39,7 @@ def find_libpython(version: str, first: Iterable[Path] = (), cache: str | None =
     """The shared library `libpythonX.Y.so.1.0`, or None.
 
     Args:
-        version: X.Y.
+        version: Python's version, X.Y.
         first: folders to look in before the system's: the interpreter's own library fits it best.
         cache: the output of `ldconfig -p`; None runs the command.
     """

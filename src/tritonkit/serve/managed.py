@@ -81,7 +81,7 @@ def interpreter() -> tuple[str, str]:
     """Path and version of the Python that `install` would take, of those on this machine.
 
     Raises:
-        ServerNotFound: none fits.
+        ServerNotFound: no interpreter fits.
     """
     script = environment_script()
     try:

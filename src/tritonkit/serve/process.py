@@ -36,7 +36,7 @@ class SupervisedProcess:
     Args:
         launch: the process to start; `{prefix}` in its arguments is replaced by the name of the shared-memory
             regions.
-        log: the file that takes what it and its stubs print.
+        log: the file for the output of the process and its stubs.
 
     Raises:
         ServerStartError: the program cannot be executed.

@@ -59,7 +59,7 @@ class Start:
     Args:
         run, triton, ports: the process and how it was started.
         begun_at: the time (time.monotonic) at which the start was requested.
-        offset: byte of the log at which the lines of this process begin.
+        offset: the byte of the log at which the lines of this process begin.
     """
 
     def __init__(self, run: Run, triton: SupervisedProcess, ports: Ports, begun_at: float, offset: int) -> None:

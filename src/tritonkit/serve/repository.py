@@ -107,7 +107,7 @@ def read_models(
         refused: receives the models that cannot be served, with their errors; without it the first error is raised.
 
     Raises:
-        UsageError: no such folder, no model in it, or no model of that name.
+        UsageError: the folder does not exist, has no model, or has no model of that name.
         ServerStartError: a configuration that cannot be read, or an ensemble without its parts.
     """
     known = _known(repository)

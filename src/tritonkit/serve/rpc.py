@@ -28,7 +28,7 @@ class NotAnswered(Exception):
     """The server refused or did not answer a call; the text is the server's reason.
 
     Args:
-        silent: whether it gave no answer at all in time.
+        silent: whether the server gave no answer at all in time.
     """
 
     def __init__(self, text: str, *, silent: bool = False) -> None:

@@ -27,7 +27,7 @@ class Selection:
         refused: model -> the error for which it is not even loaded.
         roots: the models that callers want: the named ones, or all that no other model calls.
         required: the models without which the server is not to run.
-        killers: model -> `mark` of it when it ended the server.
+        killers: model -> its `mark` at the time when it ended the server.
     """
 
     models: Mapping[str, ServedModel]
@@ -79,7 +79,7 @@ def select(
         models: the models that can be read.
         refused: the models that cannot be read, each with its error.
         named: the models that the settings name; None for all.
-        require: names, or `ALL`.
+        require: the names of required models, or `ALL`.
 
     Raises:
         UsageError: `require` names a model that is not to be served.

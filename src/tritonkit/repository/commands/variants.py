@@ -1,4 +1,4 @@
-"""The tables of a build: one line for a model, or one for each variant of it side by side."""
+"""The tables of a build, with one line for a model or one line for each of its variants."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
         settings: the content of its tokenizer_config.json.
 
     Raises:
-        BuildError: it does not compile, or needs more steps or memory than a server allows.
+        BuildError: the template does not compile, or needs more steps or memory than a server allows.
     """
     rendering, budget = shipped_modules([_BACKEND], "llm_template", "llm_budget")
     file = folder / "chat_template.jinja"

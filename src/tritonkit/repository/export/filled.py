@@ -28,7 +28,7 @@ def fill_inputs(model: Any, values: dict[str, int | float], where: str) -> None:
     """Replace inputs of a parsed model by tensors of one value, in the inputs' shapes.
 
     Raises:
-        SpecError: a name that the file does not have.
+        SpecError: the file has no input of a given name.
         BuildError: no other input has the free sizes of a filled input.
     """
     graph = model.graph

@@ -37,7 +37,7 @@ def plain_file(file: Path, folder: Path, most_bytes: int | None = None) -> Path:
         most_bytes: its largest allowed size; None for no limit.
 
     Raises:
-        BuildError: it is not a regular file, leads out of the folder, or is larger.
+        BuildError: the file is not a regular file, leads out of the folder, or is too large.
     """
     try:
         path = file.resolve()
@@ -61,8 +61,8 @@ def copy_file(source: Path, target: Path) -> None:
     On file systems that can (XFS, Btrfs) both files share the content until one of them is written.
 
     Raises:
-        BuildError: it is not a regular file.
-        OSError: it cannot be read, or the copy cannot be written.
+        BuildError: the source is not a regular file.
+        OSError: the source cannot be read, or the copy cannot be written.
     """
     # Opening a pipe without a writer would block.
     opened = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -89,7 +89,7 @@ def require_room(place: Path, needed: int, where: str) -> None:
     """Refuse to copy more than a disk has room for.
 
     Raises:
-        BuildError: fewer bytes are free.
+        BuildError: the disk has fewer free bytes than needed.
     """
     free = shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists())).free
     if needed > free:

@@ -41,7 +41,7 @@ def find_hints(spec: Spec, signature: Signature, model: Any, run: Callable[[Batc
         run: a function that runs a batch, or raises BuildError.
 
     Raises:
-        BuildError: it runs at none of the sizes that were tried; the message names the keys that help.
+        BuildError: the network runs at none of the sizes that were tried; the message names the keys that help.
     """
     hints = _find_sizes(spec, signature, model, run)
     hints = replace(hints, rows={**hints.rows, **_bounds(spec, signature, hints, run)})

@@ -28,7 +28,7 @@ def find_checkpoint(spec: Spec, cache: Path, *, fresh: bool, say: Callable[[str]
         fresh: whether to train it again even if it is cached.
 
     Raises:
-        BuildError: it cannot be read, or the function that writes it fails.
+        BuildError: the checkpoint cannot be read, or the function that writes it fails.
     """
     source = spec.model.network.llm
     assert source is not None  # noqa: S101  the caller has looked

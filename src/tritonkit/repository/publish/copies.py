@@ -31,7 +31,7 @@ def copy_models(source: Path, out: Path, models: Sequence[str] | None = None) ->
         The names that were copied.
 
     Raises:
-        PublishError: it cannot be written or read, or its disk is full.
+        PublishError: a repository cannot be read or written, or its disk is full.
     """
     with disk_errors(out), locked(source):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def replace_models(source: Path, repository: Path, spec: str, models: Sequence[s
     removed.
 
     Raises:
-        PublishError: it cannot be written, or its disk is full; everything is as it was.
+        PublishError: the repository cannot be written, or its disk is full; everything stays as it was.
     """
     with staged(repository) as stage:
         for name in models:

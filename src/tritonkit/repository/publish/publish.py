@@ -327,7 +327,7 @@ def _is_linked(source: Path, cache: Path) -> bool:
 
 
 def _retained(present: Sequence[int], new: int, policy: VersionPolicy) -> list[int]:
-    """Older versions that stay: those the policy serves, and the previous one, for a way back."""
+    """Older versions that stay: the versions that the policy serves, and the previous one for a rollback."""
     older = [number for number in present if number <= new]
     if policy.all:
         return older

@@ -109,7 +109,7 @@ def _answer(config: Mapping[str, Any], network: Any, request: Any, sample: Batch
 
 
 def _network_dims(entry: Mapping[str, Any]) -> tuple[int, ...]:
-    """The dims that a network gives: those of `reshape` where the configuration has one."""
+    """The dims that a network gives: the dims of `reshape` if the configuration has one."""
     dims = entry["reshape"].get("shape", ()) if "reshape" in entry else entry["dims"]
     return tuple(map(int, dims))
 

@@ -70,7 +70,7 @@ def _ways(spec: Spec, name: str, *, declared: bool) -> str:
 
 
 def _shares_axis(one: TensorInfo, other: TensorInfo) -> bool:
-    """Whether two inputs share a free axis: one of the same name, or, without names, the same shape."""
+    """Whether two inputs share a free axis: they have one of the same name, or, without names, the same shape."""
     names = {name for name in one.axis_names if name} & {name for name in other.axis_names if name}
     unnamed = not any((*one.axis_names, *other.axis_names))
     return bool(names) or (unnamed and -1 in one.shape and one.shape == other.shape)

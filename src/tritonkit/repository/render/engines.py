@@ -60,7 +60,7 @@ def engine_files(name: EngineName) -> Mapping[str, Path]:
 
 
 def engine_texts(spec: Spec, artifact: Artifact, name: EngineName) -> dict[str, bytes]:
-    """Files of the version that carry the spec's settings, and nothing that it leaves open.
+    """Files of the version with the spec's settings, without those that the spec leaves open.
 
     Raises:
         RenderError: the engine cannot do what the spec requests.

@@ -31,10 +31,10 @@ _TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 @dataclass(frozen=True)
 class Host:
-    """The machine for a model, and `field`: the section of model.yaml with its settings, for errors.
+    """The machine for a model; `field` names the section of model.yaml with its settings, for errors.
 
-    `part`: whether these cores are a part of those for which the spec was written, so that its own counts may exceed
-    them.
+    `part` tells whether these cores are only some of the cores for which the spec was written, so that the spec's own
+    counts may exceed them.
     """
 
     field: str

@@ -132,7 +132,7 @@ def _zeros(dtype: DataType, shape: tuple[int, ...]) -> WarmupInput:
 
 
 def _control(name: str, control: ControlInput, files: dict[str, bytes]) -> WarmupInput:
-    """A control input for a request that is a whole sequence: it starts, ends and is ready."""
+    """A control input for a request that is a whole sequence, which starts, ends and is ready."""
     value = 1.0 if control.kind == "corrid" else control.false_true[1]
     if control.dtype == "BYTES":
         content = serialize(b"1")

@@ -66,7 +66,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point with its position; `below`: it lies under the plot and is drawn at its lower edge."""
+    """A point with its position; with `below` it lies under the plot and is drawn at the plot's lower edge."""
 
     point: Dot
     x: float

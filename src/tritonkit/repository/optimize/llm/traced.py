@@ -23,7 +23,7 @@ def trace(network: Any, where: str) -> Any:
     [batch, new, vocabulary], and each layer's keys and values with the new tokens.
 
     Raises:
-        BuildError: OpenVINO has no such operator, or the network keeps its state in another way.
+        BuildError: OpenVINO lacks an operator of the network, or the network keeps its state in another way.
     """
     torch = need("torch", "build")
     try:
