@@ -69,7 +69,7 @@ def _cache_down(pace: Pace) -> str:
 
 
 def _gone(pace: Pace) -> str:
-    """Condition that a replica is gone, for replicas found by name: it is no longer a target, so no `up` is 0."""
+    """Condition that a replica is gone, for replicas found by name: the target has vanished, so no `up` is 0."""
     known = f"count({triton(m.UP)})"
     return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
 

@@ -1,8 +1,8 @@
 """Files of backups on a disk that several processes share: each is fetched once, and verified whenever it is used.
 
-A file is `blobs/AB/HASH`, as in a store. Whoever fetches it holds `locks/AB` until it is whole; until then it is in
-`unfinished/`. Nothing in the cache is trusted or required: a file that cannot be kept or read is fetched as without
-a cache.
+A file is `blobs/AB/HASH`, as in a store. The process that fetches it holds `locks/AB` until it is whole; until
+then it is in `unfinished/`. Nothing in the cache is trusted or required: a file that cannot be
+kept or read is fetched as without a cache.
 """
 
 from __future__ import annotations
