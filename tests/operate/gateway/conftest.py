@@ -71,6 +71,11 @@ class Gateway:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
 
+    def wait_for(self, key: str) -> None:
+        """Wait until connections to any of Envoy's threads take a key that was just added."""
+        header = {"x-api-key": key}
+        eventually(lambda: all(self.get("/v2", header)[0] != 401 for _ in range(5)), "a new key")
+
     def call_with_new_key(self, key: str, method: str, message: bytes = b"", **headers: str) -> str:
         """Status of a call over gRPC with a key that was just added, once the thread of Envoy that answers has it."""
 
@@ -192,4 +197,5 @@ def gateway(start_gateway: StartGateway) -> Gateway:
     made.add_key("digits", "digits")
     made.reload()
     eventually(lambda: made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 503, "keys that count")
+    made.wait_for(made.keys["all"])
     return made

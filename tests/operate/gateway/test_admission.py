@@ -133,7 +133,7 @@ def test_streams_want_a_key_without_a_rate(gateway: Gateway) -> None:
     key = gateway.add_key("limited", rate=1000)
     gateway.reload()
     path = f"{INFERENCE}/ModelStreamInfer"
-    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    gateway.wait_for(key)
     assert gateway.call(path, infer("digits"), x_api_key=key)[0] == "PERMISSION_DENIED"
     assert gateway.call(path, infer("digits"), x_api_key=gateway.keys["all"])[0] == "UNAVAILABLE"
 
@@ -349,7 +349,7 @@ def test_a_revoked_key_is_refused_while_the_gateway_runs(gateway: Gateway) -> No
     """And a new one is taken, without a restart; the others go on."""
     key = gateway.add_key("short")
     gateway.reload()
-    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    gateway.wait_for(key)
     revoke_key(gateway.places.folder / "keys.json", "short")
     gateway.reload()
     eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == 401, "a key that is revoked")
@@ -415,7 +415,7 @@ def test_requests_beyond_the_limit_are_refused(start_gateway: StartGateway) -> N
     gateway = start_gateway("limits: {request_mib: 4}")
     key = gateway.add_key("all")
     gateway.reload()
-    eventually(lambda: gateway.get("/v2", {"x-api-key": key})[0] == ADMITTED, "a new key")
+    gateway.wait_for(key)
     big = schema().ModelInferRequest(model_name="digits", id="x" * (6 << 20)).SerializeToString()
     called = gateway.call(f"{INFERENCE}/ModelInfer", big, x_api_key=key)
     assert called == ("RESOURCE_EXHAUSTED", "the request: found more, wanted 4 MiB at most")

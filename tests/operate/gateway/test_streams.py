@@ -71,7 +71,7 @@ def gateway(start_gateway: StartGateway, server: Slow) -> Gateway:
     made.add_key("digits", "digits")
     made.reload()
     eventually(lambda: made.admin.healthy("grpc") > 0, "a server that is healthy")
-    eventually(lambda: made.get("/v2", {"x-api-key": made.keys["digits"]})[0] != 401, "keys that count")
+    made.wait_for(made.keys["digits"])
     return made
 
 
@@ -98,7 +98,7 @@ def test_a_stream_ends_after_its_key(gateway: Gateway, server: Slow) -> None:
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
     credentials = grpc.ssl_channel_credentials(authority)
     key = {"x-api-key": gateway.keys["revoked"]}
-    eventually(lambda: gateway.get("/v2", key)[0] != 401, "a key that counts")
+    gateway.wait_for(gateway.keys["revoked"])
     sent = (*key.items(), ("x-tritonkit-requests", "1"))
     with grpc.secure_channel(gateway.address, credentials) as channel:
         call = channel.stream_stream(STREAM)(iter([DIGITS]), metadata=sent)
