@@ -152,16 +152,17 @@ def test_prometheus_sees_every_part(stack: Stack) -> None:
 
 def test_triton_s_spans_join_the_caller_s_through_the_gateway(stack: Stack) -> None:
     """The collector gets a span of Triton's with the caller's trace, below the client's span."""
-    provider = TracerProvider()
-    with provider.get_tracer("test").start_as_current_span("caller") as span:
-        assert digit(stack, OpenTelemetryTracing(provider)) == b"7"
-        trace = f"{span.get_span_context().trace_id:032x}"
+    provider, traces = TracerProvider(), []
 
     def collected() -> bool:
-        said = stack.compose("logs", "--no-color", "collector").stdout
-        return re.search(rf"Trace ID\s+: {trace}", said) is not None and "InferRequest" in said
+        # Triton drops spans that it cannot send, as before the collector listens: each look follows a call of its own.
+        with provider.get_tracer("test").start_as_current_span("caller") as span:
+            assert digit(stack, OpenTelemetryTracing(provider)) == b"7"
+            traces.append(f"{span.get_span_context().trace_id:032x}")
+        log = stack.compose("logs", "--no-color", "collector").stdout
+        return re.search(rf"Trace ID\s+: ({'|'.join(traces)})", log) is not None and "InferRequest" in log
 
-    eventually(collected, f"no span of trace {trace}")
+    eventually(collected, "no span of the caller's traces")
 
 
 def test_a_replica_that_is_killed_costs_no_call(stack: Stack) -> None:
