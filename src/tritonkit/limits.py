@@ -50,8 +50,8 @@ def low_memory() -> str:
 
 def too_low(files: int, file_bytes: int) -> str:
     """Limits below their thresholds, as text; empty if all have room."""
-    wanted = ((_FILES, files), (_FILE_SIZE, file_bytes))
-    return ", ".join(_said(limit) for limit, least in wanted if _soft(limit) < least)
+    needs = ((_FILES, files), (_FILE_SIZE, file_bytes))
+    return ", ".join(_said(limit) for limit, least in needs if _soft(limit) < least)
 
 
 def advice(limits: str, process: str) -> str:
@@ -67,8 +67,8 @@ def is_of_limits(error: BaseException) -> str:
     if not isinstance(error, OSError):
         return ""
     # If not a single file may be opened, Python finds no temporary folder (ENOENT).
-    known = _BY_ERROR.get(error.errno or 0, (_FILE_SIZE,) if _soft(_FILE_SIZE) < _MIB else ())
-    return low(known)
+    limits = _BY_ERROR.get(error.errno or 0, (_FILE_SIZE,) if _soft(_FILE_SIZE) < _MIB else ())
+    return low(limits)
 
 
 def _soft(limit: _Limit) -> float:

@@ -42,31 +42,31 @@ def parts_of(cores: int) -> list[int]:
 
     From 2 on each is at most 1.5 times the one before, and below 64 cores there are eleven.
     """
-    found = {factor << power for factor in (1, 3) for power in range(cores.bit_length())}
-    return sorted(count for count in found if count < cores)
+    counts = {factor << power for factor in (1, 3) for power in range(cores.bit_length())}
+    return sorted(count for count in counts if count < cores)
 
 
 def _quota(cgroup: Path, groups: Path) -> float | None:
     """Cores that the control groups of this process may use; None without a limit."""
-    found = [_quota_of(folder) for folder in _cpu_folders(cgroup, groups)]
-    return min((quota for quota in found if quota is not None), default=None)
+    quotas = [_quota_of(folder) for folder in _cpu_folders(cgroup, groups)]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _cpu_folders(cgroup: Path, groups: Path) -> set[Path]:
     """Folders that may hold limits: the root in a container, else the process's group and all groups above it."""
-    found = {cgroup, cgroup / "cpu"}
+    folders = {cgroup, cgroup / "cpu"}
     try:
         lines = groups.read_text().splitlines()
     except OSError:
-        return found
+        return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = cgroup / "cpu" if controllers else cgroup
         own = root / path.lstrip("/")
-        found |= {own, *(above for above in own.parents if above.is_relative_to(root))}
-    return found
+        folders |= {own, *(above for above in own.parents if above.is_relative_to(root))}
+    return folders
 
 
 def _quota_of(folder: Path) -> float | None:
@@ -89,15 +89,15 @@ def free_memory(
 ) -> int:
     """Bytes of memory that this process may still take, by the machine's free memory and the limits of its container
     and the groups above it (cgroup v2 `memory.max`); 0 if unknown."""
-    found = []
+    bounds = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         [line] = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
-        found.append(int(line.split()[1]) << 10)
+        bounds.append(int(line.split()[1]) << 10)
     for folder in _cpu_folders(cgroup, groups):
         with contextlib.suppress(OSError, ValueError):  # no such file, or `max`
             limit = int((folder / "memory.max").read_text())
-            found.append(max(1, limit - int((folder / "memory.current").read_text())))
-    return min(found, default=0)
+            bounds.append(max(1, limit - int((folder / "memory.current").read_text())))
+    return min(bounds, default=0)
 
 
 def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
@@ -106,12 +106,12 @@ def process_tree(pid: int, proc: Path = _PROC) -> list[int]:
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             below.setdefault(int(process_stat(folder)[1]), []).append(int(folder.name))
-    found, left = [], [pid]
+    tree, left = [], [pid]
     while left:
-        each = left.pop()
-        found.append(each)
-        left += below.get(each, [])
-    return found
+        process = left.pop()
+        tree.append(process)
+        left += below.get(process, [])
+    return tree
 
 
 def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
@@ -119,7 +119,7 @@ def tree_processor_s(pid: int, proc: Path = _PROC) -> float:
     waited for. The sum never falls while the process lives."""
     tree = process_tree(pid, proc)
     while True:
-        ticks = sum(_ticks(proc / str(each), ended=True) for each in tree)
+        ticks = sum(_ticks(proc / str(process), ended=True) for process in tree)
         # A process that was waited for in the meantime is missing, or counted twice.
         before, tree = tree, process_tree(pid, proc)
         if tree == before:

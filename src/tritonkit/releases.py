@@ -23,10 +23,10 @@ _WITHOUT_A_MINOR = 25 * 12 + 6
 
 def to_release(text: str) -> Release:
     """`24.10` as a value; ValueError for any other text."""
-    found = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
-    if found is None:
+    match = re.fullmatch(r"([2-9]\d)\.(0[1-9]|1[0-2])", text)
+    if match is None:
         raise ValueError(f"found {text!r}; wanted a release of Triton as NVIDIA numbers its containers, such as 24.10")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def release_text(release: Release) -> str:
@@ -39,9 +39,9 @@ def release_of_server(version: str) -> Release | None:
 
     Servers older than 2.30 count as 23.01: nothing here depends on the difference.
     """
-    found = re.match(r"2\.(\d+)", version)
-    if found is None:
+    match = re.match(r"2\.(\d+)", version)
+    if match is None:
         return None
-    month = _FIRST_MONTH + max(0, int(found[1]) - _FIRST_MINOR)
+    month = _FIRST_MONTH + max(0, int(match[1]) - _FIRST_MINOR)
     month += month >= _WITHOUT_A_MINOR or version.startswith("2.59.1")
     return month // 12, month % 12 + 1

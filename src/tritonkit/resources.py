@@ -33,15 +33,15 @@ def shipped(path: str) -> Path:
     Raises:
         TritonkitError: the installation lacks the file.
     """
-    found = (clone() or _carried()) / path
-    if not found.exists():
+    place = (clone() or _carried()) / path
+    if not place.exists():
         raise TritonkitError(
-            str(found),
+            str(place),
             found="this installation of tritonkit lacks it",
             wanted=f"{path}, as a wheel or a clone of tritonkit has it",
             todo="pip install --force-reinstall --no-deps tritonkit",
         )
-    return found
+    return place
 
 
 def own_or_shipped(root: Path, path: str) -> Path:

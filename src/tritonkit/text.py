@@ -31,13 +31,13 @@ def barred(text: str) -> str:
     return printable(text).rstrip("\n").replace("\n", "\n  | ")
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _escaped(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]
 
 
 def short_numbers(text: str) -> str:
     """The text with whole numbers of more than 40 digits cut short."""
-    return _LONG.sub(lambda found: f"{found[0][:10]}... ({len(found[0])} digits)", text)
+    return _LONG.sub(lambda match: f"{match[0][:10]}... ({len(match[0])} digits)", text)
 
 
 def first_line(error: BaseException) -> str:

@@ -20,9 +20,9 @@ Serve: TypeAlias = Callable[[Mapping[str, FakeModel]], AbstractContextManager[st
 Connect: TypeAlias = Callable[..., AbstractContextManager[Client]]
 
 
-def _label(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _label(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The length of each image, as text and as a score."""
-    sizes = [len(image) for image in given["image"].ravel()]
+    sizes = [len(image) for image in inputs["image"].ravel()]
     return {"label": [[str(size)] for size in sizes], "score": np.array(sizes, np.float32).reshape(-1, 1)}
 
 
@@ -35,13 +35,13 @@ DIGITS = FakeModel(
 ADD = FakeModel(
     inputs={"a": ("FP32", [-1, 2]), "b": ("FP32", [-1, 2])},
     outputs={"sum": ("FP32", [-1, 2])},
-    function=lambda given: {"sum": given["a"] + given["b"]},
+    function=lambda inputs: {"sum": inputs["a"] + inputs["b"]},
     max_batch_size=4,
 )
 PLAIN = FakeModel(
     inputs={"odd-name": ("INT64", [-1])},
     outputs={"twice": ("INT64", [-1])},
-    function=lambda given: {"twice": given["odd-name"] * 2},
+    function=lambda inputs: {"twice": inputs["odd-name"] * 2},
     max_batch_size=0,
     version="3",
 )

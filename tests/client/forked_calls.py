@@ -80,16 +80,16 @@ def in_the_fork(client: Client, model: Any, open_: dict[str, Any]) -> list[dict[
         "statistics": lambda: client.statistics("double"),
         "load": lambda: client.load("double"),
     }
-    found = [told(name, call) for name, call in calls.items()]
+    outcomes = [told(name, call) for name, call in calls.items()]
     ends = {
         "close many": open_["many"].close,
         "close stream": open_["stream"].close,
         "end sequence": lambda: open_["sequence"].__exit__(None, None, None),
         "close": client.close,
     }
-    found += [told(name, end) for name, end in ends.items()]
+    outcomes += [told(name, end) for name, end in ends.items()]
     open_.clear()  # also the garbage collector says nothing to the parent's server
-    return found
+    return outcomes
 
 
 def forked(child: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -103,9 +103,9 @@ def forked(child: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as text:
-        found = text.read()
+        output = text.read()
     _, status = os.waitpid(pid, 0)
-    return json.loads(found) if status == 0 else [{"name": "child", "error": f"status {status}"}]
+    return json.loads(output) if status == 0 else [{"name": "child", "error": f"status {status}"}]
 
 
 def blocking(address: str, settings: dict[str, Any]) -> None:
@@ -133,8 +133,8 @@ def blocking(address: str, settings: dict[str, Any]) -> None:
         time.sleep(0.05)
         before = connections()
         for _ in range(3):
-            found = forked(lambda: in_the_fork(client, model, dict(open_)))
-            say(found)
+            outcomes = forked(lambda: in_the_fork(client, model, dict(open_)))
+            say(outcomes)
             time.sleep(0.03)
         next(stream)
         next(many)

@@ -35,9 +35,9 @@ def test_both_clients_take_the_same(blocking: type, awaited: type) -> None:
     read = {"signature", "joining"}  # attributes of the one, methods of the other
     assert {*ours, *read} == {*theirs, *read}
     for name, signature in ours.items():
-        given = [(p.name, p.default, p.kind) for p in signature.parameters.values()]
+        parameters = [(p.name, p.default, p.kind) for p in signature.parameters.values()]
         also = [(p.name, p.default, p.kind) for p in theirs[name].parameters.values()]
-        assert given == also, name
+        assert parameters == also, name
 
 
 def test_a_call(models: dict[str, FakeModel]) -> None:
@@ -63,7 +63,7 @@ def test_a_call(models: dict[str, FakeModel]) -> None:
 def test_errors_are_the_same(models: dict[str, FakeModel]) -> None:
     """A bad input, an unknown model, a failing model, and a closed client."""
 
-    def fail(given: Any) -> Any:
+    def fail(inputs: Any) -> Any:
         raise InferenceError("here", found="it fails")
 
     async def program() -> None:
@@ -100,14 +100,14 @@ def test_many_in_order_from_any_iterable(models: dict[str, FakeModel]) -> None:
             many = digits.predict_many([b"1", b"22"], concurrency=2, progress=done.append)
             assert [reply["score"][0, 0] async for reply in many] == [1, 2]
             assert done == [1, 2]
-            seen = []
+            scores = []
             replies = digits.predict_many(endless(), concurrency=4)
             async for reply in replies:
-                seen.append(int(reply["score"][0, 0]))
-                if len(seen) == 20:
+                scores.append(int(reply["score"][0, 0]))
+                if len(scores) == 20:
                     break
             await replies.aclose()
-            assert seen == list(range(20))
+            assert scores == list(range(20))
             kinds = [type(r).__name__ async for r in digits.try_many([b"1", 5, b"2"])]
             assert kinds == ["Reply", "InvalidInput", "Reply"]
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 NETWORK = FakeModel(
     inputs={"pixels": ("FP32", [1, 8, 8])},
     outputs={"logits": ("FP32", [10])},
-    function=lambda given: {"logits": np.zeros((len(given["pixels"]), 10), np.float32)},
+    function=lambda inputs: {"logits": np.zeros((len(inputs["pixels"]), 10), np.float32)},
 )
 
 
@@ -122,8 +122,8 @@ def failing_after(answers: int) -> FakeModel:
     """The network, which fails from then on."""
     calls: list[object] = []
 
-    def answer(given: Any) -> Any:
-        calls.append(given)
+    def answer(inputs: Any) -> Any:
+        calls.append(inputs)
         if len(calls) > answers:
             raise ArithmeticError("tired")
         return {"logits": np.zeros((1, 10), np.float32)}

@@ -34,9 +34,9 @@ def test_an_item_and_a_batch_are_told_apart_by_their_axes(
 ) -> None:
     """For any shape: the declared rank is one item, one axis more is a batch, and nothing changes."""
     array = data.draw(npst.arrays(FIXED[datatype], (batch, *dims)))
-    wanted = spec(datatype, dims)
-    assert conform(array, wanted, HERE).tobytes() == array.tobytes()
-    item = conform(array[0], wanted, HERE)
+    declared = spec(datatype, dims)
+    assert conform(array, declared, HERE).tobytes() == array.tobytes()
+    item = conform(array[0], declared, HERE)
     assert item.shape == (1, *dims)
     assert item.tobytes() == array[0].tobytes()
 
@@ -163,7 +163,7 @@ def test_arrays_in_any_memory_order_are_sent_row_by_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "expected"),
     [
         (b"a", [[b"a"]]),
         ("ä", [["ä".encode()]]),
@@ -178,9 +178,9 @@ def test_arrays_in_any_memory_order_are_sent_row_by_row() -> None:
         ("", [[b""]]),
     ],
 )
-def test_texts_and_files(value: Any, wanted: list[list[bytes]]) -> None:
+def test_texts_and_files(value: Any, expected: list[list[bytes]]) -> None:
     """A text or a file's bytes is one item, a list of them is a batch, in every spelling."""
-    assert conform(value, spec("BYTES", (1,)), HERE).tolist() == wanted
+    assert conform(value, spec("BYTES", (1,)), HERE).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,13 @@ AT_ONCE_S = 1.0
 """Generous: a fork of a busy process on a busy machine; a client's own waits are 3 s here."""
 
 
-def _slowly(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    time.sleep(min(float(given["x"].max()), 0.1))
-    return {"y": given["x"] * 2}
+def _slowly(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    time.sleep(min(float(inputs["x"].max()), 0.1))
+    return {"y": inputs["x"] * 2}
 
 
-def _count(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for number in range(int(given["x"][0])):
+def _count(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for number in range(int(inputs["x"][0])):
         yield {"y": [number]}
 
 

@@ -101,10 +101,10 @@ def test_grpcs_own_library_is_refused_there(serve: Any, models: dict[str, FakeMo
             )
             for patch in ("patch_all()", "patch_all(thread=False)", "later")
         }
-        said = {patch: program.communicate(timeout=60) for patch, program in programs.items()}
-    shown = {patch: out.split() for patch, (out, _) in said.items()}
+        outputs = {patch: program.communicate(timeout=60) for patch, program in programs.items()}
+    shown = {patch: out.split() for patch, (out, _) in outputs.items()}
     assert shown == {"patch_all()": ["True", "True"], "patch_all(thread=False)": ["True", "1.0"], "later": ["True"]}, (
-        said
+        outputs
     )
 
 
@@ -120,8 +120,8 @@ def test_greenlets_share_a_client(serve: Any, models: dict[str, FakeModel]) -> N
     assert done.stdout.split("\n") == ["in time", "in time", ""]
 
 
-def _slow(given: Any) -> Any:
+def _slow(inputs: Any) -> Any:
     import time
 
     time.sleep(1.0)
-    return {"label": [["x"]] * len(given["image"]), "score": [[1.0]] * len(given["image"])}
+    return {"label": [["x"]] * len(inputs["image"]), "score": [[1.0]] * len(inputs["image"])}

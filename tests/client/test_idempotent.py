@@ -36,7 +36,7 @@ QUEUE_FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
 
 def model(idempotent: bool = False, function: Any = None) -> FakeModel:
     """One that doubles, if it is asked at all."""
-    double = function or (lambda given: {"y": given["x"] * 2})
+    double = function or (lambda inputs: {"y": inputs["x"] * 2})
     outputs: Any = {"y": ("FP32", [2])}
     return FakeModel(VECTOR, outputs, double, idempotent=idempotent, independent_items="declared")
 
@@ -339,10 +339,10 @@ def test_an_idle_connection_that_breaks_proves_nothing(play: Any) -> None:
     """Also a request that met a connection long unused may have been read before that was closed."""
     server = Wilful(dropped)
     with Client(play(server), timeout_s=20.0) as client:
-        found = client.model("m")
+        handle = client.model("m")
         time.sleep(1.2)
         with pytest.raises(ServerUnavailable):
-            found.predict(x=X)
+            handle.predict(x=X)
     assert server.work == 1
 
 
@@ -350,12 +350,12 @@ def test_many_and_later_calls_carry_the_declaration(play: Any) -> None:
     """`predict_many`, `try_many` and `submit` hand it on."""
     server = Wilful(dropped)
     with Client(play(server), timeout_s=20.0, breaker=None) as client:
-        found = client.model("m")
+        handle = client.model("m")
         for given, work in ((None, 1), (True, 3), (False, 1)):
             for call in (
-                lambda given=given: list(found.predict_many([X], idempotent=given)),
-                lambda given=given: found.submit(x=X, idempotent=given).result(),
-                lambda given=given: [_raised(next(found.try_many([X], idempotent=given)))],
+                lambda given=given: list(handle.predict_many([X], idempotent=given)),
+                lambda given=given: handle.submit(x=X, idempotent=given).result(),
+                lambda given=given: [_raised(next(handle.try_many([X], idempotent=given)))],
             ):
                 server.work = 0
                 with pytest.raises(ServerUnavailable):
@@ -371,26 +371,26 @@ def _raised(error: Any) -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_failed_batch_runs_again_only_if_it_may(idempotent: bool) -> None:
     """Callers that were joined with a bad item: with the declaration each gets an answer of its own."""
-    asked = []
+    sent = []
 
-    def function(given: Any) -> Any:
-        asked.extend(given["x"][:, 0].tolist())
+    def function(inputs: Any) -> Any:
+        sent.extend(inputs["x"][:, 0].tolist())
         time.sleep(0.02)  # meanwhile the others gather
-        if 5.0 in given["x"][:, 0]:
+        if 5.0 in inputs["x"][:, 0]:
             raise ValueError("a bad one")
-        return {"y": given["x"] * 2}
+        return {"y": inputs["x"] * 2}
 
     async def story() -> list[Any]:
         transport = AsyncMemoryTransport({"m": model(idempotent, function)})
         async with AsyncClient(transport=transport, batching=Adaptive(in_flight=1)) as client:
-            found = await client.model("m")
-            calls = [found.predict(x=[float(number), 0.0]) for number in range(8)]
+            handle = await client.model("m")
+            calls = [handle.predict(x=[float(number), 0.0]) for number in range(8)]
             return await asyncio.gather(*calls, return_exceptions=True)
 
     ends = asyncio.run(story())
     failed = sum(isinstance(end, InferenceError) for end in ends)
     assert failed == 1 if idempotent else failed > 1
-    assert len(asked) > 8 if idempotent else sorted(asked) == list(range(8))
+    assert len(sent) > 8 if idempotent else sorted(sent) == list(range(8))
 
 
 def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -407,14 +407,14 @@ def test_calls_that_may_not_run_twice_go_in_requests_of_their_own(caplog: pytest
     assert "its calls are not hedged" in caplog.text
 
 
-@pytest.mark.parametrize(("text", "found"), [("true", True), ("True", True), ("false", False), ("yes", False)])
-def test_what_a_configuration_declares(text: str, found: bool) -> None:
+@pytest.mark.parametrize(("text", "declared"), [("true", True), ("True", True), ("false", False), ("yes", False)])
+def test_what_a_configuration_declares(text: str, declared: bool) -> None:
     """The one word counts, and not for a model that keeps state."""
     from tritonkit.client.wire.signature import IDEMPOTENT, signature_from
 
     config = schema().ModelConfigResponse().config
     config.parameters[IDEMPOTENT].string_value = text
     metadata = schema().ModelMetadataResponse(name="m")
-    assert signature_from(metadata, config).idempotent is found
+    assert signature_from(metadata, config).idempotent is declared
     config.sequence_batching.max_sequence_idle_microseconds = 1
     assert not signature_from(metadata, config).idempotent

@@ -62,7 +62,7 @@ def test_an_error_ends_it_or_stands_in_its_place(client: Client) -> None:
     model = client.model("digits")
     with pytest.raises(InvalidInput):
         list(model.predict_many([b"1", 2, b"3"]))
-    kinds = [type(each).__name__ for each in model.try_many([b"1", 2, b"3"])]
+    kinds = [type(result).__name__ for result in model.try_many([b"1", 2, b"3"])]
     assert kinds == ["Reply", "InvalidInput", "Reply"]
 
 
@@ -83,9 +83,9 @@ def test_submitted_calls_run_beside_the_caller(models: dict[str, FakeModel]) -> 
     """Two calls that wait for each other both end, and an error is the future's."""
     meeting = threading.Barrier(2, timeout=20)
 
-    def meet(given: Any) -> Any:
+    def meet(inputs: Any) -> Any:
         meeting.wait()
-        return {"twice": given["odd-name"]}
+        return {"twice": inputs["odd-name"]}
 
     served = {"plain": replace(models["plain"], function=meet), "digits": models["digits"]}
     with Client(transport=MemoryTransport(served)) as client:
@@ -100,10 +100,10 @@ def test_items_under_way_together_share_a_request(models: dict[str, FakeModel]) 
     """Sixteen callers of a slow model that takes four at a time send fewer requests than items."""
     sizes: list[int] = []
 
-    def note(given: Any) -> Any:
-        sizes.append(len(given["image"]))
+    def note(inputs: Any) -> Any:
+        sizes.append(len(inputs["image"]))
         time.sleep(0.005)
-        return models["digits"].function(given)
+        return models["digits"].function(inputs)
 
     served = {"digits": replace(models["digits"], function=note, independent_items="declared")}
     with Client(transport=MemoryTransport(served), batching=Adaptive()) as client:
@@ -118,10 +118,10 @@ def test_items_under_way_together_share_a_request(models: dict[str, FakeModel]) 
 def test_one_bad_item_does_not_spoil_its_batch(models: dict[str, FakeModel]) -> None:
     """The model refuses a batch for one item's sake: that item's caller alone hears of it."""
 
-    def picky(given: Any) -> Any:
-        if any(image == b"bad" for image in given["image"].ravel()):
+    def picky(inputs: Any) -> Any:
+        if any(image == b"bad" for image in inputs["image"].ravel()):
             raise InferenceError("model digits", found="it cannot read an image")
-        return models["digits"].function(given)
+        return models["digits"].function(inputs)
 
     served = {"digits": replace(models["digits"], function=picky, independent_items="declared")}
     with Client(transport=MemoryTransport(served), batching=Adaptive()) as client:

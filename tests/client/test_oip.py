@@ -104,16 +104,16 @@ def test_many_inputs_and_items(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "found"),
+    ("inputs", "message"),
     [
         ({}, "no inputs"),
         ({"x": [1.0, 2.0]}, "a list and no datatype"),
         ({"x": np.array([1j])}, "a ndarray and no datatype"),
     ],
 )
-def test_what_has_no_datatype_is_refused(server: str, inputs: dict[str, Any], found: str) -> None:
+def test_what_has_no_datatype_is_refused(server: str, inputs: dict[str, Any], message: str) -> None:
     """Python's numbers have no datatype of their own, and the server declares none."""
-    with Client(server) as client, pytest.raises(InvalidInput, match=found):
+    with Client(server) as client, pytest.raises(InvalidInput, match=message):
         client.model("bare").predict(inputs=inputs)
 
 
@@ -149,7 +149,7 @@ def sequence(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "wanted"),
+    ("use", "expected"),
     [
         (stream, "ModelConfig"),
         (sequence, "ModelConfig"),
@@ -158,12 +158,12 @@ def sequence(client: Client) -> None:
     ],
     ids=["stream", "sequence", "statistics", "config"],
 )
-def test_what_needs_an_extension_says_so(server: str, use: Callable[[Client], object], wanted: str) -> None:
+def test_what_needs_an_extension_says_so(server: str, use: Callable[[Client], object], expected: str) -> None:
     """A typed error with what is wanted, and the client goes on."""
     with Client(server) as client:
         with pytest.raises(Unsupported) as caught:
             use(client)
-        assert wanted in caught.value.wanted
+        assert expected in caught.value.wanted
         assert client.model("bare").predict(x=np.arange(3))["x"].tolist() == [0, 1, 2]
 
 

@@ -20,11 +20,11 @@ LEVEL = {"level": 3, "share": 0.5, "name": "ä", "fast": True}
 def shows(calls: list[int] | None = None) -> FakeModel:
     """A model that answers each item with the parameters and the id of its request, and notes its batches."""
 
-    def function(given: Given) -> dict[str, Any]:
-        count = len(given["x"])
+    def function(inputs: Given) -> dict[str, Any]:
+        count = len(inputs["x"])
         if calls is not None:
             calls.append(count)
-        return {"y": [[json.dumps([given.parameters, given.request_id])]] * count}
+        return {"y": [[json.dumps([inputs.parameters, inputs.request_id])]] * count}
 
     return FakeModel({"x": ("FP32", [1])}, {"y": ("BYTES", [1])}, function, independent_items="declared")
 
@@ -34,17 +34,17 @@ def shown(reply: Any) -> Any:
     return json.loads(reply["y"][0, 0])
 
 
-def streams(given: Given) -> Any:
+def streams(inputs: Given) -> Any:
     """A decoupled model that shows its parameters twice."""
     for _ in range(2):
-        yield {"y": [[json.dumps([given.parameters, given.request_id])]]}
+        yield {"y": [[json.dumps([inputs.parameters, inputs.request_id])]]}
 
 
-def scores(given: Given) -> dict[str, Any]:
+def scores(inputs: Given) -> dict[str, Any]:
     """Three scores of each item, and a text."""
     return {
-        "score": np.stack([[x, -x, 0.5] for x in given["x"][:, 0]]).astype(np.float32),
-        "text": [["a"]] * len(given["x"]),
+        "score": np.stack([[x, -x, 0.5] for x in inputs["x"][:, 0]]).astype(np.float32),
+        "text": [["a"]] * len(inputs["x"]),
     }
 
 
@@ -62,10 +62,10 @@ def test_every_way_of_calling_carries_them() -> None:
         assert reply.request_id == "a"
         assert shown(model.submit(x=1.0, parameters=LEVEL).result()) == [LEVEL, ""]
         many = model.predict_many([np.zeros((20, 1), np.float32), [2.0]], parameters={"level": np.int64(3)})
-        assert [shown(each) for each in many] == [[{"level": 3}, ""]] * 2
+        assert [shown(reply) for reply in many] == [[{"level": 3}, ""]] * 2
         replies = list(client.model("streams").stream(x=1.0, parameters=LEVEL, request_id="of a stream"))
-        assert [shown(each) for each in replies] == [[LEVEL, "of a stream"]] * 2
-        assert [each.request_id for each in replies] == ["of a stream"] * 2
+        assert [shown(reply) for reply in replies] == [[LEVEL, "of a stream"]] * 2
+        assert [reply.request_id for reply in replies] == ["of a stream"] * 2
         with model.sequence(7) as sequence:
             assert shown(sequence.predict(x=1.0, parameters=LEVEL, request_id="b")) == [LEVEL, "b"]
             assert shown(sequence.predict(x=1.0, last=True)) == [{}, ""]
@@ -82,8 +82,8 @@ def test_tasks_carry_them_too() -> None:
             assert shown(await model.submit(x=1.0, parameters=LEVEL)) == [LEVEL, ""]
             async with model.sequence() as sequence:
                 assert shown(await sequence.predict(x=1.0, parameters=LEVEL, last=True))[0] == LEVEL
-            found = [shown(r) async for r in model.predict_many([1.0], parameters=LEVEL)]
-            assert found == [[LEVEL, ""]]
+            answers = [shown(r) async for r in model.predict_many([1.0], parameters=LEVEL)]
+            assert answers == [[LEVEL, ""]]
 
     asyncio.run(main())
 
@@ -91,17 +91,17 @@ def test_tasks_carry_them_too() -> None:
 @pytest.mark.parametrize("one", [1, True, 1.0, "1", -0.0])
 def test_a_batch_never_joins_different_parameters(one: Any) -> None:
     """Also where Python's values are equal (1, 1.0 and True; 0.0 and -0.0), and each caller gets its own."""
-    given: list[Any] = [one, 0.0 if one == 0 else 1, None]
+    values: list[Any] = [one, 0.0 if one == 0 else 1, None]
     calls: list[int] = []
     batching = Adaptive(max_batch=8, max_wait_ms=200)
     with Client(transport=MemoryTransport({"shows": shows(calls)}), batching=batching) as client:
         model = client.model("shows")
 
         def call(at: int) -> None:
-            value = given[at % 3]
+            value = values[at % 3]
             named = None if value is None else {"level": value}
-            seen = shown(model.predict(x=float(at), parameters=named))[0]
-            assert repr(seen) == repr(named or {})
+            answer = shown(model.predict(x=float(at), parameters=named))[0]
+            assert repr(answer) == repr(named or {})
 
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(call, range(24)))
@@ -126,8 +126,8 @@ def test_the_cache_tells_parameters_apart_and_ids_not() -> None:
     with Client(transport=MemoryTransport({"shows": shows(calls)}), cache=Cache()) as client:
         model = client.model("shows")
         for level in (1, 1.0, True, "1", 2):
-            found = shown(model.predict(x=1.0, parameters={"level": level, "b": 1}))[0]
-            assert repr(found["level"]) == repr(level)
+            received = shown(model.predict(x=1.0, parameters={"level": level, "b": 1}))[0]
+            assert repr(received["level"]) == repr(level)
         reply = model.predict(x=1.0, parameters={"b": 1, "level": 2}, request_id="mine")
         assert (reply.origin, reply.request_id, len(calls)) == ("l1", "mine", 5)
         assert model.predict(x=1.0).origin == "server"
@@ -196,7 +196,7 @@ def test_classes_in_place_of_values(options: dict[str, Any]) -> None:
 
 def test_an_input_of_such_a_name_is_given_in_inputs() -> None:
     """`parameters` may be an input; a call that names it as an argument is refused with the way out."""
-    model = FakeModel({"parameters": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["parameters"]})
+    model = FakeModel({"parameters": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda inputs: {"y": inputs["parameters"]})
     with Client(transport=MemoryTransport({"m": model})) as client:
         assert client.model("m").predict(inputs={"parameters": 2.0})["y"].tolist() == [[2.0]]
         with pytest.raises(InvalidInput, match=r'pass inputs=\{"parameters"'):

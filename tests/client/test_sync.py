@@ -102,7 +102,7 @@ def test_a_version_can_be_asked_for(client: Client) -> None:
 def test_a_failing_model_is_an_inference_error(connect: Connect, models: Any) -> None:
     """An exception in the model's code reaches the caller as one kind of error, with its text."""
 
-    def fail(given: Any) -> Any:
+    def fail(inputs: Any) -> Any:
         raise ArithmeticError("as asked")
 
     with (
@@ -115,7 +115,7 @@ def test_a_failing_model_is_an_inference_error(connect: Connect, models: Any) ->
 def test_a_slow_model_ends_at_the_deadline(connect: Connect, models: Any) -> None:
     """`timeout_s` of the call wins over the client's, and the error says how long it waited."""
 
-    def slow(given: Any) -> Any:
+    def slow(inputs: Any) -> Any:
         time.sleep(0.4)
         return {"label": [["x"]], "score": [[1.0]]}
 

@@ -18,12 +18,12 @@ from tritonkit.client.wire.transport import Method
 
 def test_the_version_is_the_one_asked_for() -> None:
     """If TRITONCLIENT names a version, as in `make oldest`, that version is imported."""
-    wanted = os.environ.get("TRITONCLIENT")
-    if wanted is None:
+    release = os.environ.get("TRITONCLIENT")
+    if release is None:
         pytest.skip("any version will do")
-    assert f"{version('tritonclient')}.".startswith(f"{wanted}.")
+    assert f"{version('tritonclient')}.".startswith(f"{release}.")
     folder = Path(tritonclient.__file__).parents[1]
-    assert list(folder.glob(f"tritonclient-{wanted}*.dist-info"))
+    assert list(folder.glob(f"tritonclient-{release}*.dist-info"))
 
 
 def test_every_call_has_its_messages() -> None:

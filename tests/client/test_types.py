@@ -95,7 +95,7 @@ def is_kept(before: Any, after: Any) -> bool:
 def test_a_type_is_taken_if_no_value_of_it_is_lost(name: str, datatype: str) -> None:
     """Tried with every value there is, against the cast itself: taken exactly where all are kept."""
     values = all_values(name)
-    found = sent(values, datatype)
+    result = sent(values, datatype)
     if datatype == "BF16":
         import ml_dtypes
 
@@ -107,14 +107,14 @@ def test_a_type_is_taken_if_no_value_of_it_is_lost(name: str, datatype: str) -> 
         plain = values.astype(np.float32 if values.dtype.kind in "Vf" else values.dtype)
         lossless = is_bool and is_kept(values, plain.astype(target))
     if (name, datatype) == ("float16", "BF16"):  # documented: rounded
-        assert found.shape == values.shape
+        assert result.shape == values.shape
     elif lossless:
-        assert not isinstance(found, InvalidInput), str(found)
-        assert is_kept(values, found)
+        assert not isinstance(result, InvalidInput), str(result)
+        assert is_kept(values, result)
     else:
-        assert isinstance(found, InvalidInput)
-        assert f"an array of {name}" in str(found)
-        assert datatype in str(found)
+        assert isinstance(result, InvalidInput)
+        assert f"an array of {name}" in str(result)
+        assert datatype in str(result)
 
 
 @given(data=st.data(), datatype=st.sampled_from(NUMBERS))
@@ -122,16 +122,16 @@ def test_a_type_is_taken_if_no_value_of_it_is_lost(name: str, datatype: str) -> 
 def test_wide_arrays_arrive_as_they_were_or_not_at_all(name: str, data: st.DataObject, datatype: str) -> None:
     """Whatever the values, in any byte order; only float32 to BF16 rounds, as documented."""
     array = data.draw(npst.arrays(name, st.integers(0, 3)))
-    found = sent(array, datatype)
+    result = sent(array, datatype)
     safe = datatype in FIXED and np.can_cast(array.dtype, FIXED[datatype], "safe")
-    if isinstance(found, InvalidInput):
+    if isinstance(result, InvalidInput):
         exact = datatype == "FP64" and array.dtype.kind in "iu" and array.dtype.itemsize == 8
         assert not safe or exact
         if exact:
             assert any(int(float(value)) != int(value) for value in array)
     elif (array.dtype.name, datatype) != ("float32", "BF16"):
         assert [value for value in array.tolist() if value == value] == [
-            value for value in found.tolist() if value == value
+            value for value in result.tolist() if value == value
         ]
 
 
@@ -139,9 +139,9 @@ def test_wide_arrays_arrive_as_they_were_or_not_at_all(name: str, data: st.DataO
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_whole_numbers_are_taken_where_the_type_has_them(datatype: str, values: list[int]) -> None:
     """Python's own, by value: exactly those that the type can hold."""
-    found = sent(values, datatype)
+    result = sent(values, datatype)
     if datatype == "BOOL":
-        assert isinstance(found, InvalidInput) == bool(values)
+        assert isinstance(result, InvalidInput) == bool(values)
         return
     if datatype.startswith(("INT", "UINT")):
         limits = np.iinfo(FIXED[datatype])
@@ -152,9 +152,9 @@ def test_whole_numbers_are_taken_where_the_type_has_them(datatype: str, values: 
         )
         odd = [abs(value) // (value & -value) if value else 0 for value in values]
         fits = all(o < 2**bits and abs(v) <= most for o, v in zip(odd, values, strict=True))
-    assert isinstance(found, InvalidInput) != fits
+    assert isinstance(result, InvalidInput) != fits
     if fits:
-        assert [int(value) for value in found] == values
+        assert [int(value) for value in result] == values
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -225,7 +225,7 @@ def test_a_masked_array_that_hides_nothing_is_an_array() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"),
+    ("value", "expected"),
     [
         (np.array(["ä", "bc"], np.dtypes.StringDType()), ["ä".encode(), b"bc"]),
         (np.array(["ä", "bc"], ">U2"), ["ä".encode(), b"bc"]),
@@ -235,9 +235,9 @@ def test_a_masked_array_that_hides_nothing_is_an_array() -> None:
         ([np.str_("a"), np.bytes_(b"b"), memoryview(b"c\0")], [b"a", b"b", b"c\0"]),
     ],
 )
-def test_every_text_of_numpy(value: Any, wanted: list[bytes]) -> None:
+def test_every_text_of_numpy(value: Any, expected: list[bytes]) -> None:
     """Texts of fixed and of any length, raw bytes with their zeros, and cells of several kinds."""
-    assert sent(value, "BYTES").tolist() == wanted
+    assert sent(value, "BYTES").tolist() == expected
 
 
 def test_texts_in_rows() -> None:
@@ -278,13 +278,13 @@ MISSING = np.dtypes.StringDType(na_object=None)
 )
 def test_a_refusal_says_what_it_is(datatype: str, value: Any, says: str) -> None:
     """The type that was found, and the call that makes it fit where there is one."""
-    found = sent(value, datatype)
-    assert isinstance(found, InvalidInput)
-    assert says in str(found)
+    result = sent(value, datatype)
+    assert isinstance(result, InvalidInput)
+    assert says in str(result)
 
 
 @pytest.mark.parametrize(
-    ("datatype", "value", "wanted"),
+    ("datatype", "value", "expected"),
     [
         ("INT32", range(3), [0, 1, 2]),
         ("FP64", np.array([2**53, -(2**60)]), [2.0**53, -(2.0**60)]),
@@ -296,9 +296,9 @@ def test_a_refusal_says_what_it_is(datatype: str, value: Any, says: str) -> None
         ("FP32", [], []),
     ],
 )
-def test_values_at_the_edge(datatype: str, value: Any, wanted: list[Any]) -> None:
+def test_values_at_the_edge(datatype: str, value: Any, expected: list[Any]) -> None:
     """Values that the type holds exactly are accepted from any kind of list."""
-    assert sent(value, datatype).tolist() == wanted
+    assert sent(value, datatype).tolist() == expected
 
 
 def test_a_model_gets_what_was_given() -> None:
@@ -307,7 +307,7 @@ def test_a_model_gets_what_was_given() -> None:
 
     from tritonkit.client.inputs import assumed_specs
 
-    model = FakeModel({"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, lambda given: {"y": given["x"]})
+    model = FakeModel({"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, lambda inputs: {"y": inputs["x"]})
     with Client(transport=MemoryTransport({"same": model})) as client:
         value = np.array([1.5, 2], ml_dtypes.bfloat16)
         assert client.model("same").predict(x=value)["y"].tolist() == [[1.5, 2.0]]

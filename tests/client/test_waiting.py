@@ -120,14 +120,14 @@ def test_a_loop_that_was_closed_is_no_trouble() -> None:
 
 def test_an_event_wakes_threads_and_tasks_that_wait_and_those_that_come_later() -> None:
     """Everyone is told that it has happened, whenever they began to wait."""
-    event, told = Event(), []
+    event, woken = Event(), []
 
     def thread() -> None:
-        told.append(run_blocking(event.wait_for(LONG_S)))
+        woken.append(run_blocking(event.wait_for(LONG_S)))
 
     threads = [threading.Thread(target=thread) for _ in range(5)]
-    for each in threads:
-        each.start()
+    for waiter in threads:
+        waiter.start()
 
     async def main() -> list[Any]:
         tasks = [asyncio.create_task(run_async(event.wait_for(LONG_S))) for _ in range(5)]
@@ -135,10 +135,10 @@ def test_an_event_wakes_threads_and_tasks_that_wait_and_those_that_come_later() 
         threading.Thread(target=event.set).start()
         return await asyncio.gather(*tasks)
 
-    told += asyncio.run(main())
-    for each in threads:
-        each.join()
-    assert told == [True] * 10
+    woken += asyncio.run(main())
+    for waiter in threads:
+        waiter.join()
+    assert woken == [True] * 10
     started = time.monotonic()
     assert run_blocking(event.wait_for(LONG_S))
     assert time.monotonic() - started < LONG_S

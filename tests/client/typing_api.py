@@ -68,8 +68,8 @@ def call(image: bytes) -> NDArray[Any]:
         assert_type(batch.timing, Timing)
         waited: float = batch.timing.wait_s + batch.timing.queue_s + batch.timing.joining_s
         assert waited <= batch.timing.total_s
-        told: tuple[str, str, int, int] = (batch.model, batch.endpoint, batch.attempts, len(batch))
-        assert told == (model.name, "", 1, batch.batch_size), list(batch)
+        facts: tuple[str, str, int, int] = (batch.model, batch.endpoint, batch.attempts, len(batch))
+        assert facts == (model.name, "", 1, batch.batch_size), list(batch)
         return outputs.get(batch.version + batch.origin, label)
 
 
@@ -106,7 +106,7 @@ class Slow:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self.seen: list[str] = []
+        self.events: list[str] = []
 
     def started(self, model: str) -> str:
         """Remember the name."""
@@ -119,7 +119,7 @@ class Slow:
     def finished(self, token: str, event: CallEvent) -> None:
         """Keep the names of slow or failed calls."""
         if event.timing.total_s > self.limit_s or event.error is not None:
-            self.seen.append(f"{token} {event.origin} {event.endpoint}")
+            self.events.append(f"{token} {event.origin} {event.endpoint}")
 
 
 observer: Observer = Slow(0.5)
@@ -152,11 +152,11 @@ def many(model: Model) -> int:
         assert_type(reply, Reply)
         break
     failed = 0
-    for found in model.try_many([{"image": b""}, b""], outputs=["label"], idempotent=True):
-        if isinstance(found, ClientError):
-            failed += len(found.found)
+    for result in model.try_many([{"image": b""}, b""], outputs=["label"], idempotent=True):
+        if isinstance(result, ClientError):
+            failed += len(result.found)
         else:
-            assert_type(found, Reply)
+            assert_type(result, Reply)
     replies = model.predict_many([b""], idempotent=None)
     replies.close()
     future = model.submit(image=b"", priority=1, idempotent=False)
@@ -187,8 +187,8 @@ def mistakes(model: Model) -> None:
     Client("127.0.0.1:8001", observers=[print])  # type: ignore[list-item]
     model.predict(b"")  # type: ignore[arg-type,call-arg]
     model.predict(timeout_s="1")  # type: ignore[arg-type]
-    for found in model.try_many([b""]):
-        found["label"]  # type: ignore[index]
+    for result in model.try_many([b""]):
+        result["label"]  # type: ignore[index]
 
 
 async def call_async(image: bytes) -> Reply:
@@ -221,11 +221,11 @@ async def many_async(client: AsyncClient) -> int:
     async for reply in model.predict_many(pictures(), concurrency=4, progress=print):
         assert_type(reply, Reply)
     failed = 0
-    async for found in model.try_many([b"", b""], timeout_s=1.0):
-        if isinstance(found, ClientError):
+    async for result in model.try_many([b"", b""], timeout_s=1.0):
+        if isinstance(result, ClientError):
             failed += 1
         else:
-            assert_type(found, Reply)
+            assert_type(result, Reply)
     async with model.stream(text="two words") as replies:
         async for reply in replies:
             assert_type(reply, Reply)
@@ -234,9 +234,9 @@ async def many_async(client: AsyncClient) -> int:
     return await client.precompute("digits", pictures()) + failed
 
 
-def double(given: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+def double(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
     """A model for a test."""
-    return {"y": given["x"] * 2}
+    return {"y": inputs["x"] * 2}
 
 
 fake = FakeModel(inputs={"x": ("FP32", [2])}, outputs={"y": ("FP32", [2])}, function=double)

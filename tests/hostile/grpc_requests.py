@@ -246,14 +246,14 @@ def _parameter(request: Any, random: Random) -> None:
     places += [tensor.parameters for tensor in (*request.inputs, *request.outputs)]
     value = random.choice(places)[random.choice(PARAMETERS)]
     kind = random.choice(("bool_param", "int64_param", "string_param", "double_param", "uint64_param"))
-    given = {
+    values = {
         "bool_param": random.random() < 0.5,
         "int64_param": random.choice(INTEGERS),
         "string_param": random.choice(TEXTS),
         "double_param": random.choice((0.0, -1.0, 1e308)),
         "uint64_param": random.choice((0, 1, (1 << 64) - 1)),
     }
-    setattr(value, kind, given[kind])
+    setattr(value, kind, values[kind])
 
 
 _MUTATIONS: tuple[Callable[[Any, Random], None], ...] = (

@@ -120,7 +120,7 @@ def numbers_changed(random: Random, files: Files) -> Files:
     odd = [b"-1", b"0", b"99999999999999999999", b"4294967296", b"f64", b"i4", b"string", b"NaN", b"", b"\xff"]
     words = [b"4", b"3", b"0", b"1", b"f32", b"FP32", b"Relu", b"MatMul", b"x", b"y", b"w"]
     for _ in range(random.randint(1, 3)):
-        word = random.choice([each for each in words if each in text] or [text[:1]])
+        word = random.choice([candidate for candidate in words if candidate in text] or [text[:1]])
         places = [at for at in range(len(text)) if text.startswith(word, at)]
         at = random.choice(places or [0])
         text = text[:at] + random.choice(odd) + text[at + len(word) :]
@@ -170,10 +170,10 @@ def data_outside(random: Random, files: Files) -> Files:
     weight = random.choice(model.graph.initializer)
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
-    told = {"location": random.choice(OUTSIDE)}
+    entries = {"location": random.choice(OUTSIDE)}
     if random.random() < 0.5:
-        told |= {"offset": str(random.choice([0, 1, -1, 2**62])), "length": str(random.choice([1, 32, -1, 2**62]))}
-    for key, value in told.items():
+        entries |= {"offset": str(random.choice([0, 1, -1, 2**62])), "length": str(random.choice([1, 32, -1, 2**62]))}
+    for key, value in entries.items():
         weight.external_data.add(key=key, value=value)
     return {"model.onnx": model.SerializeToString()}
 

@@ -177,9 +177,9 @@ class Sender:
         """Whether the output is the input; not asked where the input lay in the region, which is overwritten."""
         if [len(request.inputs), len(request.raw_input_contents), len(answer.outputs)] != [1, 1, 1]:
             return True
-        given, output = request.raw_input_contents[0], answer.outputs[0]
-        found = answer.raw_output_contents[0]
+        sent, output = request.raw_input_contents[0], answer.outputs[0]
+        received = answer.raw_output_contents[0]
         if request.outputs and "shared_memory_region" in request.outputs[0].parameters:
             offset = request.outputs[0].parameters["shared_memory_offset"].int64_param
-            found = bytes(self._region.buf[offset : offset + len(given)])
-        return list(output.shape) == list(request.inputs[0].shape) and found == given
+            received = bytes(self._region.buf[offset : offset + len(sent)])
+        return list(output.shape) == list(request.inputs[0].shape) and received == sent

@@ -74,7 +74,7 @@ class Memory:
             more = now[name][0] - own
             print(f"{name}: {own >> 20} MiB, {more / own:+.1%}")  # noqa: T201
             assert LONG or more <= MAY_GROW + self._slack, name
-        before, after = (sum(map(sum, each.values())) for each in (self._before, now))
+        before, after = (sum(map(sum, counts.values())) for counts in (self._before, now))
         print(f"with their children: {before >> 20} MiB, {after / before - 1:+.1%}")  # noqa: T201
         assert not LONG or after <= (1 + MAY_GROW_SHARE) * before
 

@@ -21,10 +21,10 @@ def test_no_answer_is_wrong_and_every_failure_has_its_fault(project: Path, tmp_p
     file, picture = tmp_path / "chaos.json", tmp_path / "chaos.svg"
     arguments = ["--minutes", "0.2", "--kills", "15", "--json", str(file), "--svg", str(picture)]
     code = main(["chaos", "--repository", str(repository), *arguments])
-    found = json.loads(file.read_text())
-    assert len(found["faults"]) == 3
-    assert {name: found[name] for name in ("wrong", "unexplained")} == {"wrong": [], "unexplained": []}
-    assert {each["name"]: each["rounds"] for each in found["ratios"] if not each["holds"]} == {}
+    report = json.loads(file.read_text())
+    assert len(report["faults"]) == 3
+    assert {name: report[name] for name in ("wrong", "unexplained")} == {"wrong": [], "unexplained": []}
+    assert {ratio["name"]: ratio["rounds"] for ratio in report["ratios"] if not ratio["holds"]} == {}
     assert code == 0
-    assert sum(found["answers"].values()) > 100
+    assert sum(report["answers"].values()) > 100
     assert picture.read_text().startswith("<svg")

@@ -68,9 +68,9 @@ def test_impossible_shapes_are_refused_in_words(target: Target, model: str, axis
     """A batch of 2^32 was cut to one of none and never answered; a negative size became one near 2^64."""
     shape = [1, 0]
     shape[axis] = size
-    said = refusal(target, request(model, shape, b"", "INT8" if model == "mixed" else "FP32"))
-    assert said.startswith("INVALID_ARGUMENT")
-    assert f"dimension {axis} of its shape is {size}; 0 to 2147483647 are taken" in said
+    message = refusal(target, request(model, shape, b"", "INT8" if model == "mixed" else "FP32"))
+    assert message.startswith("INVALID_ARGUMENT")
+    assert f"dimension {axis} of its shape is {size}; 0 to 2147483647 are taken" in message
 
 
 def test_a_stream_that_wants_strict_errors_harms_nobody(target: Target) -> None:

@@ -50,7 +50,7 @@ class Door:
         make_certificates(self.folder / "tls", ["localhost", "127.0.0.1"])
         (self.folder / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n{SPEC}")
         _, self.key = add_key(self.folder / "keys.json", "hostile")
-        self.said: list[str] = []
+        self.events: list[str] = []
         settings = StackSettings(
             root,
             root / "model_repository",
@@ -58,7 +58,7 @@ class Door:
             gateway=self.folder,
             prometheus=False,
             redis=False,
-            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
+            on_event=lambda event: self.events.append(f"{event.part}: {event.message}"),
         )
         self.stack = Stack(settings).__enter__()
         self._watcher = threading.Thread(target=self.stack.watch)
@@ -85,7 +85,7 @@ class Door:
             values = np.arange(5, dtype=np.float32)[None]
             for _ in range(20):
                 np.testing.assert_array_equal(client.model("wide").predict(x=values)["y"], values)
-        assert {part.name: part.pid for part in self.stack.parts} == self.pids, self.said
+        assert {part.name: part.pid for part in self.stack.parts} == self.pids, self.events
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +120,17 @@ def test_headers_that_come_slowly(door: Door) -> None:
     """Callers that send a byte now and then are ended in time, and others are served meanwhile."""
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(door.connect()) for _ in range(100)]
-        for each in slow:
-            each.sendall(b"GET /v2 HT")
+        for connection in slow:
+            connection.sendall(b"GET /v2 HT")
         door.serves()
-        for each in slow:
+        for connection in slow:
             with contextlib.suppress(OSError):
-                each.sendall(b"T")
-        for each in slow:
+                connection.sendall(b"T")
+        for connection in slow:
             answer = b""
             # Not a timeout: the gateway ends it.
             with contextlib.suppress(ConnectionError, ssl.SSLError):
-                while piece := each.recv(1000):
+                while piece := connection.recv(1000):
                     answer += piece
             assert b"200" not in answer.partition(b"\r\n")[0]
     door.serves()

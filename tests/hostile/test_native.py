@@ -71,27 +71,27 @@ NETWORKS = [
 ]
 
 
-def both_ways(name: str, said: str) -> str:
+def both_ways(name: str, declared: str) -> str:
     """Input x and output y of one type and shape; those of `lengths` are padded to the longest of a batch."""
     if "lengths" not in name:
-        return through(said)
-    ragged = tensors("input", x=said).replace("dims", "allow_ragged_batch: true dims")
+        return through(declared)
+    ragged = tensors("input", x=declared).replace("dims", "allow_ragged_batch: true dims")
     pad = parameter({"x": {"axis": 0, "value": 0}, "y": {"axis": 0}})
-    return f"{ragged}{tensors('output', y=said)}{pad}"
+    return f"{ragged}{tensors('output', y=declared)}{pad}"
 
 
 def write_networks(root: Path) -> None:
     """Identities of both backends, with and without a batch axis."""
-    for name, (kind, dims, said, batched) in ONNX_NETWORKS.items():
+    for name, (kind, dims, declared, batched) in ONNX_NETWORKS.items():
         size = BATCH + MERGING if batched else ""
-        identity(root / name, kind, dims, size + both_ways(name, said))
-    for name, (dtype, shape, said, batched) in OPENVINO_NETWORKS.items():
+        identity(root / name, kind, dims, size + both_ways(name, declared))
+    for name, (dtype, shape, declared, batched) in OPENVINO_NETWORKS.items():
         x = op.parameter(shape, dtype, "x")
         x.output(0).set_names({"x"})
         y = op.reshape(x, op.constant([0, 0]), True)
         y.output(0).set_names({"y"})
         size = BATCH + MERGING + PADS if batched else ""
-        version = write_model(root / name, f'backend: "openvino"\n{size}{both_ways(name, said)}')
+        version = write_model(root / name, f'backend: "openvino"\n{size}{both_ways(name, declared)}')
         openvino.save_model(openvino.Model([y], [x]), version / "model.xml", compress_to_fp16=False)
 
 

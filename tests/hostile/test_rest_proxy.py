@@ -194,8 +194,8 @@ def test_headers_that_steer_a_proxy_are_taken_away(proxy: Proxy, upstream: Upstr
     }
     sent = [f"{name}: {value}" for name, value in steering.items()]
     assert proxy.ask("GET", "/v2", *sent).status == 200
-    (seen,) = upstream.seen
-    assert {name for name, _ in seen.headers} == {"host", "x-forwarded-proto", "x-envoy-external-address"}
+    (request,) = upstream.seen
+    assert {name for name, _ in request.headers} == {"host", "x-forwarded-proto", "x-envoy-external-address"}
 
 
 def test_answers_do_not_say_what_serves(proxy: Proxy, upstream: Upstream) -> None:
@@ -413,8 +413,8 @@ def test_packed_bodies_are_refused(proxy: Proxy, upstream: Upstream, coding: str
 def test_a_long_body_is_refused(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
     """The declared length counts before the body is sent; a body without a length ends where it passes the bound."""
     proxy, upstream = own_proxy(SMALL)
-    told = proxy.send(HEAD + b"Content-Length: 1048577\r\n\r\n")
-    refused(told, 413, "wanted 1048576 bytes at most", upstream)
+    answer = proxy.send(HEAD + b"Content-Length: 1048577\r\n\r\n")
+    refused(answer, 413, "wanted 1048576 bytes at most", upstream)
     chunk = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
     untold = proxy.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 32 + b"0\r\n\r\n")
     refused(untold, 413, "wanted 1048576 bytes at most", upstream)

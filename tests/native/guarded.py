@@ -34,13 +34,13 @@ ANNOUNCED = frame(SETTINGS, 0, 0, b"\0\3" + (MOST_STREAMS // 2).to_bytes(4, "big
 
 def frames(data: bytes) -> list[tuple[int, int, int, bytes]]:
     """Kind, flags, stream and payload of each frame; fails where bytes are left."""
-    found = []
+    parts = []
     while data:
         length = int.from_bytes(data[:3], "big")
         assert len(data) >= 9 + length
-        found.append((data[3], data[4], int.from_bytes(data[5:9], "big"), data[9 : 9 + length]))
+        parts.append((data[3], data[4], int.from_bytes(data[5:9], "big"), data[9 : 9 + length]))
         data = data[9 + length :]
-    return found
+    return parts
 
 
 def message(length: int, body: bytes = b"", flag: int = 0) -> bytes:

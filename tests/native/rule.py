@@ -36,8 +36,8 @@ def follow(data: bytes, readings: Sequence[int], limit: int) -> Outcome:
         return bisect_right(ends, offset)
 
     outcome = Outcome(bytearray(data))
-    for offset, (found, wanted) in enumerate(zip(data, PREFACE, strict=False)):
-        if found != wanted:
+    for offset, (byte, expected) in enumerate(zip(data, PREFACE, strict=False)):
+        if byte != expected:
             outcome.reset_at = reading(offset)
             return outcome
     streams: dict[int, _Stream] = {}

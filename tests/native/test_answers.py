@@ -62,7 +62,7 @@ def test_a_compressed_message_is_unimplemented(receiver: Receiver) -> None:
 def test_a_stream_that_was_answered_gets_trailers_alone(receiver: Receiver) -> None:
     """Response headers are not sent twice."""
     got = answer_to(receiver, [(OURS + RESPONSE).hex()], len(TOO_LARGE), [RESET.hex()])
-    assert [found[0] for found in got] == [SETTINGS, HEADERS, HEADERS, RST_STREAM]
+    assert [received[0] for received in got] == [SETTINGS, HEADERS, HEADERS, RST_STREAM]
     assert list(fields(got[2][3])) == ["grpc-status", "grpc-message"]
 
 
@@ -72,21 +72,21 @@ def test_the_answer_waits_for_the_end_of_a_frame(receiver: Receiver) -> None:
     for cut in range(1, len(data)):
         steps: list[Step] = [[(OURS + data[:cut]).hex()], len(TOO_LARGE), [data[cut:].hex(), RESET.hex()]]
         got = answer_to(receiver, *steps)
-        assert [found[0] for found in got] == [SETTINGS, DATA, HEADERS, RST_STREAM]
+        assert [received[0] for received in got] == [SETTINGS, DATA, HEADERS, RST_STREAM]
         assert got[3][3] == NO_ERROR
 
 
 def test_nothing_comes_before_the_servers_settings(receiver: Receiver) -> None:
     """The first frame of a connection is SETTINGS, however early a message is refused."""
     got = answer_to(receiver, len(TOO_LARGE), [OURS.hex()], [RESET.hex()])
-    assert [found[0] for found in got] == [SETTINGS, HEADERS, RST_STREAM]
+    assert [received[0] for received in got] == [SETTINGS, HEADERS, RST_STREAM]
 
 
 def test_resets_of_other_streams_stay_as_they_are(receiver: Receiver) -> None:
     """The error code of a stream that the guard has not refused is the server's."""
     other = frame(RST_STREAM, 0, 3, PROTOCOL_ERROR)
     got = answer_to(receiver, [OURS.hex()], len(TOO_LARGE), [(other + RESET + RESET).hex()])
-    assert [found[2:] for found in got[2:]] == [(3, PROTOCOL_ERROR), (1, NO_ERROR), (1, NO_ERROR)]
+    assert [received[2:] for received in got[2:]] == [(3, PROTOCOL_ERROR), (1, NO_ERROR), (1, NO_ERROR)]
 
 
 def test_a_client_that_piles_up_refusals_is_reset(receiver: Receiver) -> None:
@@ -133,10 +133,10 @@ def test_answers_never_break_the_servers_frames(
     steps.insert(moment, len(TOO_LARGE))
     got = answer_to(receiver, *steps, [OURS.hex()])
     ours += OURS
-    assert [head(found) for found in got if found[0] != HEADERS] == [ours[at : at + 9] for at in starts(ours)]
-    answers = [place for place, found in enumerate(got) if found[0] == HEADERS]
+    assert [head(received) for received in got if received[0] != HEADERS] == [ours[at : at + 9] for at in starts(ours)]
+    answers = [place for place, received in enumerate(got) if received[0] == HEADERS]
     assert len(answers) == (0 if gone else 1)
-    resets = [found[3] for found in got if (found[0], found[2]) == (RST_STREAM, 1)]
+    resets = [received[3] for received in got if (received[0], received[2]) == (RST_STREAM, 1)]
     if answers and (RST_STREAM, 0, 1, PROTOCOL_ERROR) not in got[: answers[0]]:
         assert fields(got[answers[0]][3])["grpc-status"] == "8"
         assert resets[:1] in ([], [NO_ERROR])
@@ -146,13 +146,13 @@ def test_answers_never_break_the_servers_frames(
 
 def starts(data: bytes) -> list[int]:
     """Offsets in `data` of the frames whose heads are complete."""
-    found, at = [], 0
+    places, at = [], 0
     while at + 9 <= len(data):
-        found.append(at)
+        places.append(at)
         at += 9 + int.from_bytes(data[at : at + 3], "big")
-    return found
+    return places
 
 
-def head(found: tuple[int, int, int, bytes]) -> bytes:
+def head(received: tuple[int, int, int, bytes]) -> bytes:
     """A frame's head again."""
-    return frame(*found)[:9]
+    return frame(*received)[:9]

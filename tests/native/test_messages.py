@@ -35,15 +35,15 @@ def check(receiver: Receiver, data: bytes, readings: list[int]) -> list[int]:
     """Hold what the guard does against the rule; gives the streams that were refused."""
     came, _ = receiver.exchange(data, readings)
     assert len(data) == sum(readings)
-    wanted = follow(data, readings, LIMIT)
+    outcome = follow(data, readings, LIMIT)
     at = 0
-    for number, (length, found) in enumerate(zip(readings, came, strict=True)):
-        if wanted.reset_at is not None and number >= wanted.reset_at:
-            assert found == "ConnectionResetError"
+    for number, (length, answer) in enumerate(zip(readings, came, strict=True)):
+        if outcome.reset_at is not None and number >= outcome.reset_at:
+            assert answer == "ConnectionResetError"
         else:
-            assert found == bytes(wanted.data[at : at + length])
+            assert answer == bytes(outcome.data[at : at + length])
         at += length
-    return wanted.refused if wanted.reset_at is None else [-1]
+    return outcome.refused if outcome.reset_at is None else [-1]
 
 
 def pieces(data: bytes, *lengths: int) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_prefix_over_several_frames_is_put_together(receiver: Receiver) -> Non
     data = OPENING + b"".join(frame(DATA, 0, 1, prefix[at : at + 1]) for at in range(5))
     came, _ = receiver.exchange(data, [len(data)])
     assert isinstance(came[0], bytes)
-    flags = [found[1] for found in frames(came[0][len(PREFACE) :]) if found[0] == DATA]
+    flags = [received[1] for received in frames(came[0][len(PREFACE) :]) if received[0] == DATA]
     assert flags == [0, 0, 0, 0, REFUSED]
 
 

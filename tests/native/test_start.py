@@ -42,9 +42,9 @@ def run(
 def test_the_program_sees_the_key_and_others_the_placeholder(guard: Path, ending: str) -> None:
     """main() gets the key wherever the placeholder stood; /proc/PID/cmdline shows the placeholder."""
     done = run(guard, OPTION, f"{OPTION}+{{admin-key}}", key=(KEY + ending).encode())
-    seen, _, shown = done.stdout.splitlines()
+    arguments, _, shown = done.stdout.splitlines()
     whole = OPTION.replace("{admin-key}", KEY)
-    assert f"'{whole}', '{whole}+{KEY}'" in seen
+    assert f"'{whole}', '{whole}+{KEY}'" in arguments
     assert shown == f"{OPTION}+{{admin-key}}"
 
 
@@ -80,7 +80,7 @@ def test_a_program_without_settings_is_left_alone(guard: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "found"),
+    ("key", "message"),
     [
         (b"", "found nothing, wanted a key"),
         (b"\n", "found nothing, wanted a key"),
@@ -91,13 +91,13 @@ def test_a_program_without_settings_is_left_alone(guard: Path) -> None:
         (None, "wanted the descriptor to read the admin key from"),
     ],
 )
-def test_without_a_proper_key_nothing_starts(guard: Path, key: bytes | None, found: str) -> None:
+def test_without_a_proper_key_nothing_starts(guard: Path, key: bytes | None, message: str) -> None:
     """Never with the placeholder as the key: an error on stderr, and exit code 4."""
     done = run(guard, OPTION, key=key)
     assert done.returncode == 4
     assert done.stdout == ""
     assert done.stderr.startswith("tritonkit guard: TRITONKIT_GUARD_KEY_FD: ")
-    assert found in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("number", ["", "x", "7x", "-1", "0", "99999999999999999999", "63"])
@@ -109,7 +109,7 @@ def test_a_bad_descriptor_starts_nothing(guard: Path, number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "most", "socket", "wanted"),
+    ("port", "most", "socket", "expected"),
     [
         ("x", "1", None, "a whole number from 0 to 65535"),
         ("", "1", None, "found nothing"),
@@ -124,14 +124,14 @@ def test_a_bad_descriptor_starts_nothing(guard: Path, number: str) -> None:
     ],
 )
 def test_a_bad_setting_starts_nothing(
-    guard: Path, port: str | None, most: str | None, socket: str | None, wanted: str
+    guard: Path, port: str | None, most: str | None, socket: str | None, expected: str
 ) -> None:
     """An error that names the variable, what was found and what was wanted; exit code 4."""
-    given = {"GRPC_PORT": port, "MAX_MESSAGE_BYTES": most, "GRPC_SOCKET": socket}
-    settings = {f"TRITONKIT_GUARD_{name}": text for name, text in given.items() if text is not None}
+    values = {"GRPC_PORT": port, "MAX_MESSAGE_BYTES": most, "GRPC_SOCKET": socket}
+    settings = {f"TRITONKIT_GUARD_{name}": text for name, text in values.items() if text is not None}
     done = run(guard, key=None, **settings)
     assert done.returncode == 4
-    assert wanted in done.stderr
+    assert expected in done.stderr
     assert done.stdout == ""
 
 

@@ -30,8 +30,8 @@ def running(folder: Path, *arguments: str, files: int | None = None, cwd: Path |
     if files is not None:
         command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     with (
-        log.open("w") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, cwd=cwd) as process,
+        log.open("w") as log_file,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log_file, text=True, cwd=cwd) as process,
     ):
         try:
             assert process.stdout is not None

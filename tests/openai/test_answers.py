@@ -32,9 +32,9 @@ PIECES = [
 
 def signature(inputs: dict[str, str], **outputs: str) -> ModelSignature:
     """A model's, by datatypes."""
-    given = {name: TensorSpec(name, datatype, (1,), optional=True) for name, datatype in inputs.items()}
+    specs = {name: TensorSpec(name, datatype, (1,), optional=True) for name, datatype in inputs.items()}
     made = {name: TensorSpec(name, datatype, (-1,)) for name, datatype in outputs.items()}
-    return ModelSignature("m", ("1",), 0, given, made)
+    return ModelSignature("m", ("1",), 0, specs, made)
 
 
 def test_a_whole_answer_has_its_choices_apart() -> None:
@@ -43,11 +43,11 @@ def test_a_whole_answer_has_its_choices_apart() -> None:
     for piece in PIECES:
         answer.add(piece)
     whole = answer.whole()
-    assert [each["message"]["content"] for each in whole["choices"]] == ["a", "bc"]
-    assert [each["finish_reason"] for each in whole["choices"]] == ["stop", "length"]
+    assert [choice["message"]["content"] for choice in whole["choices"]] == ["a", "bc"]
+    assert [choice["finish_reason"] for choice in whole["choices"]] == ["stop", "length"]
     assert whole["usage"] == {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
     second = whole["choices"][1]["logprobs"]["content"]
-    assert [(each["token"], each["logprob"]) for each in second] == [("token_id:5", -0.5), ("token_id:8", -0.25)]
+    assert [(token["token"], token["logprob"]) for token in second] == [("token_id:5", -0.5), ("token_id:8", -0.25)]
 
 
 def test_prompts_of_their_own_are_counted_each() -> None:
@@ -85,11 +85,11 @@ def chat(**more: Any) -> ChatBody:
 def test_seeds_of_choices_differ() -> None:
     """The first seed is the caller's, none leaves INT64, and without one they are drawn again each time."""
     takes = signature({"messages": "BYTES", "seed": "INT64"})
-    given = [each["seed"][0] for each in choices(chat(n=3, seed=2**63 - 2), takes)]
-    assert given == [2**63 - 2, 2**63 - 1, 0]
+    seeds = [choice["seed"][0] for choice in choices(chat(n=3, seed=2**63 - 2), takes)]
+    assert seeds == [2**63 - 2, 2**63 - 1, 0]
     assert choices(chat(seed=-5), takes)[0]["seed"] == [-5]
     assert "seed" not in choices(chat(), takes)[0]
-    one, two = ([each["seed"][0] for each in choices(chat(n=2), takes)] for _ in range(2))
+    one, two = ([choice["seed"][0] for choice in choices(chat(n=2), takes)] for _ in range(2))
     assert len({*one, *two}) == 4
 
 
@@ -114,7 +114,7 @@ def test_prompts_come_one_after_the_other() -> None:
     """Each with its choices, as OpenAI numbers them."""
     body = CompletionBody.model_validate({"model": "m", "prompt": ["a", "b"], "n": 2, "seed": 1})
     made = choices(body, signature({"text": "BYTES", "seed": "INT64"}))
-    assert [(each["text"], each["seed"]) for each in made] == [(["a"], [1]), (["a"], [2]), (["b"], [1]), (["b"], [2])]
+    assert [(call["text"], call["seed"]) for call in made] == [(["a"], [1]), (["a"], [2]), (["b"], [1]), (["b"], [2])]
 
 
 def test_tasks_are_read_from_a_model_s_tensors() -> None:
@@ -161,7 +161,7 @@ def test_a_response_begins_with_its_first_event() -> None:
         await events.end()
 
     asyncio.run(program())
-    assert [each.get("status", each.get("body")) for each in sent] == [200, b"one", b"two", b""]
+    assert [part.get("status", part.get("body")) for part in sent] == [200, b"one", b"two", b""]
 
 
 def test_work_ends_with_its_caller() -> None:

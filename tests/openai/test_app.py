@@ -90,8 +90,8 @@ def test_health_asks_for_no_key_and_tells_the_truth(locked: str) -> None:
 )
 def test_a_body_is_refused_with_openai_s_error(url: str, body: bytes, status: int, code: str) -> None:
     """And a good one has the status of the server that is not there."""
-    found, answer = asked(f"{url}/chat/completions", body)
-    assert (found, answer["error"]["code"]) == (status, code)
+    http_status, answer = asked(f"{url}/chat/completions", body)
+    assert (http_status, answer["error"]["code"]) == (status, code)
     assert set(answer["error"]) == {"message", "type", "param", "code"}
 
 
@@ -166,9 +166,9 @@ def test_other_machines_need_a_key(host: str) -> None:
 
 def test_an_address_that_is_none_is_said() -> None:
     """Before anything listens."""
-    said = failed(tritonkit_here("openai", "--address", "nonsense", "--port", "0"), 2)
-    assert "nonsense" in said
-    assert "Traceback" not in said
+    message = failed(tritonkit_here("openai", "--address", "nonsense", "--port", "0"), 2)
+    assert "nonsense" in message
+    assert "Traceback" not in message
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_a_connection_without_a_request_is_closed(url: str) -> None:
             answer += second.recv(4096)
         for connection, begun in ((half, get), (second, get), (body, post)):
             connection.sendall(begun)
-        assert [_until_closed(each) for each in (silent, half, second)] == [b"", b"", b""]
+        assert [_until_closed(connection) for connection in (silent, half, second)] == [b"", b"", b""]
         body.sendall(b"}")
         assert body.recv(4096).startswith(b"HTTP/1.1 400 ")
 
@@ -211,11 +211,11 @@ def test_more_connections_than_may_be_are_closed(tmp_path: Path) -> None:
 
 
 def _until_closed(connection: socket.socket) -> bytes:
-    found = b""
+    received = b""
     with contextlib.suppress(ConnectionResetError):
         while data := connection.recv(4096):
-            found += data
-    return found
+            received += data
+    return received
 
 
 def test_a_port_that_is_taken_is_said(url: str) -> None:

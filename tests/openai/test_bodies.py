@@ -31,7 +31,7 @@ def refused(body: dict[str, Any] | bytes, kind: Any = ChatBody) -> Problem:
 
 def test_every_setting_reaches_the_model_under_its_name() -> None:
     """Settings are lists, because inputs have shape [1]."""
-    given = {
+    settings = {
         "max_tokens": 3,
         "min_tokens": 1,
         "temperature": 0,
@@ -42,8 +42,8 @@ def test_every_setting_reaches_the_model_under_its_name() -> None:
         "frequency_penalty": 1.5,
         "ignore_eos": True,
     }
-    wanted = {name: [value] for name, value in given.items()} | {"stop": ["a", "b"]}
-    assert chat(**given, stop=["a", "b"]).settings() == wanted
+    expected = {name: [value] for name, value in settings.items()} | {"stop": ["a", "b"]}
+    assert chat(**settings, stop=["a", "b"]).settings() == expected
     assert chat(stop="a").settings() == {"stop": ["a"]}
     assert chat(max_completion_tokens=7).settings() == {"max_tokens": [7]}
     assert chat().settings() == {}
@@ -161,9 +161,9 @@ def test_texts_to_embed_are_texts(text: Any) -> None:
 
 def test_tokens_to_embed() -> None:
     """One list is one input; texts stay texts."""
-    for given, wanted in (([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ("a", ["a"]), (["a", "b"], ["a", "b"])):
-        body = read_body(EmbeddingBody, json.dumps({"model": "m", "input": given}).encode())
-        assert body.input == wanted
+    for value, expected in (([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ("a", ["a"]), (["a", "b"], ["a", "b"])):
+        body = read_body(EmbeddingBody, json.dumps({"model": "m", "input": value}).encode())
+        assert body.input == expected
 
 
 @pytest.mark.parametrize("name", ["bob", "", None])
@@ -241,15 +241,15 @@ def test_the_page_has_a_line_for_each_parameter() -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
     of = {ChatBody: "chats", CompletionBody: "completions", EmbeddingBody: "embeddings"}
     for kind, path in of.items():
-        told = {
+        treatment = {
             name: what
             for names, paths, what, _ in rows
             for name in re.findall("`([a-z_]+)`", names)
             if path in paths or (paths == "all" and name not in kind.model_fields) or name == "model"
         }
-        honored = {name for name, what in told.items() if what == "honored"}
+        honored = {name for name, what in treatment.items() if what == "honored"}
         assert honored == set(kind.model_fields)
-        assert {name for name, what in told.items() if what == "ignored"} == set(_IGNORED)
-        refused_names = {name for name, what in told.items() if what == "refused"}
+        assert {name for name, what in treatment.items() if what == "ignored"} == set(_IGNORED)
+        refused_names = {name for name, what in treatment.items() if what == "refused"}
         assert refused_names == set(_REFUSED) - {"best_of", "dimensions"}
-        assert set(PUBLISHED[kind].split()) <= set(told)
+        assert set(PUBLISHED[kind].split()) <= set(treatment)

@@ -17,16 +17,16 @@ from tritonkit.openai.problems import Problem
 from tritonkit.testing import AsyncMemoryTransport, FakeModel
 
 
-def of_tokens(given: Any) -> Any:
+def of_tokens(inputs: Any) -> Any:
     """A vector of the first token, the last, and how many there are."""
-    tokens = given["tokens"]
+    tokens = inputs["tokens"]
     count = np.full(len(tokens), tokens.shape[1])
     return {"embedding": np.stack([tokens[:, 0], tokens[:, -1], count], 1).astype("f4")}
 
 
-def of_texts(given: Any) -> Any:
+def of_texts(inputs: Any) -> Any:
     """A vector of a text's length."""
-    return {"embedding": [[len(text), 0, 0] for text in given["text"].ravel()]}
+    return {"embedding": [[len(text), 0, 0] for text in inputs["text"].ravel()]}
 
 
 MODELS = {
@@ -35,14 +35,14 @@ MODELS = {
 }
 
 
-def embedded(model: str, given: Any, **more: Any) -> dict[str, Any]:
+def embedded(model: str, value: Any, **more: Any) -> dict[str, Any]:
     """The answer to a request."""
-    body = read_body(EmbeddingBody, json.dumps({"model": model, "input": given} | more).encode())
+    body = read_body(EmbeddingBody, json.dumps({"model": model, "input": value} | more).encode())
 
     async def main() -> dict[str, Any]:
         async with AsyncClient(transport=AsyncMemoryTransport(MODELS)) as client:
-            found, signature = await Catalog(client).find(model, "embedding")
-            return await embed(found, signature, body, 10.0)
+            handle, signature = await Catalog(client).find(model, "embedding")
+            return await embed(handle, signature, body, 10.0)
 
     return asyncio.run(main())
 
@@ -50,18 +50,18 @@ def embedded(model: str, given: Any, **more: Any) -> dict[str, Any]:
 def test_lists_of_tokens_are_inputs_of_their_own() -> None:
     """In their order, whatever their lengths; and they are counted."""
     made = embedded("tokens", [[5, 6], [7], [8, 9, 10]], dimensions=3)
-    assert [each["embedding"] for each in made["data"]] == [[5, 6, 2], [7, 7, 1], [8, 10, 3]]
+    assert [item["embedding"] for item in made["data"]] == [[5, 6, 2], [7, 7, 1], [8, 10, 3]]
     assert made["usage"] == {"prompt_tokens": 6, "total_tokens": 6}
     assert embedded("tokens", [5, 6])["data"][0]["embedding"] == [5, 6, 2]
     assert embedded("texts", "abc")["data"][0]["embedding"] == [3, 0, 0]
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "more", "param"),
+    ("model", "value", "more", "param"),
     [("texts", [5, 6], {}, "input"), ("tokens", "abc", {}, "input"), ("texts", "abc", {"dimensions": 2}, "dimensions")],
 )
-def test_what_a_model_does_not_take_is_refused(model: str, given: Any, more: dict[str, Any], param: str) -> None:
+def test_what_a_model_does_not_take_is_refused(model: str, value: Any, more: dict[str, Any], param: str) -> None:
     """Tokens of nobody knows which tokenizer are not turned into texts, and vectors are not cut."""
     with pytest.raises(Problem) as caught:
-        embedded(model, given, **more)
+        embedded(model, value, **more)
     assert (caught.value.status, caught.value.param) == (400, param)

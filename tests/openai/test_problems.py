@@ -47,7 +47,7 @@ def test_each_error_has_a_status(kind: type[ClientError], status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "message"),
+    ("details", "status", "message"),
     [
         ("INVALID_ARGUMENT: the prompt is too long", 400, "the prompt is too long"),
         ("UNAVAILABLE: 8 requests wait", 429, "there is no room for the request now"),
@@ -56,7 +56,7 @@ def test_each_error_has_a_status(kind: type[ClientError], status: int) -> None:
         ("a secret: INVALID_ARGUMENT: x", 500, "the model failed"),
     ],
 )
-def test_a_model_s_error_goes_by_its_status(found: str, status: int, message: str) -> None:
+def test_a_model_s_error_goes_by_its_status(details: str, status: int, message: str) -> None:
     """With which it begins; a caller's mistake is told in the model's words."""
-    problem = problem_of(InferenceError("model m", found=found))
+    problem = problem_of(InferenceError("model m", found=details))
     assert (problem.status, problem.message) == (status, message)

@@ -35,9 +35,9 @@ TEMPLATES = [
 
 def write_tokenizer(folder: Path, template: Any, **more: Any) -> Path:
     """A checkpoint's folder, as far as chats go."""
-    told = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": template} | more
+    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": template} | more
     folder.mkdir(exist_ok=True)
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -51,13 +51,13 @@ def test_a_template_means_what_it_means_to_the_backend(tmp_path: Path, template:
     there = read_there(folder)
     assert there is not None
     here = read_chat(folder)
-    refused, wanted = "", ""
+    refused, expected = "", ""
     try:
-        wanted = there.prompt(ASKED)
+        expected = there.prompt(ASKED)
     except ChatError as error:
         refused = str(error)
     if not refused:
-        assert here.prompt(ASKED) == wanted
+        assert here.prompt(ASKED) == expected
         return
     with pytest.raises(Problem) as problem:
         here.prompt(ASKED)
@@ -105,8 +105,8 @@ def test_templates_have_their_models(tmp_path: Path) -> None:
     (tmp_path / "own").write_text("own")
     project = {"b": write_tokenizer(tmp_path / "b", "project"), "c": tmp_path / "nowhere"}
     chats = read_chats([str(tmp_path / "all"), f"a={tmp_path / 'own'}"], project)
-    found = [chat.prompt(ASKED) if (chat := chats.of(name)) else None for name in "abcd"]
-    assert found == ["own", "project", "all", "all"]
+    prompts = [chat.prompt(ASKED) if (chat := chats.of(name)) else None for name in "abcd"]
+    assert prompts == ["own", "project", "all", "all"]
     assert read_chats([], {}).of("a") is None
     with pytest.raises(UsageError, match="a second one"):
         read_chats([str(tmp_path / "all")] * 2, {})
@@ -130,14 +130,14 @@ def test_an_empty_prompt_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(None, "cannot be read"), (b"\xff", "not UTF-8"), (b"{% if %}", "does not compile")]
+    ("text", "message"), [(None, "cannot be read"), (b"\xff", "not UTF-8"), (b"{% if %}", "does not compile")]
 )
-def test_a_file_without_a_template_is_said(tmp_path: Path, text: bytes | None, said: str) -> None:
+def test_a_file_without_a_template_is_said(tmp_path: Path, text: bytes | None, message: str) -> None:
     """At the start, by the command too."""
     file = tmp_path / "template"
     if text is not None:
         file.write_bytes(text)
-    assert said in failed(tritonkit_here("openai", "--chat-template", str(file), "--port", "0"), 2)
+    assert message in failed(tritonkit_here("openai", "--chat-template", str(file), "--port", "0"), 2)
     (tmp_path / "tokenizer_config.json").write_text("[")
     with pytest.raises(UsageError, match="no JSON"):
         read_chat(tmp_path)

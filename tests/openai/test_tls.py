@@ -117,8 +117,8 @@ def test_a_handshake_that_does_not_end_is_closed(url: str) -> None:
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         idle = stack.enter_context(context.wrap_socket(secure))
         idle.sendall(b"GET /health HTTP/1.1\r\n")
-        for each in (silent, half, idle):
-            assert _until_closed(each) == b""
+        for connection in (silent, half, idle):
+            assert _until_closed(connection) == b""
 
 
 def test_handshakes_at_once_are_few(url: str, pairs: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_pair_that_cannot_be_served_is_said(pairs: Path, tmp_path: Path) -> No
     text.chmod(0o600)
     shutil.copy(key, copied)
     copied.chmod(0o644)
-    for given, said in (
+    for arguments, message in (
         (("--tls-certificate", certificate), "no --tls-key"),
         (("--tls-key", key), "no --tls-certificate"),
         (("--tls-certificate", str(tmp_path / "none"), "--tls-key", key), "cannot be read"),
@@ -177,12 +177,12 @@ def test_a_pair_that_cannot_be_served_is_said(pairs: Path, tmp_path: Path) -> No
         (("--tls-certificate", certificate, "--tls-key", str(text)), "no certificate with its key"),
         (("--tls-certificate", certificate, "--tls-key", str(copied)), "others than its owner"),
     ):
-        assert said in failed(tritonkit_here("openai", *given, "--port", "0"), 2), given
+        assert message in failed(tritonkit_here("openai", *arguments, "--port", "0"), 2), arguments
 
 
 def _until_closed(connection: socket.socket) -> bytes:
-    found = b""
+    received = b""
     with contextlib.suppress(ConnectionResetError, ssl.SSLError):
         while data := connection.recv(4096):
-            found += data
-    return found
+            received += data
+    return received

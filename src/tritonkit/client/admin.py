@@ -94,10 +94,10 @@ class AdminCalls:
         replicas = yield from self.policy.resolved(time.monotonic() + self.timeout_s)
         if len(replicas) < 2:
             return (yield from self._statistics_of(name, version, None))
-        found: list[ModelStatistics] = []
+        rows: list[ModelStatistics] = []
         for replica in replicas:
-            found += yield from self._statistics_of(name, version, replica)
-        return _added(found)
+            rows += yield from self._statistics_of(name, version, replica)
+        return _added(rows)
 
     def _statistics_of(
         self, name: str, version: str | int | None, replica: Replica | None
@@ -165,14 +165,14 @@ def unconfigured(where: str, what: str, todo: str) -> Unsupported:
     )
 
 
-def _added(found: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:
+def _added(rows: Iterable[ModelStatistics]) -> tuple[ModelStatistics, ...]:
     """One value for each version: the sums over servers."""
     sums: dict[tuple[str, str], ModelStatistics] = {}
     counters = [field.name for field in fields(ModelStatistics)][2:]
-    for each in found:
-        so_far = sums.get((each.name, each.version))
+    for row in rows:
+        so_far = sums.get((row.name, row.version))
         if so_far is not None:
-            added = {name: getattr(so_far, name) + getattr(each, name) for name in counters}
-            each = replace(each, **added)
-        sums[each.name, each.version] = each
+            added = {name: getattr(so_far, name) + getattr(row, name) for name in counters}
+            row = replace(row, **added)
+        sums[row.name, row.version] = row
     return tuple(sums[key] for key in sorted(sums, key=lambda key: (key[0], len(key[1]), key[1])))

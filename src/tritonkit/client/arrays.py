@@ -67,10 +67,10 @@ def holds_all(datatype: str, name: str) -> bool:
     if target is None or (datatype == "FP64" and name in ("int64", "uint64")):
         return False
     try:
-        given = np.dtype(name)
+        source = np.dtype(name)
     except TypeError:
         return False
-    return given.kind in "biuf" and np.can_cast(given, target, "safe")
+    return source.kind in "biuf" and np.can_cast(source, target, "safe")
 
 
 def type_name(value: Any) -> str:

@@ -62,10 +62,10 @@ def _check_options(kind: str, options: Options) -> None:
     """Refuse unknown settings: a misspelled one must not be ignored silently."""
     from tritonkit.client.options import Options as Known
 
-    known = sorted(Known.__annotations__)
+    settings = sorted(Known.__annotations__)
     for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, 3) or known
+        if name not in settings:
+            near = get_close_matches(name, settings, 3) or settings
             raise UsageError(kind, found=f"an unknown setting {name!r}", wanted=" or ".join(near))
 
 
@@ -108,8 +108,8 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
 
     The transport checks the addresses of single servers, because it knows what it sends.
     """
-    given = [name for name in ("api_key", "bearer", "admin_key") if options.get(name) is not None]
-    if not given or options.get("tls") or options.get("allow_plaintext_credentials"):
+    credentials = [name for name in ("api_key", "bearer", "admin_key") if options.get(name) is not None]
+    if not credentials or options.get("tls") or options.get("allow_plaintext_credentials"):
         return
     names = [name for name in map(parse_name, addresses) if name is not None]
     if names:
@@ -117,7 +117,7 @@ def _check_names(addresses: Sequence[str], options: Options) -> None:
 
         for name in names:
             if not is_loopback(name.host):
-                raise exposed(f"dns:{name.target}", given[0])
+                raise exposed(f"dns:{name.target}", credentials[0])
 
 
 def _wire(kind: str, options: Options) -> Callable[..., Any]:

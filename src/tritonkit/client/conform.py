@@ -78,12 +78,12 @@ def _with_axes(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
 
 
 def _check_sizes(array: NDArray[Any], item: tuple[int, ...], spec: TensorSpec, where: str) -> None:
-    for axis, (found, wanted) in enumerate(zip(item, spec.dims, strict=True)):
-        if wanted not in (-1, found):
+    for axis, (size, expected) in enumerate(zip(item, spec.dims, strict=True)):
+        if expected not in (-1, size):
             raise InvalidInput(
                 where,
-                found=f"axis {axis} of an item is {found}, sent shape {list(array.shape)}",
-                wanted=f"{wanted} on that axis: {_wanted(spec)}",
+                found=f"axis {axis} of an item is {size}, sent shape {list(array.shape)}",
+                wanted=f"{expected} on that axis: {_wanted(spec)}",
             )
 
 

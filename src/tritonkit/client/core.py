@@ -152,10 +152,10 @@ class Core(AdminCalls):
 
         model = yield from self._model(like.key, self.deadline(like))
         signature = model.signature
-        given = item if isinstance(item, Mapping) else {_only_input(signature): item}
+        values = item if isinstance(item, Mapping) else {_only_input(signature): item}
         if model.undeclared:
-            return (yield from part(given))
-        arrays = conformed_inputs(signature, given)
+            return (yield from part(values))
+        arrays = conformed_inputs(signature, values)
         items = items_in(signature, arrays)
         if items <= signature.max_batch_size or not signature.max_batch_size:
             return (yield from part(arrays))

@@ -236,7 +236,7 @@ class Inference:
 
     def _in_regions(self, request: InferRequest, regions: CallRegions, *, again: bool = True) -> Steps[Reply]:
         """Send the request through shared memory, again if the server has forgotten the region, as after a restart."""
-        asked = request.outputs or tuple(request.model.signature.outputs)
+        output_names = request.outputs or tuple(request.model.signature.outputs)
         endpoint: str | None = None
 
         def body(transport: Any, timeout_s: float) -> Steps[Body]:
@@ -248,10 +248,10 @@ class Inference:
         try:
             sent = yield from self._sent(request, body)
             endpoint = sent.endpoint
-            answer = decode(sent.body, asked)
+            answer = decode(sent.body, output_names)
             described = {name: output[:2] for name, output in answer.in_region.items()}
             outputs = answer.outputs | regions.read(endpoint, described)
-            outputs = {name: outputs[name] for name in asked}
+            outputs = {name: outputs[name] for name in output_names}
             return server_reply(request, answer._replace(outputs=outputs), sent)
         except BaseException as error:
             if not (regions.end(endpoint, error) and again):
@@ -268,8 +268,8 @@ class Inference:
             return None
         signature = request.model.signature
         classified = dict(request.classes)  # texts, whose size is unknown
-        asked = request.outputs or tuple(signature.outputs)
-        names = [name for name in asked if name not in classified]
+        output_names = request.outputs or tuple(signature.outputs)
+        names = [name for name in output_names if name not in classified]
         items = request.items if signature.max_batch_size else None
         return self._regions.for_call(request.typed(), output_sizes(signature, names, items))
 

@@ -230,8 +230,8 @@ def _check_names(signature: ModelSignature, inputs: Mapping[str, Any]) -> None:
         )
 
 
-def _unknown(signature: ModelSignature, kind: str, name: str, known: Iterable[str]) -> InvalidInput:
-    names = list(known)
+def _unknown(signature: ModelSignature, kind: str, name: str, candidates: Iterable[str]) -> InvalidInput:
+    names = list(candidates)
     near = get_close_matches(name, names, n=1)
     return InvalidInput(
         f"model {signature.name}, {kind} {name}",

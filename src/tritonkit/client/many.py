@@ -80,7 +80,7 @@ async def many_async(
     waiting: deque[asyncio.Task[Any]] = deque()
     done = 0
     try:
-        async for item in _each(items):
+        async for item in _as_async(items):
             waiting.append(asyncio.ensure_future(run_async(steps_of(item))))
             if len(waiting) >= concurrency:
                 yield await _first(waiting)
@@ -112,7 +112,7 @@ def with_errors(steps: Steps[T]) -> Steps[T | ClientError]:
         return error
 
 
-async def _each(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _as_async(items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
     if hasattr(items, "__aiter__"):
         async for item in items:
             yield item

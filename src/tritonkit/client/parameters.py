@@ -38,20 +38,20 @@ _CLASSIFIED = frozenset(("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
 """Datatypes whose values Triton can rank (its TopkClassifications)."""
 
 
-def checked_parameters(where: str, given: Any) -> dict[str, Parameter]:
+def checked_parameters(where: str, parameters: Any) -> dict[str, Parameter]:
     """The parameters of a request, with numpy's scalars as Python's own values.
 
     Raises:
         InvalidInput: a name that is Triton's own, or a value that no parameter can hold.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(parameters, Mapping):
         raise InvalidInput(
             where,
-            found=f"parameters= is a {type(given).__name__}",
+            found=f"parameters= is a {type(parameters).__name__}",
             wanted='values by name, such as parameters={"level": 3}',
             todo='an input of that name is given as inputs={"parameters": ...}',
         )
-    return {name: _checked(where, name, value) for name, value in given.items()}
+    return {name: _checked(where, name, value) for name, value in parameters.items()}
 
 
 def _checked(where: str, name: Any, value: Any) -> Parameter:
@@ -78,22 +78,24 @@ def _checked(where: str, name: Any, value: Any) -> Parameter:
     return value
 
 
-def checked_request_id(where: str, given: Any) -> None:
+def checked_request_id(where: str, request_id: Any) -> None:
     """Refuse an id that a request cannot carry.
 
     Raises:
         InvalidInput: not a text, or a very long one.
     """
-    if not isinstance(given, str):
+    if not isinstance(request_id, str):
         raise InvalidInput(
             where,
-            found=f"request_id= is a {type(given).__name__}",
+            found=f"request_id= is a {type(request_id).__name__}",
             wanted="a str, which comes back in the answer",
             todo='an input of that name is given as inputs={"request_id": ...}',
         )
-    _check_text(where, given, "request_id=")
-    if len(given.encode()) > _MOST_BYTES:
-        raise InvalidInput(where, found=f"a request_id of {len(given.encode())} bytes", wanted=f"at most {_MOST_BYTES}")
+    _check_text(where, request_id, "request_id=")
+    if len(request_id.encode()) > _MOST_BYTES:
+        raise InvalidInput(
+            where, found=f"a request_id of {len(request_id.encode())} bytes", wanted=f"at most {_MOST_BYTES}"
+        )
 
 
 def _check_text(where: str, text: str, what: str) -> None:
@@ -106,7 +108,7 @@ def _check_text(where: str, text: str, what: str) -> None:
 
 
 def checked_classes(
-    signature: ModelSignature, outputs: tuple[str, ...] | None, given: int | Mapping[str, int]
+    signature: ModelSignature, outputs: tuple[str, ...] | None, classification: int | Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
     """The number of classes for each output that returns them in place of its values.
 
@@ -122,24 +124,26 @@ def checked_classes(
             wanted="a Triton server",
             todo="call without classification=",
         )
-    asked = tuple(signature.outputs) if outputs is None else outputs
-    if not isinstance(given, Mapping):
-        given = dict.fromkeys(asked, given)
-    for name in checked_outputs(signature, tuple(given)) or ():
-        _check_classes(signature, name, given[name], asked)
-    return tuple(sorted((name, int(count)) for name, count in given.items()))
+    output_names = tuple(signature.outputs) if outputs is None else outputs
+    if not isinstance(classification, Mapping):
+        classification = dict.fromkeys(output_names, classification)
+    for name in checked_outputs(signature, tuple(classification)) or ():
+        _check_classes(signature, name, classification[name], output_names)
+    return tuple(sorted((name, int(count)) for name, count in classification.items()))
 
 
-def _check_classes(signature: ModelSignature, name: str, count: Any, asked: tuple[str, ...]) -> None:
+def _check_classes(signature: ModelSignature, name: str, count: Any, output_names: tuple[str, ...]) -> None:
     where = f"model {signature.name}, output {name}"
     whole = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
     if not whole or not 0 < count <= _MOST_CLASSES:
         raise InvalidInput(
             where, found=f"classification={count!r}", wanted="the number of best classes to give, a whole number from 1"
         )
-    if name not in asked:
+    if name not in output_names:
         raise InvalidInput(
-            where, found="classification= of an output that outputs= leaves out", wanted=f"one of {', '.join(asked)}"
+            where,
+            found="classification= of an output that outputs= leaves out",
+            wanted=f"one of {', '.join(output_names)}",
         )
     datatype = signature.outputs[name].datatype
     if datatype not in _CLASSIFIED:

@@ -95,8 +95,8 @@ def server_reply(request: InferRequest, answer: Answer, sent: Sent) -> Reply:
 def cached_reply(request: InferRequest, entry: Entry, origin: Origin) -> Reply:
     """A cached answer to a request."""
     model, timing, items = request.key[0], Timing(0.0), request.items
-    outputs, version, asked = entry.outputs, entry.version, request.request_id
-    return Reply(outputs, model, version, timing, origin, items, "", 0, asked)
+    outputs, version, request_id = entry.outputs, entry.version, request.request_id
+    return Reply(outputs, model, version, timing, origin, items, "", 0, request_id)
 
 
 def item_reply(batch: Reply, outputs: Mapping[str, NDArray[Any]]) -> Reply:
@@ -112,7 +112,7 @@ def joined_reply(replies: Sequence[Reply], total_s: float) -> Reply:
     outputs = {name: np.concatenate([reply.outputs[name] for reply in replies]) for name in replies[0].outputs}
     for array in outputs.values():
         array.flags.writeable = False
-    timings = [(each.wait_s, each.queue_s, each.joining_s) for each in (r.timing for r in replies)]
+    timings = [(timing.wait_s, timing.queue_s, timing.joining_s) for timing in (r.timing for r in replies)]
     return replace(
         replies[-1],
         outputs=outputs,

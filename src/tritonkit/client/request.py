@@ -72,7 +72,7 @@ class ModelState:
         self.joining = Joining(signature)
         """Whether items of several callers may go in one request."""
         inputs = signature.inputs.values()
-        self.fixed = not any(each.optional or -1 in each.dims for each in inputs)
+        self.fixed = not any(spec.optional or -1 in spec.dims for spec in inputs)
         """Whether the arrays of all items have the same names, types and shapes."""
         self.batchers = BatcherPool()
         self.read_at = time.monotonic()
@@ -82,13 +82,13 @@ class ModelState:
         """The same model, with a call's inputs as its declared ones."""
         specs = assumed_specs(self.where, inputs)
         key = tuple(specs.values())
-        found = self._assumed.get(key)
-        if found is None:
+        state = self._assumed.get(key)
+        if state is None:
             if len(self._assumed) >= _MOST_ASSUMED:
                 self._assumed.clear()
-            found = ModelState(replace(self.signature, inputs=specs), self.idempotent)
-            self._assumed[key] = found
-        return found
+            state = ModelState(replace(self.signature, inputs=specs), self.idempotent)
+            self._assumed[key] = state
+        return state
 
     def prepared(self, version: str, outputs: tuple[str, ...] | None, classes: Classes = ()) -> Prepared:
         """The part that is the same in every request for these outputs."""
@@ -108,7 +108,7 @@ class InferRequest:
     Args:
         key: the model and version.
         inputs: values by name.
-        asked: names of the outputs to request; None requests all.
+        output_names: names of the outputs to request; None requests all.
         timeout_s: seconds for the whole call; None: the client's.
         priority: Triton's priority.
         idempotent: whether it may run twice; None: the client or the model's configuration decides.
@@ -119,7 +119,7 @@ class InferRequest:
 
     key: ModelKey
     inputs: Mapping[str, Any]
-    asked: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
     timeout_s: float | None = None
     priority: int = 0
     idempotent: bool | None = None
@@ -152,7 +152,7 @@ class InferRequest:
             model = model.assuming(self.inputs)
         self.model = model
         self.arrays, self.items = model.inputs.checked(self.inputs)
-        self.outputs = None if self.asked is None else checked_outputs(model.signature, self.asked)
+        self.outputs = None if self.output_names is None else checked_outputs(model.signature, self.output_names)
         if self.idempotent is None:
             self.idempotent = model.idempotent
         if self.parameters is not None:
@@ -177,9 +177,9 @@ class InferRequest:
 
     def shared_kind(self) -> tuple[Any, ...]:
         """All that must be equal in calls that share one request, next to the layout of their arrays."""
-        given = self.parameters
+        parameters = self.parameters
         # Written out, because 1, 1.0 and True are equal in Python but differ for a model.
-        named = tuple((name, repr(given[name])) for name in sorted(given)) if given else ()
+        named = tuple((name, repr(parameters[name])) for name in sorted(parameters)) if parameters else ()
         return self.key[1], self.outputs, self.priority, self.idempotent, self.classes, named
 
     def with_inputs(self, inputs: Mapping[str, Any]) -> InferRequest:
@@ -187,7 +187,7 @@ class InferRequest:
         return InferRequest(
             self.key,
             inputs,
-            self.asked,
+            self.output_names,
             self.timeout_s,
             self.priority,
             self.idempotent,

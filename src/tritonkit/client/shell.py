@@ -56,9 +56,9 @@ class ModelShell:
         classification: int | Mapping[str, int] | None = None,
     ) -> InferRequest:
         """A call with inputs given as a mapping, as arguments, or both."""
-        given = named if inputs is None else merged_inputs(self._key[0], inputs, named)
+        values = named if inputs is None else merged_inputs(self._key[0], inputs, named)
         return InferRequest(
-            self._key, given, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
+            self._key, values, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
         )
 
     def _many(

@@ -195,8 +195,8 @@ def bytes_array(value: Any, where: str) -> NDArray[Any]:
         return cells
     try:
         by_value = isinstance(value, (list, tuple))
-        given = _frozen(read_values(value, where)) if by_value else value
-        array = np.array(given, dtype=object) if by_value else read_array(value, where)[0]
+        source = _frozen(read_values(value, where)) if by_value else value
+        array = np.array(source, dtype=object) if by_value else read_array(value, where)[0]
     except _UNREADABLE as error:
         raise _not_an_array(value, "BYTES", where, error) from error
     if array.dtype.kind not in "OSUT" and not _is_raw(array.dtype) and array.size:

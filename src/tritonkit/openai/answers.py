@@ -71,31 +71,31 @@ class Completion:
 
     def usage(self) -> dict[str, int]:
         """Tokens of the prompts, each counted once, and of all answers."""
-        given = sum(each.prompt_tokens for each in self._choices[:: self._per_prompt])
+        prompt_tokens = sum(choice.prompt_tokens for choice in self._choices[:: self._per_prompt])
         made = sum(self._counts)
-        return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+        return {"prompt_tokens": prompt_tokens, "completion_tokens": made, "total_tokens": prompt_tokens + made}
 
     def whole(self) -> dict[str, Any]:
         """The whole answer as one object."""
         kind = "chat.completion" if self._chat else "text_completion"
-        choices = [self._whole(number, each) for number, each in enumerate(self._choices)]
+        choices = [self._whole(number, choice) for number, choice in enumerate(self._choices)]
         return self._head | {"object": kind, "choices": choices, "usage": self.usage()}
 
     def _whole(self, number: int, choice: Choice) -> dict[str, Any]:
         text = "".join(choice.texts)
-        said: dict[str, Any] = (
+        content: dict[str, Any] = (
             {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
         )
-        return said | self._rest(number, choice.tokens, choice.logprobs, choice.finish_reason)
+        return content | self._rest(number, choice.tokens, choice.logprobs, choice.finish_reason)
 
     def chunk(self, piece: Piece, with_usage: bool = False) -> dict[str, Any]:
         """A piece as an event of a stream."""
-        said: dict[str, Any] = {"text": piece.text}
+        content: dict[str, Any] = {"text": piece.text}
         if self._chat:
             first = {} if piece.choice in self._begun else {"role": "assistant"}
-            said = {"delta": first | {"content": piece.text}}
+            content = {"delta": first | {"content": piece.text}}
             self._begun.add(piece.choice)
-        choice = said | self._rest(piece.choice, piece.tokens, piece.logprobs, piece.finish_reason)
+        choice = content | self._rest(piece.choice, piece.tokens, piece.logprobs, piece.finish_reason)
         return self._chunk([choice], {"usage": None} if with_usage else {})
 
     def last(self) -> dict[str, Any]:

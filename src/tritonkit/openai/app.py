@@ -202,11 +202,11 @@ def _held(server: _Server, handler: Any) -> Any:
 
     async def endpoint(request: Request) -> Any:
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-            given = request.headers.get("authorization", "").encode("latin-1")
+            authorization = request.headers.get("authorization", "").encode("latin-1")
             # A caller that has left gets no response.
             with server.room.taken(), contextlib.suppress(ClientDisconnect):
                 try:
-                    async with server.callers.catalog(given) as catalog:
+                    async with server.callers.catalog(authorization) as catalog:
                         await handler(catalog, request, send)
                 except ClientError as error:
                     raise server.problem(error) from None
@@ -221,8 +221,8 @@ def _refused(_: Request, error: Any) -> Response:
 
 
 def _no_path(_: Request, error: Any) -> Response:
-    said = {404: "there is nothing at this path", 405: "this path takes another method"}
-    message = said.get(error.status_code, error.detail)
+    messages = {404: "there is nothing at this path", 405: "this path takes another method"}
+    message = messages.get(error.status_code, error.detail)
     return refusal(Problem(error.status_code, message, code="not_found"))
 
 

@@ -96,7 +96,7 @@ def _plain_message(value: Any) -> Any:
     name = value.get("name", "")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         raise ValueError(f"name is a text of at most {_LONGEST_NAME} characters")
-    return {name: each for name, each in value.items() if name not in (*_EMPTY_PARTS, "name")}
+    return {name: part for name, part in value.items() if name not in (*_EMPTY_PARTS, "name")}
 
 
 class _Message(_Strict):
@@ -112,16 +112,16 @@ def _inputs(value: Any) -> Any:
     listed = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_TEXTS:
         raise ValueError(f"a text, or 1 to {MOST_TEXTS} of them, or tokens as numbers")
-    if all(isinstance(each, str) for each in listed):
+    if all(isinstance(item, str) for item in listed):
         if not all(listed):
             raise ValueError("an empty text cannot be embedded")
-    elif not all(_are_tokens(each) and len(each) <= MOST_TOKENS for each in listed):
+    elif not all(_are_tokens(item) and len(item) <= MOST_TOKENS for item in listed):
         raise ValueError(f"texts alone, or lists of 1 to {MOST_TOKENS} tokens alone")
     return listed
 
 
 def _are_tokens(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(each) is int and 0 <= each < 2**31 for each in value)
+    return isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
 class _StreamOptions(_Strict):
@@ -221,20 +221,20 @@ def read_body(kind: type[Body], data: bytes) -> Body:
         Problem: the body is not a JSON object, is nested too deep, or has a wrong or unsupported parameter.
     """
     try:
-        given = from_json(data, allow_inf_nan=False)
+        content = from_json(data, allow_inf_nan=False)
     except ValueError as error:
         raise invalid(f"the body is not JSON: {error}", code="invalid_json") from None
-    if not isinstance(given, dict):
+    if not isinstance(content, dict):
         raise invalid("the body is not a JSON object", code="invalid_json")
-    given = _without_nulls(given)
-    wanted = {name: value for name, value in given.items() if name not in _IGNORED}
-    for name in [name for name in wanted if name in _REFUSED and name not in kind.model_fields]:
+    content = _without_nulls(content)
+    fields = {name: value for name, value in content.items() if name not in _IGNORED}
+    for name in [name for name in fields if name in _REFUSED and name not in kind.model_fields]:
         # 1 == True in Python, and not in JSON.
-        value = wanted.pop(name)
+        value = fields.pop(name)
         if not any(value == none and type(value) is type(none) for none in _REFUSED[name]):
             raise invalid(f"{name}: this server does not support it", name, "unsupported_parameter")
     try:
-        body = kind.model_validate(wanted)
+        body = kind.model_validate(fields)
     except ValidationError as error:
         raise unread(error) from None
     _check_together(body)
@@ -244,8 +244,8 @@ def read_body(kind: type[Body], data: bytes) -> Body:
 def _without_nulls(value: Any) -> Any:
     """The value without members that are null, at any depth: null means the same as an omission."""
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _check_together(body: ChatBody | CompletionBody | EmbeddingBody) -> None:

@@ -93,7 +93,7 @@ class KeyedCallers:
 
     def __len__(self) -> int:
         """Clients of keys that the gateway knows."""
-        return sum(each.good for each in self._kept.values())
+        return sum(caller.good for caller in self._kept.values())
 
     def _client(self, key: str) -> AsyncClient:
         return AsyncClient(self._settings.address, **self._options | {"bearer": Secret(key, where="a caller's key")})
@@ -159,8 +159,8 @@ class KeyedCallers:
         """Close the least recently used client if there are too many."""
         if len(self) <= self._most:
             return
-        known = self._kept.items()
-        idle = next((name for name, each in known if each.good and not each.users), None)
+        entries = self._kept.items()
+        idle = next((name for name, caller in entries if caller.good and not caller.users), None)
         if idle is None:
             new.good = False
             raise _too_many()

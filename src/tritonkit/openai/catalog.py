@@ -28,18 +28,18 @@ def tasks_of(signature: ModelSignature, *, templated: bool = False) -> frozenset
     inputs = {name for name, tensor in signature.inputs.items() if tensor.datatype == "BYTES"}
     tensors = text_tensors(signature)
     if tensors is not None:
-        found = {"chat": tensors.messages or (tensors.text if templated else ""), "completion": tensors.text}
-        return frozenset(task for task, name in found.items() if name in inputs)
+        by_task = {"chat": tensors.messages or (tensors.text if templated else ""), "completion": tensors.text}
+        return frozenset(task for task, name in by_task.items() if name in inputs)
     needed = {name for name, tensor in signature.inputs.items() if not tensor.optional}
     vector = signature.outputs.get("embedding")
     if vector is None or vector.datatype != "FP32":
         return frozenset()
     tokens = signature.inputs.get("tokens")
-    known = {"text"} & inputs
+    accepted = {"text"} & inputs
     if tokens is not None and tokens.datatype in ("INT32", "INT64"):
-        known |= {"tokens"}
+        accepted |= {"tokens"}
     # Each call gives one of them; the other is optional, or absent.
-    return frozenset({"embedding"}) if known and needed <= known and len(needed) < 2 else frozenset()
+    return frozenset({"embedding"}) if accepted and needed <= accepted and len(needed) < 2 else frozenset()
 
 
 class Catalog:
@@ -75,9 +75,9 @@ class Catalog:
         """
         model = await self._model(name)
         signature = await model.signature()
-        found = tasks_of(signature, templated=self._chats.of(name) is not None)
-        if task not in found:
-            lacks = " (this server has no chat template for it)" if "completion" in found else ""
+        tasks = tasks_of(signature, templated=self._chats.of(name) is not None)
+        if task not in tasks:
+            lacks = " (this server has no chat template for it)" if "completion" in tasks else ""
             raise invalid(f"model: {name!r} cannot be used for this: {task}{lacks}", "model", "model_not_supported")
         self._met[name] = None
         return model, signature
@@ -116,13 +116,13 @@ class Catalog:
         if self._keyed:
             return await self._counted()
         with contextlib.suppress(InferenceError):
-            return sorted({each.name for each in await self._client.models() if each.ready})
+            return sorted({model.name for model in await self._client.models() if model.ready})
         return list(self._met)
 
     async def _counted(self) -> Sequence[str]:
         """Models with statistics, which a gateway returns to keys for all models; it lists models to no caller."""
         try:
-            return sorted({each.name for each in await self._client.statistics("")})
+            return sorted({row.name for row in await self._client.statistics("")})
         except InferenceError as error:
             if not has_status(error, "PERMISSION_DENIED"):
                 raise

@@ -27,13 +27,13 @@ class ServedCertificate:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
-        self._seen = self._state()
+        self._last_state = self._state()
         self._context = _made(certificate, key)
 
     def context(self) -> ssl.SSLContext:
         """The next connection's context. Wrong files change nothing while this runs; the log reports them once."""
-        if (state := self._state()) != self._seen:
-            self._seen = state
+        if (state := self._state()) != self._last_state:
+            self._last_state = state
             try:
                 self._context = _made(*self._files)
             except UsageError as error:
@@ -41,15 +41,15 @@ class ServedCertificate:
         return self._context
 
     def _state(self) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
+        states: list[tuple[int, ...]] = []
         for file in self._files:
             try:
                 state = file.stat()
             except OSError:
-                found.append(())
+                states.append(())
             else:
-                found.append((state.st_ino, state.st_size, state.st_mtime_ns, state.st_mode))
-        return found
+                states.append((state.st_ino, state.st_size, state.st_mtime_ns, state.st_mode))
+        return states
 
 
 def _made(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -80,13 +80,13 @@ def _made(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def _check_readable(file: Path, wanted: str) -> None:
+def _check_readable(file: Path, expected: str) -> None:
     try:
         with file.open("rb") as stream:
             stream.read(1)
     except OSError as error:
-        found = error.strerror or str(error)
-        raise UsageError(str(file), found=f"it cannot be read: {found}", wanted=wanted) from None
+        problem = error.strerror or str(error)
+        raise UsageError(str(file), found=f"it cannot be read: {problem}", wanted=expected) from None
 
 
 def _check_private(key: Path) -> None:

@@ -37,9 +37,9 @@ def allow_connections(more: int = 0) -> int:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = _OTHER_FILES + more
-    wanted = MOST + others
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = MOST + others
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return MOST if soft == resource.RLIM_INFINITY else max(1, min(MOST, soft - others))
 

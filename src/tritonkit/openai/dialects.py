@@ -76,19 +76,19 @@ def _own(choice: int) -> Read:
 # -- vLLM
 
 
-def _to_vllm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
+def _to_vllm(settings: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
     """`sampling_parameters` has vLLM's SamplingParams as JSON, which has the same names."""
-    asked = {name: value for name, value in given.items() if name not in ("text", "logprobs")}
-    parameters = {name: value if name == "stop" else value[0] for name, value in asked.items()}
+    sampling = {name: value for name, value in settings.items() if name not in ("text", "logprobs")}
+    parameters = {name: value if name == "stop" else value[0] for name, value in sampling.items()}
     if parameters.get("top_k") == 0:
         parameters["top_k"] = -1  # older versions reject 0
     _check_least(parameters)
-    if given.get("logprobs"):
+    if settings.get("logprobs"):
         parameters["logprobs"] = 0  # only the token itself
-    wanted = ["finish_reason", "num_input_tokens", "num_output_tokens"]
-    returned = [f"return_{name}" for name in (*wanted, *(["logprobs"] if "logprobs" in given else []))]
+    extras = ["finish_reason", "num_input_tokens", "num_output_tokens"]
+    returned = [f"return_{name}" for name in (*extras, *(["logprobs"] if "logprobs" in settings else []))]
     flags = ["stream", "exclude_input_in_output", *(name for name in returned if name in signature.inputs)]
-    inputs = {"text_input": given["text"], "sampling_parameters": [json.dumps(parameters)]}
+    inputs = {"text_input": settings["text"], "sampling_parameters": [json.dumps(parameters)]}
     return inputs | {name: [True] for name in flags}
 
 
@@ -118,7 +118,7 @@ def _vllm(choice: int) -> Read:
 def _logprobs(reply: Reply) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """JSON: for each token a mapping from numbers of tokens, its own first, to their logarithms."""
     listed = json.loads(_text(reply, "logprobs") or "null") or []
-    own = [next(iter(each.items())) for each in listed if each]
+    own = [next(iter(entry.items())) for entry in listed if entry]
     return (
         tuple(int(number) for number, _ in own),
         tuple(max(float(value["logprob"]), _LEAST_LOGPROB) for _, value in own),
@@ -143,9 +143,9 @@ _TO_TENSORRT_LLM = {
 }
 
 
-def _to_tensorrt_llm(given: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
-    inputs: dict[str, Any] = {"text_input": given["text"]}
-    for name, value in given.items():
+def _to_tensorrt_llm(settings: Mapping[str, Any], signature: ModelSignature) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"text_input": settings["text"]}
+    for name, value in settings.items():
         if name == "text":
             continue
         theirs = _TO_TENSORRT_LLM.get(name)
@@ -153,7 +153,7 @@ def _to_tensorrt_llm(given: Mapping[str, Any], signature: ModelSignature) -> dic
             message = f"{name}: the engine behind the model {signature.name!r} does not support it"
             raise invalid(message, name, "unsupported_parameter")
         inputs[theirs] = value
-    if given.get("seed", [0])[0] < 0:
+    if settings.get("seed", [0])[0] < 0:
         raise invalid("seed: this engine takes no seed below 0", "seed", "invalid_value")
     flags = ("streaming", "sampling_param_exclude_input_from_output", "return_finish_reason")
     return inputs | {name: [True] for name in flags if name in signature.inputs}

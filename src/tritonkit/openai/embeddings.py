@@ -32,7 +32,7 @@ async def embed(model: AsyncModel, signature: ModelSignature, body: EmbeddingBod
     """
     given_tokens = isinstance(body.input[0], list)
     _check_model(signature, body, given_tokens)
-    items = [{"tokens": each} if given_tokens else {"text": [each]} for each in body.input]
+    items = [{"tokens": entry} if given_tokens else {"text": [entry]} for entry in body.input]
     made: list[dict[str, Any]] = []
     tokens = 0
     replies = model.predict_many(items, concurrency=_AT_ONCE, timeout_s=timeout_s)

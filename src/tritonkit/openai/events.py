@@ -62,8 +62,8 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, Result]) -> Resul
             raise ClientDisconnect
         return task.result()
     finally:
-        for each in (task, left):
-            each.cancel()
+        for pending in (task, left):
+            pending.cancel()
         await asyncio.gather(task, left, return_exceptions=True)
 
 

@@ -44,8 +44,8 @@ def gate(app: ASGIApp, settings: OpenAISettings) -> ASGIApp:
             if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
                 problem = Problem(401, "two Authorization headers", code="invalid_api_key")
                 return await refusal(problem)(scope, receive, send)
-            given = headers.get(b"authorization", b"")
-            if settings.keys and scope["path"] != "/health" and not may_call(settings.keys, given):
+            authorization = headers.get(b"authorization", b"")
+            if settings.keys and scope["path"] != "/health" and not may_call(settings.keys, authorization):
                 problem = Problem(401, "the API key is wrong or missing", code="invalid_api_key")
                 return await refusal(problem)(scope, receive, send)
         return await app(scope, receive, send)

@@ -54,7 +54,7 @@ def choices(
         for seed in _seeds(body.seed, body.n)
     ]
     if dialect.translated is not None:
-        return [dialect.translated(each, signature) for each in made]
+        return [dialect.translated(settings, signature) for settings in made]
     for name in made[0]:
         if name not in signature.inputs:
             param = "n" if name == "seed" and body.seed is None else name
@@ -68,7 +68,8 @@ def _prompts(body: ChatBody | CompletionBody, chat: Chat | None) -> list[dict[st
         return [{"text": [prompt]} for prompt in body.prompt]
     # Templates know the older name.
     messages = [
-        {"role": "system" if each.role == "developer" else each.role, "content": each.content} for each in body.messages
+        {"role": "system" if message.role == "developer" else message.role, "content": message.content}
+        for message in body.messages
     ]
     if chat is not None:
         return [{"text": [chat.prompt(messages)]}]
@@ -98,8 +99,8 @@ async def generate(
     """
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
-            for number, each in enumerate(inputs):
-                group.create_task(_generate(model, dialect.reader(number), each, timeout_s, sink))
+            for number, choice_inputs in enumerate(inputs):
+                group.create_task(_generate(model, dialect.reader(number), choice_inputs, timeout_s, sink))
     except TimeoutError:
         raise Problem(
             504, "no end of the answer within the time allowed", kind="timeout", code="deadline_exceeded"

@@ -126,10 +126,10 @@ def problem_of(error: ClientError, own_key: bool = False) -> Problem:
             if has_status(error, name):
                 return problem
     row = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
-    said = error.found
+    details = error.found
     if type(error) is InferenceError:
-        name, _, text = said.partition(": ")
+        name, _, text = details.partition(": ")
         if name in _BY_STATUS:
-            row, said = _BY_STATUS[name], text
+            row, details = _BY_STATUS[name], text
     status, message, code, kind = row
-    return Problem(status, message or said[:_MOST_SHOWN], kind=kind, code=code)
+    return Problem(status, message or details[:_MOST_SHOWN], kind=kind, code=code)

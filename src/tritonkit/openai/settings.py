@@ -117,8 +117,8 @@ def read_keys(file: Path) -> tuple[bytes, ...]:
 def may_call(keys: Sequence[bytes], authorization: bytes) -> bool:
     """Whether a header has one of the keys; the time does not depend on which."""
     scheme, _, key = authorization.partition(b" ")
-    given = hashlib.sha256(key.strip()).digest()
-    found = False
-    for known in keys:
-        found |= hmac.compare_digest(known, given)
-    return found and scheme.lower() == b"bearer"
+    digest = hashlib.sha256(key.strip()).digest()
+    matches = False
+    for allowed in keys:
+        matches |= hmac.compare_digest(allowed, digest)
+    return matches and scheme.lower() == b"bearer"

@@ -79,11 +79,11 @@ class Chats:
         return self.named.get(model, self.other)
 
 
-def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
+def read_chats(options: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
     """The templates that `--chat-template` names, and those of a project's checkpoints.
 
     Args:
-        given: `PATH`, for every model without its own, or `MODEL=PATH`.
+        options: `PATH`, for every model without its own, or `MODEL=PATH`.
         checkpoints: folders by model; one without a readable template is skipped.
 
     Raises:
@@ -96,9 +96,9 @@ def read_chats(given: Sequence[str], checkpoints: Mapping[str, Path]) -> Chats:
         except UsageError:
             continue
     other = None
-    for text in given:
-        model, found, path = text.partition("=")
-        if found and model and "/" not in model:
+    for text in options:
+        model, separator, path = text.partition("=")
+        if separator and model and "/" not in model:
             named[model] = read_chat(Path(path))
         elif other is None:
             other = read_chat(Path(text))
@@ -116,14 +116,14 @@ def find_checkpoints(root: Path) -> dict[str, Path]:
     """The folders of checkpoints in a project, by model; specs that cannot be read are skipped."""
     from tritonkit.repository.modelspec import load
 
-    found = {}
+    folders = {}
     for file in sorted((root / "models").glob("*/model.yaml")):
         with contextlib.suppress(SpecError):
             spec = load(file.parent, root)
             network = spec.model.network
             if network is not None and network.llm is not None and network.llm.checkpoint:
-                found[spec.name] = spec.folder / network.llm.checkpoint
-    return found
+                folders[spec.name] = spec.folder / network.llm.checkpoint
+    return folders
 
 
 def read_chat(path: Path) -> Chat:
@@ -137,11 +137,11 @@ def read_chat(path: Path) -> Chat:
         for name in ("tokenizer_config.json", "chat_template.jinja", "tokenizer.json"):
             _stay(path / name, path)
         reading = _rendering()
-        told = _object(path / "tokenizer_config.json")
+        config = _object(path / "tokenizer_config.json")
         file = path / "chat_template.jinja"
-        source = _text(file) if file.exists() else reading.template_of(told)
-        special = reading.special_of(told)
-        added = special.get("bos_token", "") if _adds_first(path, told, special) else ""
+        source = _text(file) if file.exists() else reading.template_of(config)
+        special = reading.special_of(config)
+        added = special.get("bos_token", "") if _adds_first(path, config, special) else ""
     else:
         source, special, added = _text(path), {}, ""
     if source is None:
@@ -156,12 +156,12 @@ def read_chat(path: Path) -> Chat:
         raise UsageError(where, found=f"it does not compile: {error}") from None
 
 
-def _adds_first(folder: Path, told: Mapping[str, Any], special: Mapping[str, str]) -> bool:
+def _adds_first(folder: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> bool:
     """Whether the tokenizer puts the first token before every text, which a template might otherwise repeat."""
     if not special.get("bos_token"):
         return False
-    if isinstance(told.get("add_bos_token"), bool):
-        return bool(told["add_bos_token"])
+    if isinstance(config.get("add_bos_token"), bool):
+        return bool(config["add_bos_token"])
     processor = _object(folder / "tokenizer.json").get("post_processor")
     parts = processor.get("processors", [processor]) if isinstance(processor, dict) else []
     for part in parts if isinstance(parts, list) else []:

@@ -248,9 +248,9 @@ def test_an_error_goes_to_the_item_that_caused_it(room: Make, bad: set[float], k
         here.now += 0.001
         requests += 1
         sender = senders[0]
-        found = bad & set(sender.wire.values)
-        if found:
-            sender.fail(kind("m", found=f"bad {sorted(found)}"))
+        rejected = bad & set(sender.wire.values)
+        if rejected:
+            sender.fail(kind("m", found=f"bad {sorted(rejected)}"))
         else:
             sender.answer()
         here.settle()

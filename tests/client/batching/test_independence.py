@@ -37,11 +37,11 @@ class Noting:
         tensor = ("FP32", [WIDTH])
         self.model = FakeModel({"x": tensor}, {"y": tensor}, self._answer, **{"idempotent": True} | declared)
 
-    def _answer(self, given: Any) -> Any:
+    def _answer(self, inputs: Any) -> Any:
         with self._lock:
-            self.sizes.append(len(given["x"]))
+            self.sizes.append(len(inputs["x"]))
         time.sleep(0.002)  # meanwhile the others gather
-        return {"y": self._compute(given["x"]).astype(np.float32)}
+        return {"y": self._compute(inputs["x"]).astype(np.float32)}
 
 
 def doubled(x: Any) -> Any:
@@ -81,8 +81,8 @@ def test_coupled_items_are_never_joined(name: str, caplog: pytest.LogCaptureFixt
     """Every answer is the item's own, and the log and the client say why nothing is joined."""
     noting = Noting(COUPLED[name])
     with caplog.at_level("WARNING", "tritonkit"):
-        found, joining = called(noting)
-    np.testing.assert_array_equal(found, [COUPLED[name](x[None])[0].astype(np.float32) for x in items()])
+        answers, joining = called(noting)
+    np.testing.assert_array_equal(answers, [COUPLED[name](x[None])[0].astype(np.float32) for x in items()])
     # The one request with several items is the check.
     assert sorted(noting.sizes) == [1] * CALLS + [4]
     assert joining.state == "refused"
@@ -102,8 +102,8 @@ def test_coupled_items_are_never_joined(name: str, caplog: pytest.LogCaptureFixt
 def test_independent_items_are_joined(declared: Any, batching: Adaptive, state: str) -> None:
     """After the check where nothing else says so."""
     noting = Noting(doubled, **declared)
-    found, joining = called(noting, batching)
-    np.testing.assert_array_equal(found, 2 * items())
+    answers, joining = called(noting, batching)
+    np.testing.assert_array_equal(answers, 2 * items())
     assert len(noting.sizes) < CALLS
     assert joining.state == state
     assert sum(noting.sizes) == CALLS + (4 if state == "independent" else 0)
@@ -202,20 +202,20 @@ def test_tasks_are_checked_as_threads_are() -> None:
         async with AsyncClient(transport=transport, batching=BATCHING) as client:
             model = await client.model("m")
             rounds = [await asyncio.gather(*[model.predict(x=x) for x in items()]) for _ in range(2)]
-            found = [reply["y"][0] for replies in rounds for reply in replies]
-            return np.array(found), (await model.joining()).state
+            answers = [reply["y"][0] for replies in rounds for reply in replies]
+            return np.array(answers), (await model.joining()).state
 
-    found, state = asyncio.run(story(fine := Noting(doubled)))
-    np.testing.assert_array_equal(found, np.concatenate([2 * items()] * 2))
+    answers, state = asyncio.run(story(fine := Noting(doubled)))
+    np.testing.assert_array_equal(answers, np.concatenate([2 * items()] * 2))
     assert state == "independent"
     assert max(fine.sizes) > 4
-    found, state = asyncio.run(story(coupled := Noting(COUPLED["mean"])))
-    assert not found.any()
+    answers, state = asyncio.run(story(coupled := Noting(COUPLED["mean"])))
+    assert not answers.any()
     assert (state, sorted(coupled.sizes)) == ("refused", [1] * 2 * CALLS + [4])
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "datatype", "said"),
+    ("alone", "together", "datatype", "message"),
     [
         ([1.0, 2.0], [1.0, 2.001], "FP32", None),
         ([1.0, 2.0], [1.0, 2.01], "FP32", "output y differs by 0.01 where its largest value is 2"),
@@ -229,12 +229,12 @@ def test_tasks_are_checked_as_threads_are() -> None:
         ([b"a", b"b"], [b"a", b"c"], "BYTES", "output y is another one"),
     ],
 )
-def test_how_answers_are_compared(alone: Any, together: Any, datatype: str, said: Any) -> None:
+def test_how_answers_are_compared(alone: Any, together: Any, datatype: str, message: Any) -> None:
     """Floating-point numbers within a tolerance of the largest one, everything else exactly."""
     kind = object if datatype == "BYTES" else None
     one, other = ({"y": np.array(values, kind)[None]} for values in (alone, together))
-    found = difference(one, other, {"y": datatype})
-    assert (None if found is None else str(found)) == said
+    mismatch = difference(one, other, {"y": datatype})
+    assert (None if mismatch is None else str(mismatch)) == message
 
 
 def test_a_long_series_is_not_cut_into_parts() -> None:

@@ -23,13 +23,13 @@ TIMEOUTS_S = (0.0005, 0.002, 0.005, 20.0, 20.0, 20.0)
 
 def woken(callers: Sequence[Any]) -> list[int]:
     """The waiting callers that were woken since the last check, by their places."""
-    found = []
+    order = []
     for at, caller in enumerate(callers):
         if not caller.done:
             caller.item.seconds = 0.0
             if caller.item.block():
-                found.append(at)
-    return found
+                order.append(at)
+    return order
 
 
 def two_batches(room: Any) -> tuple[Any, list[Any], list[Any]]:

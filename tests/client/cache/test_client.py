@@ -22,8 +22,8 @@ def shared(url: str) -> Cache:
 def until(origin: str, call: Callable[[], Reply]) -> None:
     """Call until an answer comes from there: after a failure Redis is left alone for a while."""
     end = time.monotonic() + 20
-    while (found := call().origin) != origin:
-        assert time.monotonic() < end, found
+    while (latest := call().origin) != origin:
+        assert time.monotonic() < end, latest
         time.sleep(0.05)
 
 

@@ -92,7 +92,7 @@ def test_different_calls_have_different_keys() -> None:
         key(model="mx", **{"": ("FP32", ones)}),
     ]
     assert len(set(keys)) == len(keys)
-    assert {len(each) for each in keys} == {KEY_BYTES}
+    assert {len(digest) for digest in keys} == {KEY_BYTES}
 
 
 def test_cells_of_bytes_do_not_run_together() -> None:

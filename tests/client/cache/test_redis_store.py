@@ -435,13 +435,13 @@ def test_cancelled_tasks_mix_up_no_answers(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-7\r\n", b"*9\r\n", b""])
-def test_something_that_is_no_redis_does_not_fail_calls(make_cache: MakeCache, maker: Maker, said: bytes) -> None:
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$-7\r\n", b"*9\r\n", b""])
+def test_something_that_is_no_redis_does_not_fail_calls(make_cache: MakeCache, maker: Maker, reply: bytes) -> None:
     """Another server at the address, garbage and closed connections read as nothing kept."""
 
     def answer(connection: socket.socket) -> None:
-        if said:
-            connection.sendall(said)
+        if reply:
+            connection.sendall(reply)
         connection.shutdown(socket.SHUT_WR)
 
     async def main(url: str) -> None:

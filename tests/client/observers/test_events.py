@@ -21,12 +21,12 @@ class Recorder:
     def __init__(self, name: str = "", failing: tuple[str, ...] = ()) -> None:
         self.name = name
         self.failing = failing
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
 
     def started(self, model: str) -> str:
         """A call begins."""
         self._fail("started")
-        self.told.append(model)
+        self.calls.append(model)
         return f"{self.name}:{model}"
 
     def headers(self, token: str) -> tuple[tuple[str, str], ...]:
@@ -37,7 +37,7 @@ class Recorder:
     def finished(self, token: str, event: CallEvent) -> None:
         """The call is over."""
         self._fail("finished")
-        self.told.append((token, event))
+        self.calls.append((token, event))
 
     def _fail(self, method: str) -> None:
         if method in self.failing:
@@ -51,8 +51,8 @@ def test_each_observer_gets_its_own_token() -> None:
     token = observers.started("digits")
     assert observers.headers(token) == (("x-a", "a:digits"), ("x-b", "b:digits"))
     observers.finished(token, EVENT)
-    assert first.told == ["digits", ("a:digits", EVENT)]
-    assert second.told == ["digits", ("b:digits", EVENT)]
+    assert first.calls == ["digits", ("a:digits", EVENT)]
+    assert second.calls == ["digits", ("b:digits", EVENT)]
 
 
 @pytest.mark.parametrize("method", ["started", "headers", "finished"])
@@ -64,7 +64,7 @@ def test_a_failing_observer_is_logged_once(method: str, caplog: pytest.LogCaptur
         token = observers.started("digits")
         assert ("x-good", "good:digits") in observers.headers(token)
         observers.finished(token, EVENT)
-    assert len(good.told) == 6
+    assert len(good.calls) == 6
     assert [record.getMessage() for record in caplog.records] == ["Recorder failed; calls go on without it"]
 
 

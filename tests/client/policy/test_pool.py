@@ -231,9 +231,9 @@ def test_nothing_is_made_after_closing() -> None:
 def test_one_server_asked_by_name() -> None:
     """`replica=` sends there and nowhere else, also when it fails."""
     here = World(THREE, lambda s: (0.0, ServerUnavailable(s.address, found="no")))
-    wanted = here.policy.pool.replicas[1]
+    replica = here.policy.pool.replicas[1]
     with pytest.raises(ServerUnavailable):
-        here.call(replica=wanted)
+        here.call(replica=replica)
     assert len(here.servers["b:1"].calls) == here.messages == 3
 
 

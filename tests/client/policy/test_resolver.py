@@ -22,7 +22,7 @@ class Dns:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hosts: list[str] = []
-        self.asked = 0
+        self.lookups = 0
         self.answered = 0
         self.hold: threading.Event | None = None
         self.real = socket.getaddrinfo
@@ -30,13 +30,13 @@ class Dns:
 
     def __call__(self, host: str, port: int, *args: Any, **options: Any) -> list[Any]:
         """Every host, or the error of an unknown name."""
-        self.asked += 1
+        self.lookups += 1
         if self.hold is not None:
             self.hold.wait(30)
         self.answered += 1
         if not self.hosts:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [self._info(each, port) for each in self.hosts]
+        return [self._info(host, port) for host in self.hosts]
 
     def _info(self, host: str, port: int) -> Any:
         if ":" in host:
@@ -70,7 +70,7 @@ def settled(here: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "wanted"),
+    ("address", "expected"),
     [
         ("dns:triton:8001", ("triton", 8001)),
         ("dns:///triton.internal:8001", ("triton.internal", 8001)),
@@ -79,10 +79,10 @@ def settled(here: World) -> None:
         ("127.0.0.1:8001", None),
     ],
 )
-def test_addresses_that_are_names(address: str, wanted: Any) -> None:
+def test_addresses_that_are_names(address: str, expected: Any) -> None:
     """`dns:host:port` and gRPC's own `dns:///host:port` are names; others are one server."""
     name = parse_name(address)
-    assert (name and name[:2]) == wanted
+    assert (name and name[:2]) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_names_that_are_none(address: str) -> None:
         world(address)
 
 
-@pytest.mark.parametrize("given", [[], "a:1", ["a:1", "a:1"]])
-def test_lists_that_are_none(given: Any) -> None:
+@pytest.mark.parametrize("listed", [[], "a:1", ["a:1", "a:1"]])
+def test_lists_that_are_none(listed: Any) -> None:
     """No address, a bare text and the same address twice are mistakes."""
     with pytest.raises(UsageError):
-        World(given, lambda _: (0.0, None))
+        World(listed, lambda _: (0.0, None))
 
 
 def test_every_address_is_a_server(dns: Dns) -> None:
@@ -109,7 +109,7 @@ def test_every_address_is_a_server(dns: Dns) -> None:
     endpoints = {here.call().endpoint for _ in range(60)}
     assert endpoints == {"10.0.0.1:8001", "10.0.0.2:8001", "[fd00::1]:8001"}
     assert {server.server_name for server in here.made} == {"triton"}
-    assert dns.asked == 1
+    assert dns.lookups == 1
 
 
 def test_names_and_addresses_together(dns: Dns) -> None:
@@ -130,11 +130,11 @@ def test_a_name_is_looked_up_again_after_a_while(dns: Dns) -> None:
     dns.hosts = ["10.0.0.2", "10.0.0.3"]
     here.clock.now += 29.0
     here.call()
-    assert dns.asked == 1
+    assert dns.lookups == 1
     here.clock.now += 1.1
     here.call()
     settled(here)
-    assert dns.asked == 2
+    assert dns.lookups == 2
     assert addresses(here) == ["10.0.0.2:8001", "10.0.0.3:8001"]
     here.call()
     assert here.servers["10.0.0.1:8001"].closed == 1
@@ -151,7 +151,7 @@ def test_a_slow_dns_keeps_nobody_waiting_later(dns: Dns) -> None:
         assert here.call().endpoint == "10.0.0.1:8001"
     dns.hold.set()
     settled(here)
-    assert dns.asked == 2
+    assert dns.lookups == 2
 
 
 def test_a_lost_server_hurries_the_next_look_up(dns: Dns) -> None:
@@ -163,13 +163,13 @@ def test_a_lost_server_hurries_the_next_look_up(dns: Dns) -> None:
         with pytest.raises(ServerUnavailable):
             here.call()
         settled(here)
-    assert dns.asked == 1
+    assert dns.lookups == 1
     here.clock.now += 1.1
     for _ in range(5):
         with pytest.raises(ServerUnavailable):
             here.call()
         settled(here)
-    assert dns.asked == 2
+    assert dns.lookups == 2
 
 
 def test_all_servers_replaced(dns: Dns) -> None:
@@ -177,10 +177,10 @@ def test_all_servers_replaced(dns: Dns) -> None:
     dns.hosts = ["10.0.0.1"]
     gone = {"10.0.0.1:8001"}
     refused = ServerUnavailable("10.0.0.1:8001", found="refused")
-    here = world(script=lambda s: (0.0, refused if s.address in gone and dns.asked > 1 else None))
+    here = world(script=lambda s: (0.0, refused if s.address in gone and dns.lookups > 1 else None))
     here.call()
     dns.hosts = ["10.0.0.2"]
-    dns.asked += 1  # from here on the old server is dead
+    dns.lookups += 1  # from here on the old server is dead
     ends = []
     for _ in range(12):
         here.clock.now += 0.1
@@ -220,7 +220,7 @@ def test_an_unknown_name(dns: Dns) -> None:
             here.call()
     assert "Name or service not known" in caught.value.found
     assert caught.value.where == "dns:triton:8001"
-    assert dns.asked == 1
+    assert dns.lookups == 1
     dns.hosts = ["10.0.0.1"]
     here.clock.now += 1.1
     assert here.call().endpoint == "10.0.0.1:8001"
@@ -261,7 +261,7 @@ def test_many_callers_share_the_first_look_up(dns: Dns) -> None:
     for thread in threads:
         thread.join(30)
     assert ends == ["10.0.0.1:8001"] * 8
-    assert dns.asked == 1
+    assert dns.lookups == 1
 
 
 class AsyncServer:
@@ -308,7 +308,7 @@ def test_tasks_share_a_look_up_that_outlives_their_cancelling(dns: Dns) -> None:
         assert [replica.transport.closed for replica in policy.pool.replicas] == [1]
 
     asyncio.run(story())
-    assert dns.asked == 1
+    assert dns.lookups == 1
 
 
 def test_the_real_localhost() -> None:

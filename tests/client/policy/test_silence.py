@@ -17,14 +17,14 @@ class Silent:
     def __init__(self, *names: str, begun: bool = True) -> None:
         self.names = names
         self.begun = begun
-        self.said: list[bool] = []
+        self.answers: list[bool] = []
 
     def __call__(self, server: Server) -> tuple[float, ServerUnavailable | None]:
         """The duration of a call, and its error."""
         if server.address not in self.names:
             return 0.001, None
         leaves = server.elsewhere is not None and server.elsewhere(self.begun)
-        self.said.append(leaves)
+        self.answers.append(leaves)
         error = ServerUnavailable(server.address, found="silent", unprocessed=not self.begun)
         return 0.5, error if leaves else None
 
@@ -50,7 +50,7 @@ def test_a_call_that_may_not_run_twice_leaves_before_it_is_begun_alone() -> None
     """A connection that does not come has begun nothing."""
     script = Silent("a:1")
     assert world(script).call(idempotent=False).endpoint == "a:1"
-    assert script.said == [False]
+    assert script.answers == [False]
     assert world(Silent("a:1", begun=False)).call(idempotent=False).endpoint == "b:1"
 
 
@@ -62,7 +62,7 @@ def test_no_more_are_handed_over_than_the_budget_has(begun: bool) -> None:
     while here.policy.budget.spend(here.clock.now):
         pass
     assert here.call().endpoint == "a:1"
-    assert script.said == [False]
+    assert script.answers == [False]
 
 
 @pytest.mark.parametrize("settings", [{"retry": None}, {"retry": Retry(attempts=1)}])
@@ -81,7 +81,7 @@ def test_a_single_server_is_never_left() -> None:
 def test_a_call_for_one_of_several_stays_there() -> None:
     """A call for one replica stays there, like those that read each server's statistics."""
     here = world(Silent("a:1"))
-    first = next(each for each in here.policy.pool.replicas if each.address == "a:1")
+    first = next(replica for replica in here.policy.pool.replicas if replica.address == "a:1")
     assert here.call(replica=first).endpoint == "a:1"
     assert here.servers["a:1"].elsewhere is None
 
@@ -91,4 +91,4 @@ def test_where_all_are_silent_the_last_attempt_waits() -> None:
     script = Silent("a:1", "b:1", "c:1")
     sent = world(script, ("a:1", "b:1", "c:1")).call()
     assert sent.attempts == 3
-    assert script.said == [True, True, False]
+    assert script.answers == [True, True, False]

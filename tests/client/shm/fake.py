@@ -74,7 +74,7 @@ class FakeTriton:
         return schema().SystemSharedMemoryRegisterResponse()
 
     def _SystemSharedMemoryUnregister(self, request: Any) -> Any:  # noqa: N802
-        used = {given.inputs[0].parameters["shared_memory_region"].string_param for given in self._under_way}
+        used = {request.inputs[0].parameters["shared_memory_region"].string_param for request in self._under_way}
         if request.name in used:
             raise self._error("INTERNAL: Cannot unregister '%s', it is in use.", request.name)
         self.regions.pop(request.name, None)
@@ -97,10 +97,10 @@ class FakeTriton:
         return self._copy(request)
 
     def _copy(self, request: Any) -> Any:
-        given = request.inputs[0]
-        raw = self._bytes(given) or b"".join(request.raw_input_contents)
+        tensor = request.inputs[0]
+        raw = self._bytes(tensor) or b"".join(request.raw_input_contents)
         answer = schema().ModelInferResponse(model_name="copy", model_version="1")
-        answer.outputs.add(name="y", datatype=given.datatype, shape=given.shape)
+        answer.outputs.add(name="y", datatype=tensor.datatype, shape=tensor.shape)
         if request.outputs and self._bytes(request.outputs[0]):
             name, start, _ = self._place(request.outputs[0])
             self.regions[name][start : start + len(raw)] = raw

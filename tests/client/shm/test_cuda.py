@@ -65,21 +65,21 @@ class FakeRuntime:
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     """One GPU with a megabyte."""
-    found = FakeRuntime()
+    fake = FakeRuntime()
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(__path__=[]))
     monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(__path__=[]))
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", found)
-    return found
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)
+    return fake
 
 
 def test_arrays_go_and_come(runtime: FakeRuntime) -> None:
     """Arrays read back as written, whatever their layout, and the memory is freed once."""
     memory = cuda_maker(0)(65536)
-    given = vector(100).astype(">f4")[:, ::2]
-    memory.write(64, given, np.dtype("<f4"))
+    array = vector(100).astype(">f4")[:, ::2]
+    memory.write(64, array, np.dtype("<f4"))
     memory.write(1024, np.frombuffer(b"bytes", np.uint8), np.dtype(np.uint8))
     whole = memory.whole()
-    assert whole[64 : 64 + 200].view("<f4").tolist() == given[0].tolist()
+    assert whole[64 : 64 + 200].view("<f4").tolist() == array[0].tolist()
     assert whole[1024:1029].tobytes() == b"bytes"
     assert not whole.flags.writeable
     memory.hide()

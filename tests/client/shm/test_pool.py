@@ -51,16 +51,16 @@ def test_an_answer_keeps_its_region(predict: Predict, triton: FakeTriton) -> Non
 
 
 @pytest.mark.parametrize(
-    "given",
+    "array",
     [
         np.arange(SIZE, dtype=">f4").reshape(1, SIZE),
         np.arange(2 * SIZE, dtype=np.float32)[::2].reshape(1, SIZE),
         np.asfortranarray(np.arange(4 * SIZE, dtype=np.float32).reshape(4, SIZE)),
     ],
 )
-def test_any_layout_is_written_right(predict: Predict, given: np.ndarray[Any, Any]) -> None:
+def test_any_layout_is_written_right(predict: Predict, array: np.ndarray[Any, Any]) -> None:
     """Big-endian, strided and column-major arrays arrive as their values."""
-    assert predict(given).tolist() == given.tolist()
+    assert predict(array).tolist() == array.tolist()
 
 
 def test_bf16_is_rounded_and_comes_back(predict: Predict) -> None:
@@ -72,8 +72,8 @@ def test_bf16_is_rounded_and_comes_back(predict: Predict) -> None:
 
 def test_bytes_go_in_a_region_and_come_in_the_message(predict: Predict) -> None:
     """The length of BYTES outputs is not known before, so only inputs are placed."""
-    given = np.array([[b"one", b"", b"three"]], object)
-    assert predict(given, datatype="BYTES").tolist() == given.tolist()
+    array = np.array([[b"one", b"", b"three"]], object)
+    assert predict(array, datatype="BYTES").tolist() == array.tolist()
 
 
 def test_small_calls_get_no_region() -> None:
@@ -235,17 +235,17 @@ def test_a_machine_without_it_is_told(monkeypatch: pytest.MonkeyPatch, predict: 
 def test_leaving_a_hung_server_ends(pool: RegionPool, predict: Predict, triton: FakeTriton) -> None:
     """Closing waits once, not once for each region."""
     held = [predict(vector(SIZE)) for _ in range(30)]
-    asked: list[float] = []
+    moments: list[float] = []
 
     def hang(_: Any) -> Any:
-        asked.append(time.monotonic())
+        moments.append(time.monotonic())
         time.sleep(0.05)
         raise DeadlineExceeded("here:8001", found="no answer")
 
     triton.answers["SystemSharedMemoryUnregister"] = hang
     begun = time.monotonic()
     run_blocking(pool.leave(triton, 0.2))
-    assert len(asked) < 10
+    assert len(moments) < 10
     assert time.monotonic() - begun < 5
     assert len(held) == 30
 
@@ -391,7 +391,7 @@ def test_an_output_past_its_place_is_an_error(pool: RegionPool, triton: FakeTrit
     regions = pool.for_call({"x": ("FP32", vector(SIZE))}, {"y": 4 * SIZE})
     assert regions is not None
     run_blocking(regions.place(triton, 5.0))
-    for told in (("FP32", (2, SIZE)), ("BYTES", (1,)), ("FP32", (2**62,))):
+    for place in (("FP32", (2, SIZE)), ("BYTES", (1,)), ("FP32", (2**62,))):
         with pytest.raises(InferenceError, match="shared memory"):
-            regions.read(triton.address, {"y": told})
+            regions.read(triton.address, {"y": place})
     assert regions.read(triton.address, {"y": ("BYTES", (0, 3))})["y"].shape == (0, 3)

@@ -26,13 +26,13 @@ class Counter:
     """A decoupled model that counts; `x` is how many answers, seconds between them, where to fail."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.stopped = threading.Event()
         self.model = FakeModel(VECTOR, ONE, self._function, max_batch_size=0)
 
-    def _function(self, given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        many, pause_s, fail_at = given["x"].tolist()
-        self.asked += 1
+    def _function(self, inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        many, pause_s, fail_at = inputs["x"].tolist()
+        self.requests += 1
         try:
             for number in range(int(many)):
                 if number == fail_at:
@@ -53,7 +53,7 @@ def counter() -> Counter:
 @pytest.fixture
 def models(counter: Counter) -> dict[str, FakeModel]:
     """The counter and a model that answers once."""
-    double = FakeModel(VECTOR, {"y": ("FP32", [3])}, lambda given: {"y": given["x"] * 2})
+    double = FakeModel(VECTOR, {"y": ("FP32", [3])}, lambda inputs: {"y": inputs["x"] * 2})
     return {"count": counter.model, "double": double}
 
 

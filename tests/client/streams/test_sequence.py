@@ -24,7 +24,7 @@ ONE: Mapping[str, Any] = {"x": ("FP32", [1])}
 KEY = ("sum", "")
 
 
-def model(function: Any = lambda given: {"x": given["x"]}) -> dict[str, FakeModel]:
+def model(function: Any = lambda inputs: {"x": inputs["x"]}) -> dict[str, FakeModel]:
     """A model that gives its input back."""
     return {"sum": FakeModel(ONE, ONE, function, max_batch_size=0)}
 
@@ -115,19 +115,19 @@ def test_a_sequence_without_calls_sends_nothing(server: Server, core: Core) -> N
     assert [replica.in_flight for replica in core.policy.pool.replicas] == [0]
 
 
-@pytest.mark.parametrize("given", [1, 2**63 - 1, "a", "é" * 64])
-def test_ids_may_be_given(server: Server, core: Core, given: int | str) -> None:
+@pytest.mark.parametrize("correlation_id", [1, 2**63 - 1, "a", "é" * 64])
+def test_ids_may_be_given(server: Server, core: Core, correlation_id: int | str) -> None:
     """Whole numbers, and text."""
-    with Sequence(core, KEY, given) as sequence:
+    with Sequence(core, KEY, correlation_id) as sequence:
         sequence.predict(x=[1], last=True)
-    assert server.requests[0]["sequence_id"] == given
+    assert server.requests[0]["sequence_id"] == correlation_id
 
 
-@pytest.mark.parametrize("given", [0, -1, 2**63, True, 1.5, "", "é" * 65])
-def test_bad_ids_are_refused(core: Core, given: Any) -> None:
+@pytest.mark.parametrize("correlation_id", [0, -1, 2**63, True, 1.5, "", "é" * 65])
+def test_bad_ids_are_refused(core: Core, correlation_id: Any) -> None:
     """0 means none to Triton, and long texts are cut nowhere."""
     with pytest.raises(UsageError, match="correlation_id="):
-        Sequence(core, KEY, given)
+        Sequence(core, KEY, correlation_id)
 
 
 def test_calls_outside_of_the_block_are_refused(server: Server, core: Core) -> None:
@@ -219,10 +219,10 @@ def test_two_calls_at_once_are_refused() -> None:
     """Their order would be chance."""
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow(given: Any) -> Any:
+    def slow(inputs: Any) -> Any:
         inside.set()
         go_on.wait(10)
-        return {"x": given["x"]}
+        return {"x": inputs["x"]}
 
     server = Server(model(slow))
     with Sequence(Core(Policy(["memory"], lambda *_: server), 10.0), KEY) as sequence:
@@ -257,13 +257,13 @@ class Seen:
 
 def test_observers_see_each_call(server: Server) -> None:
     """One event a call, and none for an end that was sent at leaving."""
-    seen = Seen()
-    core = Core(Policy(["memory"], lambda *_: server), 10.0, observers=Observers([seen]))
+    observer = Seen()
+    core = Core(Policy(["memory"], lambda *_: server), 10.0, observers=Observers([observer]))
     with Sequence(core, KEY) as sequence:
         sequence.predict(x=[1])
         with pytest.raises(InvalidInput):
             sequence.predict(x=[1, 2])
-    assert [event.error for event in seen.events] == [None, "InvalidInput"]
+    assert [event.error for event in observer.events] == [None, "InvalidInput"]
     assert flags(server) == ["s1", "e1"]
 
 
@@ -293,9 +293,9 @@ def test_sequences_of_tasks() -> None:
     """The same awaited; cancelling a call leaves the end to the block."""
     heard: list[float] = []
 
-    def function(given: Any) -> Any:
-        heard.append(given["x"].item())
-        return {"x": given["x"]}
+    def function(inputs: Any) -> Any:
+        heard.append(inputs["x"].item())
+        return {"x": inputs["x"]}
 
     async def program() -> None:
         async with AsyncClient(transport=AsyncMemoryTransport(model(function))) as client:

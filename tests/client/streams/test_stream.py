@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_not_sent(client: Client, counter: Counter) -> None
         next(client.model("count").stream(x=[1, 2]))
     with pytest.raises(InvalidInput, match="no such output"):
         list(client.model("count").stream(x=[1, 0, -1], outputs=["z"]))
-    assert counter.asked == 0
+    assert counter.requests == 0
 
 
 def test_outputs_are_chosen(client: Client) -> None:
@@ -113,7 +113,7 @@ def test_a_forgotten_stream_stops_the_model(client: Client, counter: Counter) ->
 def test_a_stream_that_was_never_read_sends_nothing(client: Client, counter: Counter) -> None:
     """Making one is free; closing it too."""
     client.model("count").stream(x=LONG).close()
-    assert counter.asked == 0
+    assert counter.requests == 0
 
 
 def test_entering_the_block_sends_the_request(counter: Counter, models: dict[str, FakeModel]) -> None:
@@ -122,18 +122,18 @@ def test_entering_the_block_sends_the_request(counter: Counter, models: dict[str
 
     with serving(models) as address, Client(address) as client, client.model("count").stream(x=[1, 0, -1]):
         until = time.monotonic() + 10
-        while not counter.asked and time.monotonic() < until:
+        while not counter.requests and time.monotonic() < until:
             time.sleep(0.005)
-        assert counter.asked == 1
+        assert counter.requests == 1
 
 
 def test_time_for_the_whole_stream(client: Client, counter: Counter) -> None:
     """`timeout_s` ends a stream whose replies come in time one by one."""
-    seen: list[Reply] = []
+    replies: list[Reply] = []
     with pytest.raises(DeadlineExceeded, match=r"timeout_s=0\.3") as caught:
-        seen.extend(client.model("count").stream(x=LONG, timeout_s=0.3))
-    assert f"after {len(seen)} replies" in caught.value.found
-    assert seen
+        replies.extend(client.model("count").stream(x=LONG, timeout_s=0.3))
+    assert f"after {len(replies)} replies" in caught.value.found
+    assert replies
     assert counter.stopped.wait(10)
 
 
@@ -210,8 +210,8 @@ class Seen:
 
 def test_observers_are_told_once_a_stream(connect: Connect, models: dict[str, FakeModel]) -> None:
     """Whole, left early, failed and refused: one event each, with its error's name."""
-    seen = Seen()
-    with connect(models, observers=[seen]) as client:
+    observer = Seen()
+    with connect(models, observers=[observer]) as client:
         model = client.model("count")
         list(model.stream(x=[3, 0.01, -1]))
         with model.stream(x=LONG) as replies:
@@ -220,10 +220,10 @@ def test_observers_are_told_once_a_stream(connect: Connect, models: dict[str, Fa
             list(model.stream(x=[2, 0, 1]))
         with pytest.raises(InvalidInput):
             list(model.stream(x=[2]))
-        assert seen.began == 4
-        errors = [event.error for event in seen.events]
+        assert observer.began == 4
+        errors = [event.error for event in observer.events]
         assert errors == [None, None, "InferenceError", "InvalidInput"]
-        whole = seen.events[0]
+        whole = observer.events[0]
         assert (whole.version, whole.endpoint, whole.attempts) == ("1", client.address, 1)
         assert whole.timing.total_s >= whole.timing.wait_s > 0.02
 
@@ -334,7 +334,7 @@ def test_nothing_is_repeated_after_a_message(
     with pytest.raises(ServerUnavailable):
         next(stream)
     assert list(stream) == []
-    assert counter.asked == 1
+    assert counter.requests == 1
     assert [replica.in_flight for replica in core.policy.pool.replicas] == [0, 0]
 
 

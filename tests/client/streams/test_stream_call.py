@@ -63,21 +63,21 @@ def message(final: bool, error: str = "", outputs: bool = True) -> bytes:
 
 def kinds(steps: Generator[Any, Any, Any], results: list[Any]) -> tuple[list[str], Any]:
     """Do the steps with these results, errors raised; the methods called, and what came out."""
-    seen, give = [], iter(results)
+    names, give = [], iter(results)
     try:
         step = next(steps)
         while True:
-            seen.append(step.method.__name__)
+            names.append(step.method.__name__)
             result = next(give, None)
             step = (
                 steps.throw(result)
                 if isinstance(result, BaseException)
-                else steps.send(Silent() if seen[-1] == "stream" else result)
+                else steps.send(Silent() if names[-1] == "stream" else result)
             )
     except StopIteration as stop:
-        return seen, stop.value
+        return names, stop.value
     except BaseException as error:
-        return seen, error
+        return names, error
 
 
 def in_flight(core: Core) -> int:
@@ -87,13 +87,13 @@ def in_flight(core: Core) -> int:
 
 def test_a_whole_stream(call: StreamCall, core: Core) -> None:
     """One request; after the mark of the last answer the server's own end is read."""
-    seen, reply = kinds(call.next(), [None, None, None, message(final=False)])
-    assert seen == [*REQUEST, "read"]
+    names, reply = kinds(call.next(), [None, None, None, message(final=False)])
+    assert names == [*REQUEST, "read"]
     assert reply["y"].tolist() == [0]
     assert call.under_way
     assert in_flight(core) == 1
-    seen, reply = kinds(call.next(), [message(final=True, outputs=False), None])
-    assert seen == ["read", "read", "cancel"]
+    names, reply = kinds(call.next(), [message(final=True, outputs=False), None])
+    assert names == ["read", "read", "cancel"]
     assert reply is None
     assert in_flight(core) == 0
     assert kinds(call.next(), []) == ([], None)
@@ -116,8 +116,8 @@ def test_after_an_error_the_server_ends_first(call: StreamCall, core: Core) -> N
     """The model's last answer is waited for, a moment, before the call is given up."""
     late = DeadlineExceeded("there", found="nothing came")
     results = [None, None, None, message(final=False, error="no"), message(final=False), late]
-    seen, error = kinds(call.next(), results)
-    assert seen == [*REQUEST, "read", "read", "read", "cancel"]
+    names, error = kinds(call.next(), results)
+    assert names == [*REQUEST, "read", "read", "read", "cancel"]
     assert isinstance(error, InferenceError)
     assert error.found == "no"
     assert in_flight(core) == 0
@@ -128,8 +128,8 @@ def test_a_model_whose_process_has_died_is_unavailable(call: StreamCall, core: C
     """The server rests, as in a unary call, and the call waits a moment for the end of the stream."""
     words = f"{before}Stub process 'count_0_0' is not healthy."
     results = [None, None, None, message(final=False, error=words), None]
-    seen, error = kinds(call.next(), results)
-    assert seen == [*REQUEST, "read", "read", "cancel"]
+    names, error = kinds(call.next(), results)
+    assert names == [*REQUEST, "read", "read", "cancel"]
     assert isinstance(error, ServerUnavailable)
     assert error.found == words
     assert not error.unprocessed
@@ -149,8 +149,8 @@ def test_a_language_model_that_ends_an_overdue_request(call: StreamCall, core: C
 def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> None:
     """The call is given up all the same."""
     cancelled = asyncio.CancelledError()
-    seen, error = kinds(call.next(), [None, None, None, message(final=False, error="no"), cancelled])
-    assert seen == [*REQUEST, "read", "read", "cancel"]
+    names, error = kinds(call.next(), [None, None, None, message(final=False, error="no"), cancelled])
+    assert names == [*REQUEST, "read", "read", "cancel"]
     assert error is cancelled
     assert in_flight(core) == 0
 
@@ -159,8 +159,8 @@ def test_cancelled_while_waiting_for_the_end(call: StreamCall, core: Core) -> No
 def test_cancelled_on_the_way(call: StreamCall, core: Core, at: int) -> None:
     """At any point of the task, everything that was opened is given up immediately."""
     cancelled = asyncio.CancelledError()
-    seen, error = kinds(call.next(), [None] * at + [cancelled])
-    assert seen == [*REQUEST, "read"][: at + 1] + ["cancel"] * (at > 0)
+    names, error = kinds(call.next(), [None] * at + [cancelled])
+    assert names == [*REQUEST, "read"][: at + 1] + ["cancel"] * (at > 0)
     assert error is cancelled
     assert in_flight(core) == 0
 

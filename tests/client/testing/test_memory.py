@@ -34,24 +34,24 @@ def model(function: Any, datatype: str = "FP32") -> FakeModel:
     return FakeModel(inputs={"x": (datatype, [2])}, outputs={"y": (datatype, [2])}, function=function)
 
 
-def double(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def double(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Twice the input."""
-    return {"y": given["x"] * 2}
+    return {"y": inputs["x"] * 2}
 
 
-def count(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def count(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The input, then one more each time, up to its second number."""
-    start, end = given["x"][0]
+    start, end = inputs["x"][0]
     for value in range(int(start), int(end)):
         yield {"y": [value, end]}
 
 
-def request(value: Any = (1.0, 2.0), datatype: str = "FP32", **said: Any) -> list[Any]:
+def request(value: Any = (1.0, 2.0), datatype: str = "FP32", **options: Any) -> list[Any]:
     """A request to the model m."""
     spec = TensorSpec("x", datatype, (2,), batched=True)
     signature = ModelSignature("m", ("1",), 8, {"x": spec}, {})
     dtype = {"FP16": "f2", "INT8": "i1", "UINT64": "u8"}.get(datatype, "f4")
-    return Prepared(signature, "", None).encode({"x": np.array([value], dtype)}, **said)
+    return Prepared(signature, "", None).encode({"x": np.array([value], dtype)}, **options)
 
 
 def call(fake: FakeModel, body: list[Any] | None = None) -> Answer:
@@ -63,16 +63,16 @@ def call(fake: FakeModel, body: list[Any] | None = None) -> Answer:
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "INT8", "UINT64"])
 def test_functions_see_the_declared_type(datatype: str) -> None:
     """The function gets what a model behind the wire would get, batch axis first."""
-    seen: list[Any] = []
+    arrays: list[Any] = []
 
-    def remember(given: Mapping[str, Any]) -> Mapping[str, Any]:
-        seen.append(given["x"])
-        return {"y": given["x"]}
+    def remember(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        arrays.append(inputs["x"])
+        return {"y": inputs["x"]}
 
     answer = call(model(remember, datatype), request([1, 2], datatype))
     assert answer.outputs["y"].tolist() == [[1, 2]]
-    assert seen[0].shape == (1, 2)
-    assert seen[0].dtype == np.dtype({"FP16": "f2", "INT8": "i1", "UINT64": "u8"}.get(datatype, "f4"))
+    assert arrays[0].shape == (1, 2)
+    assert arrays[0].dtype == np.dtype({"FP16": "f2", "INT8": "i1", "UINT64": "u8"}.get(datatype, "f4"))
 
 
 def test_an_answer_says_who_made_it() -> None:
@@ -85,7 +85,7 @@ def test_an_answer_says_who_made_it() -> None:
 def test_errors_of_ours_pass_through(error: type[TritonkitError]) -> None:
     """A test can have the server fail in any way a real one can."""
 
-    def down(given: Any) -> Any:
+    def down(inputs: Any) -> Any:
         raise error("memory", found="switched off")
 
     with pytest.raises(error, match="switched off"):
@@ -95,7 +95,7 @@ def test_errors_of_ours_pass_through(error: type[TritonkitError]) -> None:
 def test_other_errors_are_the_models() -> None:
     """A bug in the function is what a bug in a model is: an error of inference."""
 
-    def broken(given: Any) -> Any:
+    def broken(inputs: Any) -> Any:
         raise ZeroDivisionError("oh")
 
     with pytest.raises(InferenceError, match="ZeroDivisionError: oh"):
@@ -109,7 +109,7 @@ def test_other_errors_are_the_models() -> None:
 def test_a_function_that_breaks_its_own_promise(gives: Any, error: type[Exception]) -> None:
     """An output that is missing or does not fit what the fake declares is told, not passed on."""
     with pytest.raises(error, match="output y"):
-        call(model(lambda given: gives))
+        call(model(lambda inputs: gives))
 
 
 def test_a_wrong_datatype_is_refused_when_the_model_is_asked_for() -> None:
@@ -159,7 +159,7 @@ def test_a_request_that_cannot_be_read_is_an_error(body: bytes) -> None:
 
 def test_a_slow_function_is_late() -> None:
     """The time allowed is kept to, at the latest when the function returns."""
-    fake = model(lambda given: threading.Event().wait(0.02) or double(given))
+    fake = model(lambda inputs: threading.Event().wait(0.02) or double(inputs))
     with pytest.raises(DeadlineExceeded, match=r"0\.001 s"):
         MemoryTransport({"m": fake}).send("ModelInfer", request(), 0.001)
 
@@ -168,9 +168,9 @@ def test_a_call_that_was_begun_runs_meanwhile() -> None:
     """Two calls that wait for each other both get through."""
     both = threading.Barrier(2)
 
-    def meet(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def meet(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         both.wait(20)
-        return double(given)
+        return double(inputs)
 
     transport = MemoryTransport({"m": model(meet)})
     calls = [transport.begin("ModelInfer", request(), 60) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_a_call_that_was_begun_runs_meanwhile() -> None:
 def test_a_call_that_was_begun_can_be_given_up() -> None:
     """Cancelled or late, `result` says so without waiting for the function."""
     stuck = threading.Event()
-    transport = MemoryTransport({"m": model(lambda given: stuck.wait(20) and double(given))})
+    transport = MemoryTransport({"m": model(lambda inputs: stuck.wait(20) and double(inputs))})
     try:
         begun = transport.begin("ModelInfer", request(), 60)
         assert not begun.wait(0.001)
@@ -239,24 +239,24 @@ def test_a_plain_model_answers_a_stream_once() -> None:
 def test_a_failed_request_does_not_end_its_stream() -> None:
     """The error is a message that holds the request's id; the next request is answered."""
 
-    def fails(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        yield {"y": given["x"]}
-        if given["x"][0, 0] == 0:
+    def fails(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield {"y": inputs["x"]}
+        if inputs["x"][0, 0] == 0:
             raise ValueError("zero")
 
     stream = MemoryTransport({"m": model(fails)}).stream()
     stream.write(request((0, 0), request_id="a"))
     stream.write(request((1, 1), request_id="b"))
-    said = [stream_response(stream.read(20) or b"") for _ in range(3)]
-    assert ["zero" in error for error, _ in said] == [False, True, False]
-    assert [answer.id for _, answer in said if answer] == ["a", "a", "b"]
+    messages = [stream_response(stream.read(20) or b"") for _ in range(3)]
+    assert ["zero" in error for error, _ in messages] == [False, True, False]
+    assert [answer.id for _, answer in messages if answer] == ["a", "a", "b"]
 
 
 def test_a_stream_breaks_as_its_connection_would() -> None:
     """A function can have the server go away in the middle of a stream."""
 
-    def dies(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        yield {"y": given["x"]}
+    def dies(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield {"y": inputs["x"]}
         raise ServerUnavailable("memory", found="switched off")
 
     stream = MemoryTransport({"m": model(dies)}).stream()
@@ -270,10 +270,10 @@ def test_cancelling_a_stream_reaches_the_function() -> None:
     """A generator ends at its `yield`, as a model does that looks whether anybody still listens."""
     ended = threading.Event()
 
-    def endless(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def endless(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         try:
             while True:
-                yield {"y": given["x"]}
+                yield {"y": inputs["x"]}
         finally:
             ended.set()
 
@@ -302,9 +302,9 @@ def test_a_reader_waits_only_so_long() -> None:
     """Nothing written, or a function that is too slow: what came late is read next."""
     release = threading.Event()
 
-    def slow(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def slow(inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         release.wait(0.02)
-        yield {"y": given["x"]}
+        yield {"y": inputs["x"]}
 
     stream = MemoryTransport({"m": model(slow)}).stream()
     with pytest.raises(DeadlineExceeded):
@@ -325,9 +325,9 @@ def test_tasks_call_at_the_same_time() -> None:
     """Functions run in threads: a loop's tasks do not wait for each other."""
     both = threading.Barrier(2)
 
-    def meet(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def meet(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         both.wait(20)
-        return double(given)
+        return double(inputs)
 
     async def calls() -> list[memoryview]:
         transport = AsyncMemoryTransport({"m": model(meet)})
@@ -344,11 +344,11 @@ def test_a_task_waits_only_so_long() -> None:
     """A slow function ends in our error, in time; an error of its own stays what it is."""
     stuck = threading.Event()
 
-    def slow(given: Mapping[str, Any]) -> Mapping[str, Any]:
-        if given["x"][0, 0] == 0:
+    def slow(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if inputs["x"][0, 0] == 0:
             raise TimeoutError("of the function")
         stuck.wait(20)
-        return double(given)
+        return double(inputs)
 
     async def late() -> None:
         transport = AsyncMemoryTransport({"m": model(slow)})

@@ -86,11 +86,11 @@ def test_an_answer_is_read_the_same_after_others_of_its_length(
     """The kept form of an earlier answer serves only one that differs in its values."""
     if same_names:  # other values of the same outputs
         others = {name: (kind, array.copy()[::-1]) for name, (kind, array) in tensors.items() if array.ndim}
-    for each in (tensors, others, tensors, others):
-        body = written(each, model_name="m", model_version="1")
+    for values in (tensors, others, tensors, others):
+        body = written(values, model_name="m", model_version="1")
         answer = decode(body)
-        assert list(answer.outputs) == list(each)
-        for name, (_, array) in each.items():
+        assert list(answer.outputs) == list(values)
+        for name, (_, array) in values.items():
             np.testing.assert_array_equal(answer.outputs[name], array)
             assert not answer.outputs[name].flags.writeable
 
@@ -324,8 +324,8 @@ def test_a_huge_shape_without_elements_is_no_crash() -> None:
 def test_messages_of_a_stream_are_read(tensors: dict[str, tuple[str, Any]], error: str) -> None:
     """The error and the answer, either of which may be missing."""
     response = service_pb2.ModelStreamInferResponse(error_message=error, infer_response=message(tensors, id="7"))
-    said, answer = stream_response(response.SerializeToString())
-    assert said == error
+    text, answer = stream_response(response.SerializeToString())
+    assert text == error
     assert answer is not None
     assert answer.id == "7"
     assert list(answer.outputs) == list(tensors)

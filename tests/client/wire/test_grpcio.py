@@ -56,14 +56,14 @@ def secured(folder: Path, *, mutual: bool = False) -> Iterator[int]:
 @contextmanager
 def proxy() -> Iterator[tuple[str, list[str]]]:
     """An HTTP proxy that knows CONNECT: its address, and whom it connected to."""
-    asked: list[str] = []
+    targets: list[str] = []
 
     class Tunnel(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             target = self.rfile.readline().split()[1].decode()
             while self.rfile.readline().strip():
                 pass
-            asked.append(target)
+            targets.append(target)
             host, _, port = target.rpartition(":")
             with socket.create_connection((host, int(port))) as server:
                 self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -83,7 +83,7 @@ def proxy() -> Iterator[tuple[str, list[str]]]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}", asked
+        yield f"127.0.0.1:{server.server_address[1]}", targets
         server.shutdown()
         thread.join()
 
@@ -110,12 +110,12 @@ def test_the_certificate_is_the_servers(connect: Connect, folder: Path) -> None:
 
 def test_a_proxy_of_the_environment_is_used(connect: Connect, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`http_proxy` says through whom: what gRPC's library is chosen for."""
-    with proxy() as (through, asked):
+    with proxy() as (through, targets):
         monkeypatch.setenv("http_proxy", f"http://{through}")
         monkeypatch.setenv("no_proxy", "")
         transport = connect(address)
         assert data_of(transport.send("ModelInfer", body(data=b"x"), 20.0)) == b"x"
-        assert asked == [address]
+        assert targets == [address]
         transport.close()
 
 

@@ -29,7 +29,7 @@ def model(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelSignature:
 
 
 @pytest.mark.parametrize(
-    ("signature", "wanted"),
+    ("signature", "expected"),
     [
         (model(8, score=("FP32", (10,))), ANSWER_BYTES),
         (model(8, pixels=("FP32", (3, 1024, 1024))), 4 * 8 * 12 * MIB),
@@ -40,14 +40,14 @@ def model(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelSignature:
         (model(4, odd=("FP64", (127,) * 500_000)), 4 * 64 * MIB),
     ],
 )
-def test_what_a_model_declares_is_allowed(signature: ModelSignature, wanted: int) -> None:
+def test_what_a_model_declares_is_allowed(signature: ModelSignature, expected: int) -> None:
     """Four times what its outputs take, never less than the default nor more than protobuf carries."""
     limit = AnswerLimit()
     assert limit.of("ModelInfer") == limit.of("ModelStreamInfer") == ANSWER_BYTES
     limit.learn(signature)
-    assert limit.of("ModelInfer") == limit.of("ModelStreamInfer") == wanted
+    assert limit.of("ModelInfer") == limit.of("ModelStreamInfer") == expected
     limit.learn(model(1, small=("FP32", (1,))))
-    assert limit.of("ModelInfer") == wanted
+    assert limit.of("ModelInfer") == expected
     assert limit.of("ModelMetadata") == ADMIN_BYTES
 
 
@@ -58,11 +58,11 @@ def test_what_the_user_says_holds() -> None:
     assert {limit.of(method) for method in ("ModelInfer", "ModelConfig")} == {1000}
 
 
-@pytest.mark.parametrize("given", [0, -1, 1.5, "64", True])
-def test_limits_that_are_none(given: Any) -> None:
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "64", True])
+def test_limits_that_are_none(limit: Any) -> None:
     """A mistake in the setting is told when the client is made."""
     with pytest.raises(UsageError, match="max_response_bytes"):
-        Client("127.0.0.1:8001", max_response_bytes=given)
+        Client("127.0.0.1:8001", max_response_bytes=limit)
 
 
 def peak(work: Callable[[], object]) -> int:
@@ -108,11 +108,11 @@ def test_numbers_in_typed_fields_take_what_their_array_does() -> None:
     output = answer.outputs.add(name="y", datatype="INT32", shape=[count])
     output.contents.int_contents.extend([100_000] * count)
     body = answer.SerializeToString()
-    found: list[Any] = []
-    assert peak(lambda: found.append(decode(body).outputs["y"])) < 5 * MIB
-    assert found[0].dtype == np.int32
-    assert (found[0] == 100_000).all()
-    assert len(found[0]) == count
+    arrays: list[Any] = []
+    assert peak(lambda: arrays.append(decode(body).outputs["y"])) < 5 * MIB
+    assert arrays[0].dtype == np.int32
+    assert (arrays[0] == 100_000).all()
+    assert len(arrays[0]) == count
 
 
 @pytest.mark.parametrize(

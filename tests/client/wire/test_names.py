@@ -28,13 +28,13 @@ class HungDns:
     """A `getaddrinfo` that answers when it is let."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[str] = []
+        self.hosts: list[str] = []
         self.go_on = threading.Event()
         monkeypatch.setattr(socket, "getaddrinfo", self)
 
     def __call__(self, host: str, port: int, *args: Any, **options: Any) -> Any:
         """Nobody, after a long while."""
-        self.asked.append(host)
+        self.hosts.append(host)
         self.go_on.wait(60)
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -89,7 +89,7 @@ def test_calls_for_one_name_share_a_look_up(hung: HungDns) -> None:
             assert isinstance(done.exception(30), ClientError)
     for client in clients:
         client.close()
-    assert hung.asked == ["slow.example"]
+    assert hung.hosts == ["slow.example"]
     assert len(threads()) == 1
 
 
@@ -97,7 +97,7 @@ def test_many_names_share_a_few_threads(hung: HungDns) -> None:
     """Look-ups without a thread wait in line, each for its own time."""
     transports = [Http2Transport(f"slow{number}.example:8001") for number in range(40)]
     with ThreadPoolExecutor(40) as pool:
-        calls = [pool.submit(each.send, "ServerLive", [b""], 0.2) for each in transports]
+        calls = [pool.submit(transport.send, "ServerLive", [b""], 0.2) for transport in transports]
         for done in calls:
             assert isinstance(done.exception(30), DeadlineExceeded)
     assert len(threads()) <= 16
@@ -118,7 +118,7 @@ def test_an_address_in_figures_asks_nobody(hung: HungDns) -> None:
     for address in ("127.0.0.1:1", "[::1]:1"):
         with pytest.raises(ServerUnavailable, match="cannot connect"):
             Http2Transport(address).send("ServerLive", [b""], 20.0)
-    assert not hung.asked
+    assert not hung.hosts
 
 
 def test_a_name_that_can_be_none() -> None:

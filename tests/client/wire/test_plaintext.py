@@ -29,40 +29,40 @@ GIVEN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("options", GIVEN)
 @pytest.mark.parametrize("address", ELSEWHERE)
-def test_a_key_is_not_sent_to_another_host_in_plain_text(kind: Any, given: dict[str, Any], address: str) -> None:
+def test_a_key_is_not_sent_to_another_host_in_plain_text(kind: Any, options: dict[str, Any], address: str) -> None:
     """Making the client is a mistake; the message says what to do and never the key."""
     with pytest.raises(UsageError, match="without TLS to a host that is not this one") as caught:
-        kind(address, **given)
+        kind(address, **options)
     assert caught.value.exit_code == 2
     assert "allow_plaintext_credentials=True" in caught.value.todo
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", GIVEN)
-def test_one_of_several_servers_is_enough(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", GIVEN)
+def test_one_of_several_servers_is_enough(options: dict[str, Any]) -> None:
     """A key for this machine's server would go to the other too."""
     with pytest.raises(UsageError, match="without TLS"):
-        Client(["127.0.0.1:8001", "triton:8001"], **given)
+        Client(["127.0.0.1:8001", "triton:8001"], **options)
 
 
-@pytest.mark.parametrize("given", [*GIVEN, {}])
-def test_what_may_be_sent(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [*GIVEN, {}])
+def test_what_may_be_sent(options: dict[str, Any]) -> None:
     """On this machine, with TLS, or where the caller says so; and without a key everywhere."""
     for address in HERE:
-        Client(address, **given).close()
+        Client(address, **options).close()
     for address in ELSEWHERE:
-        Client(address, allow_plaintext_credentials=True, **given).close()
-        Client(address, tls=True, **given).close()
-        Client(address, tls=TLS(), **given).close()
-    Client("grpcs://triton:8001", **given).close()
-    if not given:
+        Client(address, allow_plaintext_credentials=True, **options).close()
+        Client(address, tls=True, **options).close()
+        Client(address, tls=TLS(), **options).close()
+    Client("grpcs://triton:8001", **options).close()
+    if not options:
         Client(ELSEWHERE).close()
 
 
 @pytest.mark.parametrize(
-    ("host", "wanted"),
+    ("host", "expected"),
     [
         ("127.0.0.1", True),
         ("::1", True),
@@ -76,9 +76,9 @@ def test_what_may_be_sent(given: dict[str, Any]) -> None:
         ("triton", False),
     ],
 )
-def test_which_hosts_are_this_one(host: str, wanted: bool) -> None:
+def test_which_hosts_are_this_one(host: str, expected: bool) -> None:
     """The text alone decides: no name is looked up for it."""
-    assert is_loopback(host) is wanted
+    assert is_loopback(host) is expected
 
 
 def test_headers_of_one_call(connect: Connect, address: str, answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:

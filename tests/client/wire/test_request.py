@@ -87,12 +87,12 @@ def test_everything_said_of_a_call_arrives(
     )
     assert (request.model_version, request.id) == (version, request_id)
     fields = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
-    wanted = {key: (fields[type(value)], value) for key, value in given_parameters.items()}
+    expected = {key: (fields[type(value)], value) for key, value in given_parameters.items()}
     if timeout_s is not None:
-        wanted["timeout"] = ("int64_param", max(1, int(timeout_s * 1e6)))
+        expected["timeout"] = ("int64_param", max(1, int(timeout_s * 1e6)))
     if priority:
-        wanted["priority"] = ("uint64_param", priority)
-    assert parameters(request.parameters) == wanted
+        expected["priority"] = ("uint64_param", priority)
+    assert parameters(request.parameters) == expected
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0, 1e-9])
@@ -189,7 +189,7 @@ def test_many_shapes_are_not_kept_forever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("options", "says"),
     [
         ({"parameters": {"sequence_id": 2**63}}, "sequence_id"),
         ({"parameters": {"x": b"bytes"}}, "a bytes"),
@@ -200,10 +200,10 @@ def test_many_shapes_are_not_kept_forever() -> None:
         ({"timeout_s": float("inf")}, "infinity"),
     ],
 )
-def test_what_no_field_can_hold_is_refused(said: dict[str, Any], says: str) -> None:
+def test_what_no_field_can_hold_is_refused(options: dict[str, Any], says: str) -> None:
     """Numbers past 64 bits, unknown types and broken text name the model and the value."""
     with pytest.raises(InvalidInput, match="model m") as caught:
-        prepared().encode({}, **said)
+        prepared().encode({}, **options)
     assert says in str(caught.value)
 
 

@@ -52,9 +52,9 @@ def test_bf16_rounds_to_nearest_even(values: Any) -> None:
     """BF16 agrees with ml_dtypes, the reference implementation, on every float32."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with np.errstate(all="ignore"):
-        wanted = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+        expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
     back = from_raw(to_raw(values, "BF16"), "BF16", values.shape)
-    np.testing.assert_array_equal(back, wanted)
+    np.testing.assert_array_equal(back, expected)
 
 
 @pytest.mark.parametrize("raw", [b"\x01", b"\x05\x00\x00\x00abc", b"\x00\x00\x00\x00\x01\x00"])

@@ -114,9 +114,9 @@ def test_own_metadata_and_the_key_go_where_they_should(connect: Connect, address
         transport.send("ModelInfer", body(), 5.0, (("traceparent", "00-1"),))
     transport.send("RepositoryIndex", [b""], 5.0)
     *infers, index = answers.metadata
-    assert all(seen["x-own"] == "a b" and seen["x-api-key"] == "hidden" for seen in infers)
-    assert all(seen["traceparent"] == "00-1" for seen in infers)
-    assert not any("triton-grpc-protocol-admin-key" in seen for seen in infers)
+    assert all(headers["x-own"] == "a b" and headers["x-api-key"] == "hidden" for headers in infers)
+    assert all(headers["traceparent"] == "00-1" for headers in infers)
+    assert not any("triton-grpc-protocol-admin-key" in headers for headers in infers)
     assert index["triton-grpc-protocol-admin-key"] == "k"
     assert "traceparent" not in index
 

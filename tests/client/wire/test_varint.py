@@ -53,8 +53,8 @@ def test_a_number_of_eleven_bytes_is_an_error() -> None:
 def test_fields_are_found_one_after_the_other() -> None:
     """All four kinds of values are stepped over, in fields with small numbers and large ones."""
     message = sized(1, "é".encode()) + number(500, 1) + b"\x1d1234" + b"\x2112345678" + sized(6, b"")
-    found = [(tag >> 3, message[start:end]) for tag, start, end in fields(message)]
-    assert found == [(1, "é".encode()), (500, b"\x01"), (3, b"1234"), (4, b"12345678"), (6, b"")]
+    entries = [(tag >> 3, message[start:end]) for tag, start, end in fields(message)]
+    assert entries == [(1, "é".encode()), (500, b"\x01"), (3, b"1234"), (4, b"12345678"), (6, b"")]
 
 
 @pytest.mark.parametrize(

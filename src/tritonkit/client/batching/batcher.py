@@ -276,9 +276,9 @@ class Batcher:
 
     def _too_late(self, item: Item) -> DeadlineExceeded:
         allowed_s = item.deadline - item.joined_at
-        found = "nothing left of the time allowed before the request was sent"
+        reason = "nothing left of the time allowed before the request was sent"
         if allowed_s > 0:
             where = "under way" if item.state == "sent" else "waiting to be sent"
-            found = f"no answer within the {allowed_s:.3g} s left, {where}"
+            reason = f"no answer within the {allowed_s:.3g} s left, {where}"
         todo = "allow more time, or send fewer items in a call"
-        return DeadlineExceeded(self._where, found=found, todo=todo)
+        return DeadlineExceeded(self._where, found=reason, todo=todo)

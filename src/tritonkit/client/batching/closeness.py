@@ -18,17 +18,17 @@ _HALF = {"FP16": 2e-2, "BF16": 5e-2}
 
 
 class Difference(NamedTuple):
-    """The place and size of an answer's difference: `found` is the largest difference, `largest` the largest magnitude
-    of the answer alone; both are None where the values are not floating-point numbers or the shapes differ."""
+    """The place and size of an answer's difference: `distance` is the largest difference, `largest` the largest
+    magnitude of the answer alone; both are None where the values are not floating-point or the shapes differ."""
 
     output: str
-    found: float | None = None
+    distance: float | None = None
     largest: float | None = None
 
     def __str__(self) -> str:
-        if self.found is None:
+        if self.distance is None:
             return f"output {self.output} is another one"
-        return f"output {self.output} differs by {self.found:.3g} where its largest value is {self.largest:.3g}"
+        return f"output {self.output} differs by {self.distance:.3g} where its largest value is {self.largest:.3g}"
 
 
 def difference(
@@ -46,29 +46,29 @@ def difference(
         tolerance: the allowed difference, relative to an output's largest magnitude; the default depends on its
             datatype. Whole numbers and texts must be equal.
     """
-    for name, wanted in alone.items():
-        found = together.get(name)
-        if found is None or found.shape != wanted.shape:
+    for name, reference in alone.items():
+        answer = together.get(name)
+        if answer is None or answer.shape != reference.shape:
             return Difference(name)
-        if wanted.dtype.kind != "f":
-            if not np.array_equal(found, wanted):
+        if reference.dtype.kind != "f":
+            if not np.array_equal(answer, reference):
                 return Difference(name)
             continue
         allowed = _HALF.get(datatypes.get(name, ""), _TOLERANCE) if tolerance is None else tolerance
-        if (several := _far(name, wanted.astype(np.float64), found.astype(np.float64), allowed)) is not None:
+        if (several := _far(name, reference.astype(np.float64), answer.astype(np.float64), allowed)) is not None:
             return several
     return None
 
 
-def _far(name: str, wanted: NDArray[np.float64], found: NDArray[np.float64], tolerance: float) -> Difference | None:
+def _far(name: str, reference: NDArray[np.float64], answer: NDArray[np.float64], tolerance: float) -> Difference | None:
     """The difference of two arrays of one shape, where it is beyond the tolerance."""
-    finite = np.isfinite(wanted)
-    if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
+    finite = np.isfinite(reference)
+    if not np.array_equal(reference[~finite], answer[~finite], equal_nan=True):
         return Difference(name)
-    numbers = np.abs(wanted[finite])
+    numbers = np.abs(reference[finite])
     if not numbers.size:
         return None
     largest = float(numbers.max())
-    distance = float(np.abs(found[finite] - wanted[finite]).max())
+    distance = float(np.abs(answer[finite] - reference[finite]).max())
     # NaN in one of them alone is a difference too.
     return None if distance <= tolerance * largest + 1e-6 else Difference(name, distance, largest)

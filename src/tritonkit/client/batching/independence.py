@@ -52,15 +52,15 @@ class Trial:
     """State of the check for one kind of call: calls that could share a request.
 
     Args:
-        wanted: the number of different items of the check.
+        sample_count: the number of different items of the check.
     """
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, sample_count: int) -> None:
         self.independent = False
         self.version = ""
         """The model's version that answered the check."""
         self.attempts = 0
-        self._wanted = wanted
+        self._needed = sample_count
         self._samples: list[CheckedItem] = []
         self._checking = False
         self._lock = threading.Lock()
@@ -74,10 +74,10 @@ class Trial:
                 return None
             if version != self.version:
                 self._samples, self.version = [], version
-            if len(self._samples) < self._wanted and all(differ(arrays, sample.arrays) for sample in self._samples):
+            if len(self._samples) < self._needed and all(differ(arrays, sample.arrays) for sample in self._samples):
                 # The caller may write into its arrays, and into the answer.
                 self._samples.append(CheckedItem(_copied(arrays), _copied(outputs)))
-            if len(self._samples) < self._wanted:
+            if len(self._samples) < self._needed:
                 return None
             self._checking = True
             self.attempts += 1
@@ -154,10 +154,10 @@ class Joining:
         """Compare the answers of the samples alone with those of one request with all of them."""
         datatypes = {name: spec.datatype for name, spec in self._signature.outputs.items()}
         for place, (sample, outputs) in enumerate(zip(samples, together, strict=True)):
-            if found := difference(sample.outputs, outputs, datatypes):
+            if mismatch := difference(sample.outputs, outputs, datatypes):
                 self.coupled = True
                 self.refuse(
-                    f"an item's answer depends on the other items of its request: {found} (item {place + 1} of"
+                    f"an item's answer depends on the other items of its request: {mismatch} (item {place + 1} of"
                     f" {len(samples)}, compared with its answer alone)" + _DECLARE
                 )
                 return

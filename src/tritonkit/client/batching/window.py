@@ -56,10 +56,10 @@ class BatchWindow:
     def arrived(self, now: float, present: int) -> None:
         """An item came; `present` items are queued or under way, it included."""
         # A pause does not say how fast calls come now: it must not last in the mean.
-        gap, longest, known = now - self.arrived_at, _PAUSE * self._useful_s, self.gap_s
+        gap, longest, mean_s = now - self.arrived_at, _PAUSE * self._useful_s, self.gap_s
         if gap > longest:
             gap = longest
-        self.gap_s = gap if known == inf else known + (gap - known) * _WEIGHT
+        self.gap_s = gap if mean_s == inf else mean_s + (gap - mean_s) * _WEIGHT
         self.arrived_at = self._moved_at = now
         if present > self._peak:
             self._peak = present
@@ -67,8 +67,8 @@ class BatchWindow:
     def landed(self, now: float, took_s: float | None, present: int, flying: int) -> None:
         """A batch came back, `flying` still fly; `took_s` is None if it was not answered."""
         if took_s is not None:
-            known = self.service_s or took_s
-            self.service_s = known + (took_s - known) * _WEIGHT
+            mean_s = self.service_s or took_s
+            self.service_s = mean_s + (took_s - mean_s) * _WEIGHT
             self.longest_s = self._longest_s()
             self._useful_s = min(self.longest_s, self.service_s)
             self.gap_s = min(self.gap_s, _PAUSE * self._useful_s)

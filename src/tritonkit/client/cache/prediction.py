@@ -124,8 +124,8 @@ class PredictionCache:
     def _lead(self, key: bytes, flight: _Flight, make: Callable[[], Steps[Entry]], deadline: float) -> Steps[Fetched]:
         """Fetch for all who follow; a `DeadlineExceeded` is this caller's alone: they may have more time."""
         try:
-            found = yield from self._look(key, deadline)
-            entry, origin = found or (yield from self._make(key, make))
+            cached = yield from self._look(key, deadline)
+            entry, origin = cached or (yield from self._make(key, make))
         except DeadlineExceeded:
             raise
         except Exception as error:

@@ -63,8 +63,8 @@ class RedisStore:
 
     def get(self, key: bytes) -> Steps[Entry | None]:
         """The answer under this key; None if there is no valid one or Redis fails."""
-        found = yield from self._query("GET", self._prefix + key.hex())
-        return decode(found, key) if isinstance(found, bytes) else None
+        stored = yield from self._query("GET", self._prefix + key.hex())
+        return decode(stored, key) if isinstance(stored, bytes) else None
 
     def put(self, key: bytes, entry: Entry) -> Steps[None]:
         """Store an answer under this key, if it is not too large and Redis takes it."""
@@ -103,10 +103,10 @@ class RedisStore:
 
     def execute(self, words: tuple[Any, ...]) -> Any:
         """Send a command from a thread; its answer."""
-        given = self._threads.connection_pool.connection_kwargs
-        if not self._resolved and "path" not in given:
+        keywords = self._threads.connection_pool.connection_kwargs
+        if not self._resolved and "path" not in keywords:
             # Before a connection is made: no limit of redis-py's holds while a name is looked up.
-            host, port = given.get("host", "localhost"), int(given.get("port", 6379))
+            host, port = keywords.get("host", "localhost"), int(keywords.get("port", 6379))
             look_up(host, port).result(self._timeout_s)
         self._resolved = True
         try:

@@ -80,13 +80,13 @@ def command(
     from tritonkit.client.commands.call_stream import print_stream
     from tritonkit.perf.load.inputs import read_inputs, split_inputs
 
-    given = split_inputs(request.inputs)
+    texts = split_inputs(request.inputs)
     options = caller.options()
     options["timeout_s"] = timeout_s
     with Client(address, **options) as client:
         handle = client.model(model, request.version)
         converted: list[str] = []
-        values = read_inputs(given, handle.signature, converted)
+        values = read_inputs(texts, handle.signature, converted)
         for line in converted:
             note(line)
         more: dict[str, Any] = {

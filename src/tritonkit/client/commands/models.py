@@ -50,11 +50,11 @@ def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelSt
     from tritonkit.serve.runs import find_failed
 
     failed = find_failed(project_or_here(None), address)
-    known = {status.name for status in statuses}
+    listed = {status.name for status in statuses}
     absent = [
         ModelStatus(name, "", "UNAVAILABLE", ready=False, reason=reason)
         for name, reason in failed.items()
-        if name not in known
+        if name not in listed
     ]
     return [
         status

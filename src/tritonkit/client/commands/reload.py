@@ -37,21 +37,21 @@ def command(
     from tritonkit.client.reload import reload_models
 
     done = []
-    _refuse_replicas(addresses := _each(address))
-    for each in addresses:
+    _refuse_replicas(addresses := _servers(address))
+    for server in addresses:
         with Client(
-            each,
+            server,
             timeout_s=min(30.0, timeout_s),
-            admin_key=read_key(key_file, each),
+            admin_key=read_key(key_file, server),
             allow_plaintext_credentials=allow_plaintext_credentials,
         ) as client:
-            done.append((each, reload_models(client, models or (), timeout_s=timeout_s)))
+            done.append((server, reload_models(client, models or (), timeout_s=timeout_s)))
     if as_json:
-        facts = [_facts(each, found) for each, found in done]
+        facts = [_facts(server, reloaded) for server, reloaded in done]
         print_json(facts[0] if len(facts) == 1 else {"servers": facts})
         return
-    for each, found in done:
-        _print(each, found)
+    for server, reloaded in done:
+        _print(server, reloaded)
 
 
 def _refuse_replicas(addresses: Sequence[str]) -> None:
@@ -60,26 +60,26 @@ def _refuse_replicas(addresses: Sequence[str]) -> None:
 
     state = read_state(project_or_here(None))
     replicas = {part["address"] for part in state["parts"]} if state else set()
-    for each in addresses:
-        if each in replicas:
+    for server in addresses:
+        if server in replicas:
             raise UsageError(
-                f"--address {each}",
+                f"--address {server}",
                 found="a replica of the stack, which serves a copy of the repository",
                 wanted="a server that reads the repository itself",
                 todo="tritonkit release MODEL",
             )
 
 
-def _each(address: str) -> list[str]:
+def _servers(address: str) -> list[str]:
     """The addresses of the servers.
 
     Raises:
         ServerUnavailable: a name has no address.
     """
-    found = []
+    servers = []
     for one in filter(None, address.split(",")):
         if not one.startswith("dns:"):
-            found.append(one)
+            servers.append(one)
             continue
         host, _, port = one.removeprefix("dns:").removeprefix("///").rpartition(":")
         try:
@@ -92,8 +92,8 @@ def _each(address: str) -> list[str]:
                 todo="start the servers first; docker compose: docker compose up --wait",
             ) from None
         hosts = sorted({str(place[4][0]) for place in places})
-        found += [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in hosts]
-    return found
+        servers += [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in hosts]
+    return servers
 
 
 def _facts(address: str, done: Sequence[Reloaded]) -> dict[str, Any]:

@@ -79,15 +79,15 @@ class Observers:
 
     def started(self, model: str) -> Token:
         """A call begins; pass the token to the other two."""
-        return tuple(self._notify(each, each.started, model) for each in self._observers)
+        return tuple(self._notify(observer, observer.started, model) for observer in self._observers)
 
     def headers(self, token: Token) -> Headers:
         """The metadata of all observers, for the call's requests."""
         headers: Headers = ()
         for observer, mine in zip(self._observers, token, strict=True):
             if mine is not _FAILED:
-                given = self._notify(observer, observer.headers, mine)
-                headers += () if given is _FAILED else tuple(given)
+                pairs = self._notify(observer, observer.headers, mine)
+                headers += () if pairs is _FAILED else tuple(pairs)
         return headers
 
     def finished(self, token: Token, event: CallEvent) -> None:

@@ -94,8 +94,8 @@ class PrometheusMetrics:
 def _series(package: Any, registry: Any) -> dict[str, Any]:
     made = {}
     for kind, name, text, labels, bounds in _METRICS:
-        given = {"buckets": bounds} if bounds else {}
+        options = {"buckets": bounds} if bounds else {}
         metric = getattr(package, kind)
         labels = ("model", *labels)
-        made[name] = metric(f"tritonkit_client_{name}", text, labels, registry=registry, **given)
+        made[name] = metric(f"tritonkit_client_{name}", text, labels, registry=registry, **options)
     return made

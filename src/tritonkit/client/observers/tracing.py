@@ -59,7 +59,7 @@ class OpenTelemetryTracing:
 
 
 def _attributes(event: CallEvent) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "tritonkit.model_version": event.version,
         "tritonkit.origin": event.origin,
         "tritonkit.attempts": event.attempts,
@@ -71,5 +71,5 @@ def _attributes(event: CallEvent) -> dict[str, Any]:
     }
     host, _, port = event.endpoint.rpartition(":")
     if host and port.isdecimal():
-        found |= {"server.address": host.strip("[]"), "server.port": int(port)}
-    return {name: value for name, value in found.items() if value not in (None, "")}
+        attributes |= {"server.address": host.strip("[]"), "server.port": int(port)}
+    return {name: value for name, value in attributes.items() if value not in (None, "")}

@@ -27,7 +27,7 @@ class RetryBudget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._tokens = ALLOWANCE if share > 0 else 0.0
-        self._seen = -math.inf
+        self._latest = -math.inf
         self._lock = threading.Lock()
 
     @property
@@ -38,7 +38,7 @@ class RetryBudget:
     def earn(self, now: float) -> None:
         """Note a call that was answered at its first attempt."""
         with self._lock:
-            if now - self._seen > _LOOK_S:
+            if now - self._latest > _LOOK_S:
                 self._forget(now)
             self._tokens += self._share
 
@@ -54,6 +54,6 @@ class RetryBudget:
 
     def _forget(self, now: float) -> None:
         savings = self._tokens - ALLOWANCE
-        if savings > 0 and now > self._seen:
-            self._tokens = ALLOWANCE + savings * math.exp((self._seen - now) / _FORGET_S)
-        self._seen = max(now, self._seen)
+        if savings > 0 and now > self._latest:
+            self._tokens = ALLOWANCE + savings * math.exp((self._latest - now) / _FORGET_S)
+        self._latest = max(now, self._latest)

@@ -45,14 +45,14 @@ class LatencyTracker:
 
     def add(self, model: str, seconds: float) -> None:
         """Note the seconds after which a call of the model was answered."""
-        known = self._of(model)
+        latencies = self._of(model)
         with self._lock:
-            known.latest.append(seconds)
-            known.count += 1
-            enough = known.count >= self._hedge.least_calls
-            if enough and (known.slow_after_s is None or known.count % _SORTED_EVERY == 0):
-                rank = math.ceil(self._hedge.percentile * len(known.latest)) - 1
-                known.slow_after_s = sorted(known.latest)[rank]
+            latencies.latest.append(seconds)
+            latencies.count += 1
+            enough = latencies.count >= self._hedge.least_calls
+            if enough and (latencies.slow_after_s is None or latencies.count % _SORTED_EVERY == 0):
+                rank = math.ceil(self._hedge.percentile * len(latencies.latest)) - 1
+                latencies.slow_after_s = sorted(latencies.latest)[rank]
 
     def slow_after_s(self, model: str) -> float | None:
         """Seconds after which a second server is asked; None: too little is known."""

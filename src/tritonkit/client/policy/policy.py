@@ -62,10 +62,10 @@ class Policy:
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
     ) -> None:
-        self.addresses = given = tuple(addresses)
-        if isinstance(addresses, str) or not given or len(set(given)) < len(given):
-            wanted = "a list of one or more addresses, each once"
-            raise UsageError("addresses", found=repr(addresses), wanted=wanted)
+        self.addresses = listed = tuple(addresses)
+        if isinstance(addresses, str) or not listed or len(set(listed)) < len(listed):
+            expected = "a list of one or more addresses, each once"
+            raise UsageError("addresses", found=repr(addresses), wanted=expected)
         self.clock = clock
         self.rng = rng or Random()  # noqa: S311 - for spreading, not for secrets
         self.retry = retry or _ONCE

@@ -79,7 +79,7 @@ class ReplicaPool:
                 if at not in have
             ]
             with self._lock:
-                self.retired += [each for each in self.replicas if each not in stay]
+                self.retired += [replica for replica in self.replicas if replica not in stay]
                 self.replicas = (*stay, *new)
 
     def take_retired(self) -> list[Any]:
@@ -114,9 +114,9 @@ class ReplicaPool:
         admitted = [replica for replica in self.replicas if replica.breaker.admits(now)]
         last = tried[-1] if tried else None
         return (
-            [each for each in admitted if each is not last and now >= each.rest_until]
-            or [each for each in admitted if each not in tried]
-            or [each for each in admitted if each is not last]
+            [replica for replica in admitted if replica is not last and now >= replica.rest_until]
+            or [replica for replica in admitted if replica not in tried]
+            or [replica for replica in admitted if replica is not last]
             or admitted
         )
 

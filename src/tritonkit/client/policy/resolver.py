@@ -89,8 +89,8 @@ class Resolver:
         """Take the result of the look-up; after a failure the known addresses stay."""
         self._error = done.exception()
         # Each once, in a stable order: DNS turns its answers round.
-        found = sorted(set(map(_address, done.result()))) if self._error is None else ()
-        servers = dict.fromkeys(found, self._name.host)
+        addresses = sorted(set(map(_address, done.result()))) if self._error is None else ()
+        servers = dict.fromkeys(addresses, self._name.host)
         if not servers:
             self.hurry(self._clock())
         elif servers != self.servers:

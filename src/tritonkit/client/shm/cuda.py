@@ -69,8 +69,8 @@ class CudaMemory:
 
     def write(self, offset: int, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Copy an array of any layout and byte order, as row-major values of `dtype`."""
-        given = np.ascontiguousarray(array, dtype)
-        self._copy(self._address + offset, given.ctypes.data, given.nbytes)
+        source = np.ascontiguousarray(array, dtype)
+        self._copy(self._address + offset, source.ctypes.data, source.nbytes)
 
     def whole(self) -> NDArray[np.uint8]:
         """A copy of all of it in the machine's memory."""

@@ -38,10 +38,10 @@ _owners: WeakSet[Owner] = WeakSet()
 
 def is_orphan(name: str) -> bool:
     """Whether a region of this name was made on this machine by a process that has ended; False when in doubt."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return False
-    namespace, pid, started, number = map(int, found.groups())
+    namespace, pid, started, number = map(int, match.groups())
     if namespace == 0 or namespace != _namespace():
         return False
     if pid == os.getpid() and started == _started(pid):

@@ -100,12 +100,12 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
 
 
 def _unusable(size: int, error: OSError) -> UsageError:
-    wanted = f"{size / 2**20:.1f} MiB for one more region"
+    expected = f"{size / 2**20:.1f} MiB for one more region"
     if error.errno not in (errno.ENOSPC, errno.ENOMEM):
         return UsageError(
             str(FOLDER),
             found=error.strerror or str(error),
-            wanted=wanted,
+            wanted=expected,
             todo="call without shared memory: it needs Linux, and a file system of memory here",
         )
     room = os.statvfs(FOLDER)
@@ -113,7 +113,7 @@ def _unusable(size: int, error: OSError) -> UsageError:
         str(FOLDER),
         found=f"{room.f_bavail * room.f_frsize / 2**20:.1f} MiB free"
         f" of {room.f_blocks * room.f_frsize / 2**20:.1f} MiB",
-        wanted=wanted,
+        wanted=expected,
         todo="give the container more (docker run --shm-size=1g, shm_size in compose), lower"
         " SharedMemory(limit=...), or call without shared memory",
     )

@@ -141,10 +141,10 @@ class _Sequence:
         if server is not None:
             server.end(self._core.policy.clock())
 
-    def _misused(self, found: str) -> UsageError:
+    def _misused(self, problem: str) -> UsageError:
         return UsageError(
             f"sequence {self.correlation_id} of model {self._key[0]}",
-            found=f"the sequence {found}",
+            found=f"the sequence {problem}",
             wanted="calls one after the other, inside `with model.sequence() as sequence:`",
             todo="begin a new sequence for other inputs",
         )
@@ -194,9 +194,9 @@ class Sequence(_Sequence):
                 another call of the sequence is under way.
             ClientError: the same errors as `Model.predict`; the sequence may go on.
         """
-        given = merged_inputs(self._key[0], inputs, named)
+        values = merged_inputs(self._key[0], inputs, named)
         request = InferRequest(
-            self._key, given, outputs, timeout_s, priority, None, parameters, request_id, classification
+            self._key, values, outputs, timeout_s, priority, None, parameters, request_id, classification
         )
         return run_blocking(self._call(request, last))
 
@@ -227,9 +227,9 @@ class AsyncSequence(_Sequence):
         **named: Any,
     ) -> Reply:
         """Send the next inputs of the sequence and wait for the answer; see `Sequence.predict`."""
-        given = merged_inputs(self._key[0], inputs, named)
+        values = merged_inputs(self._key[0], inputs, named)
         request = InferRequest(
-            self._key, given, outputs, timeout_s, priority, None, parameters, request_id, classification
+            self._key, values, outputs, timeout_s, priority, None, parameters, request_id, classification
         )
         return await run_async(self._call(request, last))
 
@@ -243,17 +243,17 @@ class AsyncSequence(_Sequence):
         await run_async(self._leave(error))
 
 
-def _checked_id(key: ModelKey, given: int | str | None) -> int | str:
-    if given is None:
+def _checked_id(key: ModelKey, correlation_id: int | str | None) -> int | str:
+    if correlation_id is None:
         return secrets.randbelow(2**63 - 1) + 1
-    if isinstance(given, str):
-        fits = 0 < len(given.encode()) <= _LONGEST_ID
+    if isinstance(correlation_id, str):
+        fits = 0 < len(correlation_id.encode()) <= _LONGEST_ID
     else:
-        fits = type(given) is int and 0 < given < 2**63
+        fits = type(correlation_id) is int and 0 < correlation_id < 2**63
     if not fits:
         raise UsageError(
             f"sequence of model {key[0]}",
-            found=f"correlation_id={given!r}",
+            found=f"correlation_id={correlation_id!r}",
             wanted=f"a whole number from 1 to 2**63 - 1, or text of 1 to {_LONGEST_ID} bytes",
         )
-    return given
+    return correlation_id

@@ -203,8 +203,8 @@ class FakeServer:
                 found="the model is decoupled: it may give any number of answers",
                 todo="call it over a stream",
             )
-        given = self._given(model, request)
-        return _response(request, model, _run(request.model_name, model, given))
+        inputs = self._inputs(model, request)
+        return _response(request, model, _run(request.model_name, model, inputs))
 
     def _responses(self, request: Any) -> Iterator[Any]:
         """Responses to one request of a stream, marked as Triton marks the last."""
@@ -212,27 +212,29 @@ class FakeServer:
         if not model.decoupled:
             yield _marked(self._infer(request), final=True)
             return
-        given = self._given(model, request)
-        with closing(_run_decoupled(request.model_name, model, given)) as several:
+        inputs = self._inputs(model, request)
+        with closing(_run_decoupled(request.model_name, model, inputs)) as several:
             for gives in several:
                 yield _marked(_response(request, model, gives), final=False)
         if request.parameters["triton_enable_empty_final_response"].bool_param:
             yield _marked(_empty(request, model), final=True)
 
-    def _given(self, model: FakeModel, request: Any) -> Given:
+    def _inputs(self, model: FakeModel, request: Any) -> Given:
         tensors = zip(request.inputs, request.raw_input_contents, strict=True)
         try:
-            given = Given((tensor.name, from_raw(raw, tensor.datatype, tuple(tensor.shape))) for tensor, raw in tensors)
-            given.request_id = request.id
+            inputs = Given(
+                (tensor.name, from_raw(raw, tensor.datatype, tuple(tensor.shape))) for tensor, raw in tensors
+            )
+            inputs.request_id = request.id
             sent = read_parameters(request).items()
-            given.parameters = {name: value for name, value in sent if name not in _OF_TRITON}
+            inputs.parameters = {name: value for name, value in sent if name not in _OF_TRITON}
         except ValueError as error:
             raise _unreadable("ModelInferRequest", error) from error
         with self._lock:
             count = self._counts[request.model_name]
-            count[0] += len(next(iter(given.values()), ())) if model.max_batch_size else 1
+            count[0] += len(next(iter(inputs.values()), ())) if model.max_batch_size else 1
             count[1] += 1
-        return given
+        return inputs
 
 
 _HANDLERS: dict[Method, str] = {
@@ -262,18 +264,18 @@ def _unreadable(kind: str, error: Exception) -> InferenceError:
     return InferenceError("memory", found=f"a {kind} that cannot be read", details=str(error))
 
 
-def _run(name: str, model: FakeModel, given: Given) -> Any:
+def _run(name: str, model: FakeModel, inputs: Given) -> Any:
     try:
-        return model.function(given)
+        return model.function(inputs)
     except TritonkitError:
         raise
     except Exception as error:
         raise _failed(name, error) from error
 
 
-def _run_decoupled(name: str, model: FakeModel, given: Given) -> Generator[Gives, None, None]:
+def _run_decoupled(name: str, model: FakeModel, inputs: Given) -> Generator[Gives, None, None]:
     try:
-        yield from model.function(given)  # type: ignore[misc]  # a generator: `decoupled`
+        yield from model.function(inputs)  # type: ignore[misc]  # a generator: `decoupled`
     except TritonkitError:
         raise
     except Exception as error:

@@ -140,7 +140,7 @@ class _Output(NamedTuple):
 
 def _answer(data: Data, in_regions: Container[str]) -> Answer:
     model = version = request_id = ""
-    given: list[Data] = []
+    pieces: list[Data] = []
     described: list[_Output] = []
     raw: list[tuple[int, int]] = []
     at, end = 0, len(data)
@@ -165,12 +165,12 @@ def _answer(data: Data, in_regions: Container[str]) -> Answer:
         elif tag == _VERSION:
             version = _text(data[start:at])
         elif tag == _PARAMETERS:
-            given.append(data[begin:at])
+            pieces.append(data[begin:at])
         elif tag == _ID:
             request_id = _text(data[start:at])
     if at < end:
         raise ValueError(f"more than {len(_FIELDS)} fields")
-    parameters = _parameters(b"".join(given)) if given else _NO_PARAMETERS
+    parameters = _parameters(b"".join(pieces)) if pieces else _NO_PARAMETERS
     outputs, in_region = _outputs(data, described, raw, in_regions)
     if not parameters and not in_regions:
         _cache_form(data, Answer(model, version, request_id, _NO_PARAMETERS, {}, {}), described, raw)

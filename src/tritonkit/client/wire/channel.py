@@ -56,8 +56,8 @@ def parse_address(address: str) -> Address:
     Raises:
         UsageError: the address has an unknown scheme, or no port.
     """
-    scheme, found, rest = address.rpartition("://")
-    if found and scheme not in ("grpc", "grpcs"):
+    scheme, separator, rest = address.rpartition("://")
+    if separator and scheme not in ("grpc", "grpcs"):
         raise UsageError(
             f"address {address}",
             found=f"the scheme {scheme}://",

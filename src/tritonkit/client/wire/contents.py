@@ -30,8 +30,8 @@ def typed_array(contents: Any, datatype: str, shape: Sequence[int]) -> NDArray[A
         ValueError: they do not fill the shape, or are numbers that the datatype cannot hold; or the
             datatype has no field there.
     """
-    known = DATATYPES.get(datatype)
-    field = known.contents_field if known is not None else None
+    row = DATATYPES.get(datatype)
+    field = row.contents_field if row is not None else None
     if field is None:
         raise ValueError(f"no raw bytes for a tensor of datatype {datatype!r}")
     values = getattr(contents, contents.DESCRIPTOR.fields_by_number[field].name)

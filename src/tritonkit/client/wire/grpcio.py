@@ -237,17 +237,17 @@ class _Threads:
         self._awaits, self._config = awaits, config
         self.address = config.name
 
-    def _begin(self, name: str, *asked: Any, **named: Any) -> _Pending:
+    def _begin(self, name: str, *arguments: Any, **named: Any) -> _Pending:
         if os.getpid() != self._config.pid:
             raise self._config.forked()
         refuse_gevent(threads=True)
-        longest_s = asked[2] if name == "send" and len(asked) > 2 else named.get("timeout_s")
-        work = getattr(self._awaits, name)(*asked, **named)
+        longest_s = arguments[2] if name == "send" and len(arguments) > 2 else named.get("timeout_s")
+        work = getattr(self._awaits, name)(*arguments, **named)
         answer = asyncio.run_coroutine_threadsafe(work, _loop(self._config.pid))
         return _Pending(self.address, answer, longest_s)
 
-    def _wait(self, name: str, *asked: Any, **named: Any) -> Any:
-        return self._begin(name, *asked, **named).result()
+    def _wait(self, name: str, *arguments: Any, **named: Any) -> Any:
+        return self._begin(name, *arguments, **named).result()
 
 
 class GrpcioTransport(_Threads):
@@ -263,9 +263,9 @@ class GrpcioTransport(_Threads):
     def renew(self) -> None:
         """See `Transport.renew`; gRPC's library keeps its connections to itself."""
 
-    def stream(self, *asked: Any, **named: Any) -> _Stream:
+    def stream(self, *arguments: Any, **named: Any) -> _Stream:
         """See `Transport.stream`."""
-        return _Stream(self._wait("stream", *asked, **named), self._config)
+        return _Stream(self._wait("stream", *arguments, **named), self._config)
 
     def close(self) -> None:
         """See `Transport.close`; a fork has a copy of the loop, and no thread that runs it."""

@@ -64,16 +64,16 @@ class _Lookups:
                     self._threads -= 1
                     return
                 name = self._queue.popleft()
-            found: list[Place] = []
+            places: list[Place] = []
             failed: BaseException | None = None
             try:
-                found = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
+                places = socket.getaddrinfo(*name, type=socket.SOCK_STREAM)
             except BaseException as error:  # an interrupt too is for those who wait
                 failed = error
             with self._lock:
                 future = self._pending.pop(name)
             if failed is None:
-                future.set_result(found)
+                future.set_result(places)
             else:
                 future.set_exception(failed)
 

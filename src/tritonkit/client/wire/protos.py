@@ -45,9 +45,9 @@ def parsed(name: str, data: bytes | memoryview) -> Any:
     from google.protobuf.message import DecodeError
 
     kind, _, inner = name.partition(".")
-    found = getattr(schema(), kind)
+    message = getattr(schema(), kind)
     try:
-        return (getattr(found, inner) if inner else found).FromString(bytes(data))
+        return (getattr(message, inner) if inner else message).FromString(bytes(data))
     except DecodeError as error:
         raise ValueError(str(error)) from error
 
@@ -75,8 +75,8 @@ def _schema() -> SimpleNamespace:
 
 def _descriptors() -> list[bytes]:
     """The arguments of `AddSerializedFile(...)` in the generated modules."""
-    found = find_spec("tritonclient")
-    folders = [] if found is None else [Path(path, "grpc") for path in found.submodule_search_locations or ()]
+    package = find_spec("tritonclient")
+    folders = [] if package is None else [Path(path, "grpc") for path in package.submodule_search_locations or ()]
     try:
         trees = [ast.parse((folders[0] / name).read_bytes()) for name in _MODULES]
     except (IndexError, OSError, SyntaxError) as error:

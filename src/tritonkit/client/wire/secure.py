@@ -143,17 +143,17 @@ class TLS:
         """The context for Python's ssl; made once."""
         import ssl
 
-        name, path, wanted = "ca", self.ca, "certificates of authorities, PEM"
+        name, path, expected = "ca", self.ca, "certificates of authorities, PEM"
         try:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.set_alpn_protocols(["h2"])
             if self.certificate is not None:
                 name, path = "certificate", self.certificate
-                wanted = "a certificate and its own key, not encrypted, PEM"
+                expected = "a certificate and its own key, not encrypted, PEM"
                 # Without a password here, OpenSSL would ask for one at the terminal.
                 context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except OSError as error:
-            found = getattr(error, "reason", None) or error.strerror or str(error)
-            raise UsageError(f"tls.{name} {path}", found=found, wanted=wanted) from None
+            problem = getattr(error, "reason", None) or error.strerror or str(error)
+            raise UsageError(f"tls.{name} {path}", found=problem, wanted=expected) from None
         return context

@@ -169,11 +169,11 @@ def not_in_time(where: str, timeout_s: float, what: str = "no answer") -> Deadli
     return DeadlineExceeded(where, found=f"DEADLINE_EXCEEDED: {what} within {timeout_s:.3g} s", todo=_MORE_TIME)
 
 
-def unreachable(where: str, found: str, todo: str = "", unprocessed: bool = False) -> ServerUnavailable:
+def unreachable(where: str, problem: str, todo: str = "", unprocessed: bool = False) -> ServerUnavailable:
     """The error of a connection that cannot be made or was lost."""
     return ServerUnavailable(
         where,
-        found=f"UNAVAILABLE: {found}",
+        found=f"UNAVAILABLE: {problem}",
         todo=todo or "check that Triton runs there and that this is its gRPC port (8001 unless set)",
         unprocessed=unprocessed,
     )
@@ -223,8 +223,8 @@ def error_of_status_number(status: int, details: str, where: str, key_sent: bool
 
 def _is_a_model_s(name: str, details: str, where: str) -> bool:
     """Whether a model chose the status and the message, as far as they show it."""
-    known = _NOT_BY_A_MODEL.get(name)
-    if known is None or known.fullmatch(details) is not None:
+    pattern = _NOT_BY_A_MODEL.get(name)
+    if pattern is None or pattern.fullmatch(details) is not None:
         return False
     # Servers name the model that was called. A model that another model calls is the caller's concern.
     called = where.removeprefix("model ").partition(" at ")[0]
@@ -243,11 +243,11 @@ def _model_s(name: str, details: str, where: str) -> ClientError:
     return kind(where, found=f"{name}: {details}")
 
 
-def stopping(found: str, where: str, unprocessed: bool = False) -> ServerStopping:
+def stopping(problem: str, where: str, unprocessed: bool = False) -> ServerStopping:
     """The error of a call to a server that is about to end."""
     return ServerStopping(
         where,
-        found=found,
+        found=problem,
         wanted="a server that keeps running",
         todo="call again: another server, or this one once it is back, will answer",
         unprocessed=unprocessed,
@@ -263,10 +263,10 @@ def in_stream(details: str, where: str) -> ClientError:
     return InferenceError(where, found=details)
 
 
-def _process_dead(where: str, found: str) -> ServerUnavailable:
+def _process_dead(where: str, problem: str) -> ServerUnavailable:
     return ServerUnavailable(
         where,
-        found=found,
+        found=problem,
         wanted="a Python process of the model",
         todo="`tritonkit serve` loads such a model again by itself; its log says why the process ended",
     )
@@ -289,20 +289,20 @@ def error_of_status(name: str, details: str, where: str) -> ClientError:
         return stopping(f"{name}: the server has cancelled the call itself", where)
     if name == "UNAVAILABLE" and _STOPPING.fullmatch(details):
         return stopping(f"{name}: {details}", where, bool(_UNPROCESSED.fullmatch(details)))
-    kind, wanted, todo = _ERRORS.get(name, (InferenceError, "", ""))
+    kind, expected, todo = _ERRORS.get(name, (InferenceError, "", ""))
     if kind is ModelNotFound and _NO_VERSION.fullmatch(details):
         kind = ModelNotReady
     if name == "UNAVAILABLE" and _LOST_BEHIND.fullmatch(details):
-        wanted = "a server behind that proxy that keeps running"
+        expected = "a server behind that proxy that keeps running"
         todo = "call again, if the call may run twice; see which of the servers there has ended, and why"
     unprocessed = kind in (Overloaded, ModelNotFound, ModelNotReady) and bool(_UNPROCESSED.fullmatch(details))
     # gRPC servers refuse a message above their own limit in this way: sending it again cannot help.
     if name == "RESOURCE_EXHAUSTED" and "larger than max" in details:
-        kind, wanted, todo = InvalidInput, "a message that the server accepts", "send less in one call"
+        kind, expected, todo = InvalidInput, "a message that the server accepts", "send less in one call"
         unprocessed = "Received message" in details
     if called := _CALLS.search(details):
         todo = (
             f"name {called[1]} in `calls` of the model whose Python calls it (network.calls in its model.yaml), so that"
             f" it is loaded with it; or serve {called[1]} too"
         )
-    return kind(where, found=f"{name}: {details}", wanted=wanted, todo=todo, unprocessed=unprocessed)
+    return kind(where, found=f"{name}: {details}", wanted=expected, todo=todo, unprocessed=unprocessed)

@@ -126,13 +126,13 @@ def _check_reach(settings: OpenAISettings, access: OpenAIAccess) -> None:
 
 def _check_forwarding(access: OpenAIAccess, options: Options) -> None:
     """Refuse keys of this server's own: a forwarded request carries its caller's."""
-    given = {
+    settings = {
         "--key-file": access.key_file,
         "--admin-key-file": access.admin_key_file,
         f"--api-key-file (or {API_KEY})": options.get("api_key"),
         f"--token-file (or {TOKEN})": options.get("bearer"),
     }
-    for name, value in given.items():
+    for name, value in settings.items():
         if value is not None:
             raise UsageError(
                 "--forward-keys",
@@ -159,6 +159,6 @@ def _certificate(certificate: Path | None, key: Path | None) -> ServedCertificat
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        given, missing = ("--tls-key", "--tls-certificate")[:: 1 if certificate is None else -1]
-        raise UsageError(given, found=f"no {missing}", wanted="both", todo=f"give {missing} FILE, too")
+        option, missing = ("--tls-key", "--tls-certificate")[:: 1 if certificate is None else -1]
+        raise UsageError(option, found=f"no {missing}", wanted="both", todo=f"give {missing} FILE, too")
     return ServedCertificate(certificate, key)

@@ -224,13 +224,13 @@ class _Check:
         if not differing:
             return None
         place, worst = max(differing, key=lambda each: _weight(each[1]))
-        return Coupling(arrangement, place, worst.output, worst.found, worst.largest, len(differing), compared)
+        return Coupling(arrangement, place, worst.output, worst.distance, worst.largest, len(differing), compared)
 
 
 def _weight(found: Difference) -> float:
-    if found.found is None or not np.isfinite(found.found):
+    if found.distance is None or not np.isfinite(found.distance):
         return np.inf
-    return found.found / max(found.largest or 0.0, 1e-30)
+    return found.distance / max(found.largest or 0.0, 1e-30)
 
 
 def _arrangements(count: int, most: int) -> Iterator[tuple[str, list[list[int]]]]:

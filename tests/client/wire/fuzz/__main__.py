@@ -20,9 +20,9 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--first", type=int, default=0, help="the number of the episode to begin with")
 parser.add_argument("--json", action="store_true", help="the figures alone, for programs")
 options = parser.parse_args()
-found = fuzz(options.frames, options.seed, options.first, (lambda line: None) if options.json else _say)
+counts = fuzz(options.frames, options.seed, options.first, (lambda line: None) if options.json else _say)
 if options.json:
-    _say(json.dumps(found))
+    _say(json.dumps(counts))
 else:
-    for name, count in sorted(found.items()):
+    for name, count in sorted(counts.items()):
         _say(f"{count:12,}  {name}")

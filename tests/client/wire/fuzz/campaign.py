@@ -43,32 +43,32 @@ def fuzz(
     Raises:
         AssertionError: a promise was broken; the note names the episode.
     """
-    recordings, found = recorded(CORPUS), Counter[str]()
+    recordings, counts = recorded(CORPUS), Counter[str]()
     random = Random()
     mutator = Mutator(recordings, random)
     number, resident, blocks, started = first, 0.0, 0, time.monotonic()
-    while found["mutated frames"] < mutated:
+    while counts["mutated frames"] < mutated:
         random.seed(seed << 40 | number)
         if number % 1000 == 0:
             faulthandler.dump_traceback_later(HANG_S, exit=True)
         episode = Episode(number, random, mutator)
         try:
-            episode.run(found)
+            episode.run(counts)
         except BaseException as error:
             error.add_note(f"again: python -m tests.client.wire.fuzz --seed {seed} --first {number}")
             raise
         number += 1
-        found["frames"] += episode.frames
-        found["mutated frames"] += episode.mutated
-        if not blocks and found["mutated frames"] > mutated / 10:
+        counts["frames"] += episode.frames
+        counts["mutated frames"] += episode.mutated
+        if not blocks and counts["mutated frames"] > mutated / 10:
             resident, blocks = _resident_mib(), _blocks()
         if number % 50_000 == 0:
-            report(f"{found['mutated frames']:,} frames, {time.monotonic() - started:.0f} s")
+            report(f"{counts['mutated frames']:,} frames, {time.monotonic() - started:.0f} s")
     faulthandler.cancel_dump_traceback_later()
     assert _blocks() < blocks + LEAK_BLOCKS, "objects leak"
     assert _resident_mib() < resident + LEAK_MIB, "memory leaks"
-    found["connections"] = number - first
-    return found
+    counts["connections"] = number - first
+    return counts
 
 
 def _blocks() -> int:

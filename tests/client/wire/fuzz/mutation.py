@@ -24,7 +24,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def recorded(folder: Path) -> list[list[bytes]]:
     """The frames of each recording."""
-    found = []
+    recordings = []
     for file in sorted(folder.glob("*.bin")):
         data, frames = file.read_bytes(), []
         while len(data) >= HEAD.size:
@@ -32,8 +32,8 @@ def recorded(folder: Path) -> list[list[bytes]]:
             end = HEAD.size + (high << 16 | low)
             frames.append(data[:end])
             data = data[end:]
-        found.append(frames)
-    return found
+        recordings.append(frames)
+    return recordings
 
 
 class Mutator:
@@ -68,19 +68,19 @@ class Mutator:
         frames = random.choice(self._recordings)
         if random.random() < 0.3:  # a connection seen from its middle on, as after a frame lost
             frames = frames[:2] + frames[random.randrange(len(frames)) :]
-        found: list[tuple[bytes, bool]] = []
+        pieces: list[tuple[bytes, bool]] = []
         for number, original in enumerate(frames):
             dice = random.random()
             if dice < 0.3 or (number == 0 and dice < 0.95):
-                found.append((original, False))
+                pieces.append((original, False))
             elif dice > 0.99:
                 continue  # lost
             else:
                 kinds = self._gentle if dice < 0.93 else self._harsh
-                found += [(data, True) for data in random.choice(kinds)(original)]
+                pieces += [(data, True) for data in random.choice(kinds)(original)]
                 if dice < 0.7:
-                    found.append((original, False))
-        return found
+                    pieces.append((original, False))
+        return pieces
 
     # Each gives what is read in the place of a frame, or before it.
 

@@ -18,9 +18,9 @@ def test_mutated_frames_break_no_promise(seed: int) -> None:
     command = [sys.executable, "-m", "tests.client.wire.fuzz", "--frames", "30000", "--seed", str(seed), "--json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
-    ways = {name.partition(":")[0] for name in found}
+    counts = json.loads(run.stdout)
+    ways = {name.partition(":")[0] for name in counts}
     assert ways >= {"connection", "call", "frames", "mutated frames"}
-    assert found["call: answered"] > 0
-    assert found["connection: read to its end"] > 0
-    assert sum("broke" in name for name in found) >= 10
+    assert counts["call: answered"] > 0
+    assert counts["connection: read to its end"] > 0
+    assert sum("broke" in name for name in counts) >= 10

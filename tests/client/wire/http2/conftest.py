@@ -49,8 +49,8 @@ class Peer:
     def until(self, kind: int) -> tuple[int, int, bytes]:
         """The next frame of a kind: flags, stream, payload."""
         while True:
-            found, flags, stream, payload = self.frame()
-            if found == kind:
+            received, flags, stream, payload = self.frame()
+            if received == kind:
                 return flags, stream, payload
 
     def send(self, data: bytes) -> None:

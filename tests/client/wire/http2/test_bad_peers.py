@@ -216,12 +216,12 @@ def test_an_idle_connection_that_was_closed_is_noticed(connect: Connect, play: P
 
 def test_an_idle_connection_that_turns_out_dead(connect: Connect, play: Play) -> None:
     """The call that finds that out may have been read: it is not sent again. The next one is answered."""
-    seen: list[int] = []
+    connections: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
         stream = peer.request()
-        seen.append(number)
+        connections.append(number)
         peer.send(peer.answer(stream))
         peer.request()
         if number:
@@ -233,9 +233,9 @@ def test_an_idle_connection_that_turns_out_dead(connect: Connect, play: Play) ->
     with pytest.raises(ServerUnavailable) as caught:
         call(transport)
     assert not caught.value.unprocessed
-    assert seen == [0]
+    assert connections == [0]
     assert call(transport) == b""
-    assert seen == [0, 1]
+    assert connections == [0, 1]
 
 
 def test_a_limit_of_calls_at_once_is_obeyed(connect: Connect, play: Play) -> None:

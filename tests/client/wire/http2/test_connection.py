@@ -49,13 +49,13 @@ def sent(connection: Connection) -> list[tuple[int, int, int, bytes]]:
     """The frames waiting to be sent: kind, flags, stream, payload."""
     data = b"".join(connection.writer.out).removeprefix(frames.PREFACE)
     connection.writer.out = []
-    found = []
+    sent_frames = []
     while data:
         high, low, kind, flags, stream = frames.HEAD.unpack_from(data)
         size = high << 16 | low
-        found.append((kind, flags, stream, data[9 : 9 + size]))
+        sent_frames.append((kind, flags, stream, data[9 : 9 + size]))
         data = data[9 + size :]
-    return found
+    return sent_frames
 
 
 def answer(stream: int, message: bytes = b"y") -> bytes:

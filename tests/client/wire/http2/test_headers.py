@@ -62,9 +62,9 @@ def test_a_secret_is_never_put_into_a_table() -> None:
     fields = RequestHeaders("h:1", True, (("authorization", Secret("Bearer hush")),))
     peer = hpack.Decoder()
     for _ in range(2):
-        found = [f for f in peer.decode(fields.block("ModelInfer", 5.0)) if f[0] == "authorization"]
-        assert isinstance(found[0], hpack.NeverIndexedHeaderTuple)
-        assert found[0][1] == "Bearer hush"
+        entries = [f for f in peer.decode(fields.block("ModelInfer", 5.0)) if f[0] == "authorization"]
+        assert isinstance(entries[0], hpack.NeverIndexedHeaderTuple)
+        assert entries[0][1] == "Bearer hush"
     assert not any(b"hush" in value for _, value in peer.header_table.dynamic_entries)
 
 

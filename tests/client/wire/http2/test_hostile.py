@@ -81,15 +81,15 @@ def measured(address: str, kind: str, what: str = "unary") -> tuple[str, int]:
     done = subprocess.run(
         [sys.executable, "-c", program, address, what, kind], capture_output=True, text=True, check=True, timeout=60
     )
-    said, grown = done.stdout.splitlines()
-    return said, int(grown)
+    output, grown = done.stdout.splitlines()
+    return output, int(grown)
 
 
 @pytest.fixture(params=["threads", "tasks"])
 def kind(request: pytest.FixtureRequest) -> str:
     """One of the two kinds of clients."""
-    found: str = request.param
-    return found
+    client_kind: str = request.param
+    return client_kind
 
 
 def first_answered(flood: Callable[[Peer, int], None]) -> Script:
@@ -112,9 +112,9 @@ def test_empty_messages_without_end(play: Play, kind: str) -> None:
         for _ in range(640):
             peer.send(frames.frame(frames.DATA, 0, stream, bytes(5 * 3200)))
 
-    said, grown = measured(play(first_answered(flood)), kind)
-    assert "InferenceError" in said
-    assert "more than one message" in said
+    output, grown = measured(play(first_answered(flood)), kind)
+    assert "InferenceError" in output
+    assert "more than one message" in output
     assert grown < 4 * MIB
 
 
@@ -128,8 +128,8 @@ def test_a_message_of_one_byte_frames(play: Play, kind: str) -> None:
         peer.send(b"".join(frame[byte] for byte in prefixed(message)))
         peer.send(peer.headers(stream, ends=True, grpc_status="0"))
 
-    said, grown = measured(play(first_answered(flood)), kind)
-    assert said == "300000"
+    output, grown = measured(play(first_answered(flood)), kind)
+    assert output == "300000"
     assert grown < 10 * len(message) + 4 * MIB
 
 
@@ -147,8 +147,8 @@ def test_small_messages_of_a_stream_that_nobody_reads(play: Play, kind: str) -> 
         peer.send(peer.answer(peer.request()))
         peer.request()
 
-    said, grown = measured(play(script), kind, "stream")
-    assert said == "0"
+    output, grown = measured(play(script), kind, "stream")
+    assert output == "0"
     assert grown < 2 * len(flood) + 4 * MIB
 
 
@@ -164,8 +164,8 @@ def test_a_large_answer_takes_its_own_size(play: Play, kind: str) -> None:
             peer.send(piece)
         peer.send(peer.headers(stream, ends=True, grpc_status="0"))
 
-    said, grown = measured(play(first_answered(flood)), kind)
-    assert said == str(size)
+    output, grown = measured(play(first_answered(flood)), kind)
+    assert output == str(size)
     assert grown < 1.5 * size
 
 
@@ -381,20 +381,20 @@ def test_pings_of_a_peer_whose_socket_is_full(connect: Connect, play: Play) -> N
 @pytest.mark.parametrize("pieces", [1, 3, 7, 10_000])
 def test_messages_in_any_pieces(streaming: bool, pieces: int) -> None:
     """Read in order and whole, however many are kept and however they were cut."""
-    wanted = [bytes([n % 256]) * (n * n % 3000) for n in range(60 if streaming else 1, 0, -1)]
+    messages = [bytes([n % 256]) * (n * n % 3000) for n in range(60 if streaming else 1, 0, -1)]
     call = Call(1, 0, streaming)
-    data = memoryview(b"".join(map(prefixed, wanted)))
-    found = []
+    data = memoryview(b"".join(map(prefixed, messages)))
+    received = []
     for at in range(0, len(data), pieces):
         call.receive(data[at : at + pieces])
         if streaming and at % 2:
-            found += [call.read()]
+            received += [call.read()]
     assert not call.partial
     if not streaming:
-        assert call.answer == wanted[0]
+        assert call.answer == messages[0]
         with pytest.raises(BadMessage, match="more than one message"):
             call.receive(memoryview(b"\0"))
         return
-    found += iter(call.read, None)
-    assert [bytes(message) for message in found if message is not None] == wanted
+    received += iter(call.read, None)
+    assert [bytes(message) for message in received if message is not None] == messages
     assert call.unread == 0

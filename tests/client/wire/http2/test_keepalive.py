@@ -53,12 +53,12 @@ def test_a_peer_that_answered_is_not_asked_again_soon() -> None:
 def test_where_another_server_is_there_a_silent_one_is_asked_soon_and_left_soon() -> None:
     """All of it well below a second."""
     keepalive = Keepalive(0.0)
-    asked = QUICK_AFTER_S[0]
-    assert not due(keepalive, asked - 0.01, quick=True)
-    assert due(keepalive, asked, quick=True)
-    assert not keepalive.silent(asked + QUICK_TIMEOUT_S - 0.01, 0.0)
-    assert keepalive.silent(asked + QUICK_TIMEOUT_S, 0.0)
-    assert not keepalive.timed_out(asked + QUICK_TIMEOUT_S)
+    ping_s = QUICK_AFTER_S[0]
+    assert not due(keepalive, ping_s - 0.01, quick=True)
+    assert due(keepalive, ping_s, quick=True)
+    assert not keepalive.silent(ping_s + QUICK_TIMEOUT_S - 0.01, 0.0)
+    assert keepalive.silent(ping_s + QUICK_TIMEOUT_S, 0.0)
+    assert not keepalive.timed_out(ping_s + QUICK_TIMEOUT_S)
     keepalive.heard(1.0)
     assert not keepalive.silent(2.0, 0.0)
 

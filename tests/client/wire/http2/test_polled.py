@@ -25,12 +25,12 @@ def connected(address: str) -> PolledConnection:
 
 def ended(connection: PolledConnection, count: int = 1) -> list[Call]:
     """Wait for this many calls to end."""
-    found: list[Call] = []
-    while len(found) < count:
+    calls: list[Call] = []
+    while len(calls) < count:
         connection.flush()
         select.select([connection], [connection] if connection.blocked else [], [], 10)
-        found += connection.read()
-    return found
+        calls += connection.read()
+    return calls
 
 
 def test_calls_share_a_connection(play: Play) -> None:
@@ -104,12 +104,12 @@ def test_a_limit_of_calls_is_said_and_a_message_waits_for_its_window(play: Play)
 
 def test_a_call_that_is_given_up_is_reset_a_while_later(play: Play) -> None:
     """The reset does not follow immediately: see `GRACE_S`."""
-    seen: list[int] = []
+    resets: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
         peer.greet()
         peer.request()
-        seen.append(peer.until(frames.RST_STREAM)[1])
+        resets.append(peer.until(frames.RST_STREAM)[1])
         peer.send(peer.answer(peer.request(), b"next"))
 
     connection = connected(play(script))
@@ -123,5 +123,5 @@ def test_a_call_that_is_given_up_is_reset_a_while_later(play: Play) -> None:
     following = connection.begin("ModelInfer", [b"x"], 5.0)
     while following not in ended(connection):
         pass
-    assert seen == [call.number]
+    assert resets == [call.number]
     connection.close()

@@ -26,15 +26,15 @@ class Elsewhere:
     """The reply to a call that asks whether to move, and the count of its questions."""
 
     def __init__(self, *says: bool) -> None:
-        self.asked: list[bool] = []
+        self.questions: list[bool] = []
         self._says = list(says)
 
     def __call__(self, begun: bool) -> bool:
         """The next thing to say; the last one again and again."""
         if not begun:
             return False
-        self.asked.append(begun)
-        return self._says[min(len(self.asked), len(self._says)) - 1]
+        self.questions.append(begun)
+        return self._says[min(len(self.questions), len(self._says)) - 1]
 
 
 def call(transport: Any, elsewhere: Any, body: bytes = b"hello", timeout_s: float = LONG_S) -> bytes:
@@ -54,16 +54,16 @@ class Patient:
 
     def __init__(self, pings: int) -> None:
         self.pings = pings
-        self.asked = 0
+        self.pings_read = 0
 
     def __call__(self, peer: Peer, _: int) -> None:
         """One connection."""
         peer.greet()
         stream = peer.request()
-        while self.asked < self.pings:
+        while self.pings_read < self.pings:
             kind, flags, _, payload = peer.frame()
             if kind == frames.PING and not flags & frames.ACK:
-                self.asked += 1
+                self.pings_read += 1
                 peer.send(frames.frame(frames.PING, frames.ACK, 0, payload))
         peer.send(peer.answer(stream, b"late"))
         while True:
@@ -83,7 +83,7 @@ def test_a_call_leaves_a_silent_server(connect: Connect, play: Play) -> None:
         elsewhere = Elsewhere(True)
         with pytest.raises(ServerUnavailable, match="went silent") as caught:
             call(transport, elsewhere)
-        assert elsewhere.asked == [True]
+        assert elsewhere.questions == [True]
         assert not caught.value.unprocessed
     assert connections == [0, 1]
 
@@ -95,7 +95,7 @@ def test_a_call_that_has_nowhere_to_go_stays(connect: Connect, play: Play) -> No
     def script(peer: Peer, _: int) -> None:
         peer.greet()
         stream = peer.request()
-        while len(elsewhere.asked) < 3:
+        while len(elsewhere.questions) < 3:
             peer.sock.settimeout(0.05)
             try:
                 peer.frame()
@@ -110,8 +110,8 @@ def test_a_slow_server_that_is_there_is_left_in_peace(connect: Connect, play: Pl
     """It says so when it is asked, twice at most."""
     elsewhere, server = Elsewhere(True), Patient(2)
     assert call(connect(play(server)), elsewhere) == b"late"
-    assert elsewhere.asked == []
-    assert server.asked == 2
+    assert elsewhere.questions == []
+    assert server.pings_read == 2
 
 
 def test_a_call_with_one_server_asks_nothing_so_soon(connect: Connect, play: Play) -> None:
@@ -119,7 +119,7 @@ def test_a_call_with_one_server_asks_nothing_so_soon(connect: Connect, play: Pla
     server = Patient(1)
     with pytest.raises(DeadlineExceeded):
         call(connect(play(server)), None, timeout_s=1.0)
-    assert server.asked == 0
+    assert server.pings_read == 0
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_large_request_on_its_way_is_no_silence(connect: Connect, play: Play) 
         peer.send(peer.answer(peer.request(), b"done"))
 
     assert call(connect(play(script)), elsewhere, bytes(size), 60.0) == b"done"
-    assert elsewhere.asked == []
+    assert elsewhere.questions == []
 
 
 def test_a_call_that_waits_for_a_window_leaves_too(connect: Connect, play: Play) -> None:
@@ -154,7 +154,7 @@ def test_a_call_that_waits_for_a_window_leaves_too(connect: Connect, play: Play)
     elsewhere = Elsewhere(True)
     with pytest.raises(ServerUnavailable, match="went silent"):
         call(connect(play(silent)), elsewhere, bytes(MIB))
-    assert elsewhere.asked == [True]
+    assert elsewhere.questions == [True]
 
 
 @pytest.fixture

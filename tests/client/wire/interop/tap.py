@@ -25,7 +25,7 @@ class Tap:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._listener]
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.said: list[bytearray] = []
+        self.written: list[bytearray] = []
         """The server's bytes, one entry a connection."""
         self.ended = 0
         """Connections that the server has closed."""
@@ -33,12 +33,12 @@ class Tap:
 
     def frames(self) -> list[list[Frame]]:
         """The server's whole frames of each connection."""
-        return [frames_in(bytes(said)) for said in self.said]
+        return [frames_in(bytes(data)) for data in self.written]
 
     def count(self, kind: str, flag: str = "") -> int:
         """How many frames of a kind came, of those with a flag if one is named."""
-        found = [frame for frames in self.frames() for frame in frames]
-        return sum(type(f).__name__ == f"{kind}Frame" and (not flag or flag in f.flags) for f in found)
+        all_frames = [frame for frames in self.frames() for frame in frames]
+        return sum(type(f).__name__ == f"{kind}Frame" and (not flag or flag in f.flags) for f in all_frames)
 
     def close(self) -> None:
         """End every connection."""
@@ -52,34 +52,34 @@ class Tap:
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._backend)
-                said = bytearray()
-                self.said.append(said)
+                record = bytearray()
+                self.written.append(record)
                 self._open += [client, server]
-                for ends in ((client, server, None), (server, client, said)):
+                for ends in ((client, server, None), (server, client, record)):
                     threading.Thread(target=self._relay, args=ends, daemon=True).start()
 
-    def _relay(self, source: socket.socket, sink: socket.socket, said: bytearray | None) -> None:
+    def _relay(self, source: socket.socket, sink: socket.socket, record: bytearray | None) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
-                if said is not None:
-                    said += data
+                if record is not None:
+                    record += data
                 sink.sendall(data)
-        self.ended += said is not None
+        self.ended += record is not None
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
 
 def frames_in(data: bytes) -> list[Frame]:
     """The whole frames at the start of these bytes."""
-    found, view = [], memoryview(data)
+    frames, view = [], memoryview(data)
     while len(view) >= 9:
         frame, size = Frame.parse_frame_header(view[:9])
         if len(view) < 9 + size:
             break
         frame.parse_body(view[9 : 9 + size])
-        found.append(frame)
+        frames.append(frame)
         view = view[9 + size :]
-    return found
+    return frames
 
 
 @contextlib.contextmanager

@@ -25,11 +25,11 @@ def call(transport: Any, data: bytes = b"hello") -> bytes:
 def test_windows_of_one_byte(connect: Connect) -> None:
     """A request goes byte by byte, and arrives whole."""
     data = bytes(range(256)) * 4
-    seen: list[bytes] = []
+    bodies: list[bytes] = []
 
     def script(peer: Peer) -> None:
         stream = peer.request()
-        seen.append(bytes(peer.bodies[stream]))
+        bodies.append(bytes(peer.bodies[stream]))
         peer.answer(stream)
         peer.serve()
 
@@ -37,7 +37,7 @@ def test_windows_of_one_byte(connect: Connect) -> None:
         transport = connect(address)
         assert call(transport, data) == b""
         assert call(transport) == b""
-    assert seen == [prefixed(data)]
+    assert bodies == [prefixed(data)]
 
 
 def test_windows_that_change_amid_a_request(connect: Connect) -> None:
@@ -145,11 +145,11 @@ def test_a_flood_of_pings(connect: Connect) -> None:
 
 def test_an_error_without_an_answer(connect: Connect) -> None:
     """One HEADERS frame with the status in it; its message is unescaped, or shown as it is."""
-    said = ["full:%20100%25%20%e6%a8%a1", "half %", "%zz", "%ff%fe", "line%0Aend"]
-    wanted = ["full: 100% 模", "half %", "%zz", "��", "line\nend"]
+    raw = ["full:%20100%25%20%e6%a8%a1", "half %", "%zz", "%ff%fe", "line%0Aend"]
+    expected = ["full: 100% 模", "half %", "%zz", "��", "line\nend"]
 
     def script(peer: Peer) -> None:
-        for message in said:
+        for message in raw:
             fields = (*START, ("grpc-status", "8"), ("grpc-message", message))
             peer.h2.send_headers(peer.request(), fields, end_stream=True)
             peer.flush()
@@ -157,7 +157,7 @@ def test_an_error_without_an_answer(connect: Connect) -> None:
 
     with playing(script) as address:
         transport = connect(address)
-        for message in wanted:
+        for message in expected:
             with pytest.raises(Overloaded) as caught:
                 call(transport)
             assert caught.value.found == f"RESOURCE_EXHAUSTED: {message}"

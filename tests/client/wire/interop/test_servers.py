@@ -48,8 +48,8 @@ def call(transport: Any, data: bytes = b"x", timeout_s: float = 60.0) -> bytes:
 def test_a_message_of_any_size(transport: Any, size: int) -> None:
     """Both ways, and small calls before and after it on the same connection."""
     data = bytes(range(256)) * (size // 256 + 1)
-    for each in (b"first", data[:size], b"last"):
-        assert call(transport, each) == each
+    for message in (b"first", data[:size], b"last"):
+        assert call(transport, message) == message
 
 
 def test_many_calls_at_once(transport: Any) -> None:
@@ -176,9 +176,9 @@ def test_a_server_lost_amid_a_call(connect: Connect, start: Start) -> None:
     with start(Way()) as running, ThreadPoolExecutor(1) as pool:
         transport = connect(running.address)
         assert call(transport) == b"x"
-        seen = len(running.answers.metadata)
+        before = len(running.answers.metadata)
         cut = pool.submit(transport.send, "ModelInfer", body("slow", id="2"), 60.0)
-        while len(running.answers.metadata) == seen:
+        while len(running.answers.metadata) == before:
             time.sleep(0.01)
         running.stop_backend()
         for failing in (lambda: cut.result(60), lambda: call(transport)):

@@ -88,8 +88,8 @@ def call(transport: Any, data: bytes = b"x", timeout_s: float = 60.0) -> bytes:
 def test_a_message_of_any_size(transport: Any, size: int) -> None:
     """Both ways, and small calls before and after it on the same connection."""
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
-    for each in (b"first", data, b"last"):
-        assert call(transport, each) == each
+    for message in (b"first", data, b"last"):
+        assert call(transport, message) == message
 
 
 def test_messages_of_16_mib(transport: Any) -> None:

@@ -102,8 +102,8 @@ class BaseTransport(Generic[C]):
         """
         core = connection.core
         if not core.greeted.ready or core.draining:
-            found = f"no HTTP/2 connection: {core.draining or 'no answer in time'}"
-            raise unreachable(self.address, found, unprocessed=True)
+            problem = f"no HTTP/2 connection: {core.draining or 'no answer in time'}"
+            raise unreachable(self.address, problem, unprocessed=True)
         past = self._connections()
         self._old = [old for old in past if old.core.calls]
         self._connection = connection

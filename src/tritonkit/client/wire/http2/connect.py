@@ -91,12 +91,12 @@ def _failing(config: ChannelConfig, what: str = "") -> Iterator[None]:
     except (OSError, UnicodeError) as error:
         host = config.address.host
         if what:
-            found = f"{what}: {reason(error)}"
+            problem = f"{what}: {reason(error)}"
         elif isinstance(error, TimeoutError):
-            found = f"the name {host} was not resolved in time"
+            problem = f"the name {host} was not resolved in time"
         else:
-            found = f"the name {host} is not known: {reason(error)}"
-        raise unreachable(config.name, found, unprocessed=True) from error
+            problem = f"the name {host} is not known: {reason(error)}"
+        raise unreachable(config.name, problem, unprocessed=True) from error
 
 
 def _tune(sock: socket.socket) -> None:

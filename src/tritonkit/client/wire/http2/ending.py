@@ -74,16 +74,16 @@ def _answered(call: Call, status: int, target: ChannelConfig, where: str, method
 
 
 def _not_grpc(http: int, where: str) -> ClientError:
-    found = f"the HTTP status {http}, and no gRPC"
+    problem = f"the HTTP status {http}, and no gRPC"
     if http in (502, 503, 504):  # from a proxy whose server is not there
-        return unreachable(where, found, "check the server behind that proxy")
-    return error_of_status(_HTTP.get(http, "UNKNOWN"), found, where)
+        return unreachable(where, problem, "check the server behind that proxy")
+    return error_of_status(_HTTP.get(http, "UNKNOWN"), problem, where)
 
 
 def _reset(code: int, where: str) -> ClientError:
-    found = f"the server reset the call ({error_name(code)})"
+    problem = f"the server reset the call ({error_name(code)})"
     if code == REFUSED_STREAM:
-        return unreachable(where, f"{found} before looking at it", "try again", True)
+        return unreachable(where, f"{problem} before looking at it", "try again", True)
     if code == CANCEL:  # the server's own: the end of calls that this client cancels is never read
-        return stopping(f"CANCELLED: {found}", where)
-    return error_of_status("RESOURCE_EXHAUSTED" if code == ENHANCE_YOUR_CALM else "INTERNAL", found, where)
+        return stopping(f"CANCELLED: {problem}", where)
+    return error_of_status("RESOURCE_EXHAUSTED" if code == ENHANCE_YOUR_CALM else "INTERNAL", problem, where)

@@ -33,7 +33,7 @@ class Keepalive:
     def __init__(self, now: float) -> None:
         self.began = now
         """When the first of the calls under way began."""
-        self.asked = False
+        self.pinged = False
         """Whether a PING has no answer yet."""
         self._heard = now
         self._pinged = -math.inf
@@ -45,7 +45,7 @@ class Keepalive:
     def heard(self, now: float) -> None:
         """Note that data came, or that the first call after an idle time began."""
         self._heard = now
-        self.asked = False
+        self.pinged = False
 
     def ping_due(self, now: float, heads: int, quick: bool) -> bool:
         """Whether a PING should be sent now; then counts it as sent.
@@ -62,11 +62,11 @@ class Keepalive:
             silent_s, after_s = min(silent_s, now - self.began), QUICK_AFTER_S[self._pings]
         elif now - self._pinged < PING_INTERVAL_S:
             return False
-        if self.asked or silent_s < after_s:
+        if self.pinged or silent_s < after_s:
             return False
         self._pinged = self._moved = now
         self._pings += 1
-        self.asked = True
+        self.pinged = True
         return True
 
     def acknowledged(self, now: float, count: int) -> None:
@@ -84,8 +84,8 @@ class Keepalive:
     def silent(self, now: float, round_trip_s: float) -> bool:
         """Whether the peer has been silent long enough for calls to go elsewhere."""
         wanted_s = max(QUICK_TIMEOUT_S, _ROUND_TRIPS * round_trip_s)
-        return self.asked and now - self._moved >= wanted_s
+        return self.pinged and now - self._moved >= wanted_s
 
     def timed_out(self, now: float) -> bool:
         """Whether a PING was sent and nothing came since."""
-        return self.asked and now - self._moved >= PING_TIMEOUT_S
+        return self.pinged and now - self._moved >= PING_TIMEOUT_S

@@ -44,8 +44,8 @@ class PolledConnection:
             self._receive(_GREETING_S)
         if not self._core.greeted.ready or self._core.lost:
             self.close()
-            found = f"no HTTP/2 connection: {self._core.lost or 'no answer in time'}"
-            raise unreachable(self._config.name, found, unprocessed=True)
+            problem = f"no HTTP/2 connection: {self._core.lost or 'no answer in time'}"
+            raise unreachable(self._config.name, problem, unprocessed=True)
 
     def fileno(self) -> int:
         """The socket's file number, to wait for."""
@@ -121,7 +121,7 @@ class PolledConnection:
         """Read some of the bytes that have come, without waiting: calls that have ended, and streams with replies."""
         self._receive(0.0)
         woken, self._woken = self._woken, []
-        return [each for each in woken if isinstance(each, Call)]
+        return [call for call in woken if isinstance(call, Call)]
 
     def cancel(self, call: Call) -> None:
         """Give a call up, unless it has ended: see `reset_cancelled`."""

@@ -82,7 +82,7 @@ class SharedConnection(ABC):
             keepalive.acknowledged(now, tcp_state(self._socket_of()).acknowledged)
             core.ping()
             return [], []
-        if not keepalive.asked and (not calls or keepalive.spoke(now)):
+        if not keepalive.pinged and (not calls or keepalive.spoke(now)):
             return [], []
         state = tcp_state(self._socket_of())
         keepalive.acknowledged(now, state.acknowledged)

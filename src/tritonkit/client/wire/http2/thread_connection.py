@@ -285,7 +285,7 @@ class ThreadConnection(SharedConnection):
         """One turn of the thread that reads; the loss of the connection ends every call."""
         core = self.core
         began = 0.0
-        if self._keepalive.asked and left > 0:
+        if self._keepalive.pinged and left > 0:
             began, left = time.monotonic(), min(left, ASKED_S)
         try:
             data = self._socket.receive(min(left, GRACE_S) if core.cancelled else left, listening)
