@@ -363,7 +363,7 @@ def quick_beside_others(bench: Bench) -> Iterator[Situation]:
 
 CASES: tuple[Case, ...] = (
     Case("healthy", "an ensemble of three quick steps, 2 requests/s", "", FAST),
-    Case("healthy", "the same beside a busy program for each core", "", quick_beside_others),
+    Case("healthy", "the same next to a busy program for each core", "", quick_beside_others),
     Case("healthy", "a language model with room for all, two callers", "", spoken(*[Speaker(200)] * 2), of_model=True),
     Case(
         "bad-replica", "one of two servers is stopped (SIGSTOP)", "no answer, while the other answers", stopped_replica
@@ -407,7 +407,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "oversubscribed-cores",
-        "five busy programs for each core, beside a model that computes",
+        "five busy programs for each core, next to a model that computes",
         "threads that want a core, of the server and of others",
         oversubscribed,
     ),
@@ -458,7 +458,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "large-prefills",
-        "three callers of long answers beside two of prompts of 8000 tokens, with steps of as"
+        "three callers of long answers next to two of prompts of 8000 tokens, with steps of as"
         " many; a token may take 5 ms",
         "time of steps with and without prompts",
         spoken(*[Speaker(2000)] * 3, *[Speaker(1, prompt=8000)] * 2, max_batched_tokens="8192", context="8192"),
