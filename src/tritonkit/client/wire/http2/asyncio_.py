@@ -8,7 +8,7 @@ import os
 import time
 
 from tritonkit.client.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseStream, BaseTransport, again, until
-from tritonkit.client.wire.http2.call import Call
+from tritonkit.client.wire.http2.call import Call, CallRequest
 from tritonkit.client.wire.http2.connect import connect_async
 from tritonkit.client.wire.http2.connection import Draining
 from tritonkit.client.wire.http2.task_connection import TaskConnection
@@ -33,18 +33,18 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> memoryview:
         """See `AsyncTransport.send`."""
-        deadline = time.monotonic() + timeout_s
+        request = CallRequest(self._config, method, body, timeout_s, headers, elsewhere)
         for last in ATTEMPTS:
-            connection, call = await self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
-            in_time = await connection.complete(call, deadline)
+            connection, call = await self._open_call(request)
+            in_time = await connection.complete(call, request.deadline)
             if last or not call.refused:
                 break
-        return self._answer(call, in_time, method, body, timeout_s)
+        return self._answer(call, in_time, request)
 
     async def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _AsyncStream:
         """See `AsyncTransport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
-        connection, call = await self._open_call(STREAM, None, seconds, until(seconds), headers)
+        connection, call = await self._open_call(CallRequest(self._config, STREAM, None, seconds, headers))
         return _AsyncStream(self._config, connection, call)
 
     async def close(self) -> None:
@@ -63,28 +63,19 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
         if connections:
             await connections[-1].wait_closed()
 
-    async def _open_call(
-        self,
-        method: str,
-        body: Body | None,
-        timeout_s: float,
-        deadline: float,
-        headers: Headers,
-        elsewhere: Elsewhere | None = None,
-    ) -> tuple[TaskConnection, Call]:
+    async def _open_call(self, request: CallRequest) -> tuple[TaskConnection, Call]:
         """The call, begun and, as far as windows allow, sent."""
-        size = self._checked_size(method, body, headers)
         while True:
             self._check_usable()
             connection = self._connection
             if connection is None or not await connection.usable():
-                connection = await self._connected(timeout_s, deadline, elsewhere)
+                connection = await self._connected(request)
             try:
-                call = await connection.start(method, body, size, deadline, headers, elsewhere)
+                call = await connection.start(request)
             except Draining:
                 continue
             if call is None:
-                raise self._not_started(method, body, timeout_s)
+                raise self._not_started(request)
             return connection, call
 
     def _check_usable(self) -> None:
@@ -100,19 +91,19 @@ class AsyncHttp2Transport(BaseTransport[TaskConnection]):
                 )
             self._loop = loop
 
-    async def _connected(self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None) -> TaskConnection:
+    async def _connected(self, request: CallRequest) -> TaskConnection:
         """A connection that takes calls; tasks that need one at the same time share the attempt."""
         while self._connection is None or self._connection.core.draining:
             self._check_usable()
-            hurried = elsewhere is not None and elsewhere(False)
+            hurried = request.elsewhere is not None and request.elsewhere(False)
             if self._attempt is None:
                 self._hurried = hurried
                 self._attempt = asyncio.create_task(self._connect(hurried))
             attempt, given_up_early = self._attempt, self._hurried
-            left = max(deadline - time.monotonic(), 0.0)
+            left = max(request.deadline - time.monotonic(), 0.0)
             most_s = min(left, HURRY_S if given_up_early else REACHED_S) if hurried else left
             if not (await asyncio.wait({attempt}, timeout=most_s))[0]:
-                raise self._not_soon() if most_s < left else self._not_connected(timeout_s)
+                raise self._not_soon() if most_s < left else self._not_connected(request.timeout_s)
             # One that was given up early says nothing to a call that has nowhere else to go.
             if attempt.cancelled() or (given_up_early and not hurried):
                 continue

@@ -8,7 +8,7 @@ import time
 from typing import Final, Generic, TypeVar
 
 from tritonkit.client.wire.channel import ChannelConfig
-from tritonkit.client.wire.http2.call import Call
+from tritonkit.client.wire.http2.call import Call, CallRequest
 from tritonkit.client.wire.http2.connection import Connection
 from tritonkit.client.wire.http2.ending import answer_of, error_of
 from tritonkit.client.wire.http2.headers import RequestHeaders
@@ -23,7 +23,7 @@ from tritonkit.client.wire.status import (
     place,
     unreachable,
 )
-from tritonkit.client.wire.transport import Body, Headers
+from tritonkit.client.wire.transport import Body
 from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 
 __all__ = ["ATTEMPTS", "HURRY_S", "REACHED_S", "BaseStream", "BaseTransport", "again", "until"]
@@ -123,23 +123,17 @@ class BaseTransport(Generic[C]):
 
     # -- calls
 
-    def _checked_size(self, method: str, body: Body | None, headers: Headers) -> int:
-        """The message's bytes; an error if it or the headers may not travel."""
-        if headers:
-            self._config.check(headers)
-        return 0 if body is None else checked_size(self.address, method, body)
+    def _not_started(self, request: CallRequest) -> DeadlineExceeded:
+        what = "no answer" if request.body is not None else "no stream"
+        return not_in_time(place(self.address, request.method, request.body), request.timeout_s, what)
 
-    def _not_started(self, method: str, body: Body | None, timeout_s: float) -> DeadlineExceeded:
-        what = "no answer" if body is not None else "no stream"
-        return not_in_time(place(self.address, method, body), timeout_s, what)
-
-    def _answer(self, call: Call, in_time: bool, method: str, body: Body, timeout_s: float) -> memoryview:
+    def _answer(self, call: Call, in_time: bool, request: CallRequest) -> memoryview:
         """The answer of a call that was waited for, or its error."""
         if (answer := answer_of(call)) is not None:
             return answer
         if not in_time:
-            raise self._not_started(method, body, timeout_s)
-        raise error_of(call, self._config, method, body, timeout_s)
+            raise self._not_started(request)
+        raise error_of(call, self._config, request.method, request.body, request.timeout_s)
 
 
 class BaseStream(Generic[C]):

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import Future
 
 from tritonkit.client.wire.http2.base import ATTEMPTS, HURRY_S, REACHED_S, BaseStream, BaseTransport, again, until
-from tritonkit.client.wire.http2.call import Call
+from tritonkit.client.wire.http2.call import Call, CallRequest
 from tritonkit.client.wire.http2.connect import connect
 from tritonkit.client.wire.http2.connection import Draining
 from tritonkit.client.wire.http2.thread_connection import ThreadConnection
@@ -32,35 +32,35 @@ class Http2Transport(BaseTransport[ThreadConnection]):
         self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> memoryview:
         """See `Transport.send`."""
-        deadline = time.monotonic() + timeout_s
+        request = CallRequest(self._config, method, body, timeout_s, headers, elsewhere)
         for last in ATTEMPTS:
-            connection, call = self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
-            in_time = connection.complete(call, deadline)
+            connection, call = self._open_call(request)
+            in_time = connection.complete(call, request.deadline)
             if last or not call.refused:
                 break
-        return self._answer(call, in_time, method, body, timeout_s)
+        return self._answer(call, in_time, request)
 
     def begin(
         self, method: Method, body: Body, timeout_s: float, headers: Headers = (), elsewhere: Elsewhere | None = None
     ) -> _Pending:
         """See `Transport.begin`; never tried on a second connection."""
-        deadline = time.monotonic() + timeout_s
-        connection, call = self._open_call(method, body, timeout_s, deadline, headers, elsewhere)
+        request = CallRequest(self._config, method, body, timeout_s, headers, elsewhere)
+        connection, call = self._open_call(request)
         sent = False
         try:
-            sent = connection.push(call, deadline)
+            sent = connection.push(call, request.deadline)
         finally:
             if not sent:
                 connection.cancel(call)
         if not sent and not call.lost:
-            raise self._not_started(method, body, timeout_s)
+            raise self._not_started(request)
         connection.make_cancellable(call)
-        return _Pending(self, connection, call, (method, body, timeout_s), deadline)
+        return _Pending(self, connection, call, request)
 
     def stream(self, headers: Headers = (), timeout_s: float | None = None) -> _Stream:
         """See `Transport.stream`."""
         seconds = self._connect_timeout_s if timeout_s is None else timeout_s
-        connection, call = self._open_call(STREAM, None, seconds, until(seconds), headers)
+        connection, call = self._open_call(CallRequest(self._config, STREAM, None, seconds, headers))
         connection.make_cancellable(call)
         return _Stream(self._config, connection, call)
 
@@ -79,35 +79,26 @@ class Http2Transport(BaseTransport[ThreadConnection]):
         for connection in connections:
             connection.close(CLOSED)
 
-    def _open_call(
-        self,
-        method: str,
-        body: Body | None,
-        timeout_s: float,
-        deadline: float,
-        headers: Headers,
-        elsewhere: Elsewhere | None = None,
-    ) -> tuple[ThreadConnection, Call]:
+    def _open_call(self, request: CallRequest) -> tuple[ThreadConnection, Call]:
         """The call, begun and, as far as windows allow, sent."""
-        size = self._checked_size(method, body, headers)
         while True:
             self._check_usable()
             connection = self._connection
             if connection is None or not connection.usable():
-                connection = self._connected(timeout_s, deadline, elsewhere)
+                connection = self._connected(request)
             try:
-                call = connection.start(method, body, size, deadline, headers, elsewhere)
+                call = connection.start(request)
             except Draining:
                 continue
             if call is None:
-                raise self._not_started(method, body, timeout_s)
+                raise self._not_started(request)
             return connection, call
 
-    def _connected(self, timeout_s: float, deadline: float, elsewhere: Elsewhere | None) -> ThreadConnection:
+    def _connected(self, request: CallRequest) -> ThreadConnection:
         """A connection that takes calls; of the threads that need one at the same time one makes it."""
         while True:
             self._check_usable()
-            hurried = elsewhere is not None and elsewhere(False)
+            hurried = request.elsewhere is not None and request.elsewhere(False)
             with self._lock:
                 connection, attempt = self._connection, self._attempt
                 if connection is not None and not connection.core.draining:
@@ -115,30 +106,30 @@ class Http2Transport(BaseTransport[ThreadConnection]):
                 if attempt is None:
                     mine = self._attempt = _Attempt(hurried)
             if attempt is None:
-                self._connect(mine, timeout_s, deadline)
+                self._connect(mine, request)
                 continue
-            left = deadline - time.monotonic()
+            left = request.deadline - time.monotonic()
             try:
                 most_s = HURRY_S if attempt.hurried else REACHED_S
                 failed = attempt.result(min(max(left, 0), most_s if hurried else math.inf))
             except TimeoutError:
-                if time.monotonic() < deadline:
+                if time.monotonic() < request.deadline:
                     raise self._not_soon() from None
-                raise self._not_connected(timeout_s) from None
+                raise self._not_connected(request.timeout_s) from None
             # One that was given up early says nothing to a call that has nowhere else to go.
             if failed is not None and (hurried or not attempt.hurried):
                 raise again(failed)
 
-    def _connect(self, attempt: _Attempt, timeout_s: float, deadline: float) -> None:
+    def _connect(self, attempt: _Attempt, request: CallRequest) -> None:
         """Make the connection that others wait for too."""
         failed = None
         most_s = min(self._connect_timeout_s, HURRY_S) if attempt.hurried else self._connect_timeout_s
         try:
-            self._make(min(deadline, until(most_s)), REACHED_S if attempt.hurried else math.inf)
+            self._make(min(request.deadline, until(most_s)), REACHED_S if attempt.hurried else math.inf)
         except ServerUnavailable as error:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= request.deadline:
                 # Others may have more time than this call had.
-                raise self._not_connected(timeout_s) from error
+                raise self._not_connected(request.timeout_s) from error
             failed = error
             raise
         finally:
@@ -172,25 +163,19 @@ class _Pending:
     """See `Pending`."""
 
     def __init__(
-        self,
-        transport: Http2Transport,
-        connection: ThreadConnection,
-        call: Call,
-        request: tuple[str, Body, float],
-        deadline: float,
+        self, transport: Http2Transport, connection: ThreadConnection, call: Call, request: CallRequest
     ) -> None:
-        self._transport, self._connection, self._call = transport, connection, call
-        self._request, self._deadline = request, deadline
+        self._transport, self._connection, self._call, self._request = transport, connection, call, request
 
     def wait(self, seconds: float) -> bool:
         """See `Pending.wait`."""
-        moment = min(time.monotonic() + seconds, self._deadline)
+        moment = min(time.monotonic() + seconds, self._request.deadline)
         return self._connection.wait(self._call, moment)
 
     def result(self) -> memoryview:
         """See `Pending.result`."""
-        in_time = self._connection.complete(self._call, self._deadline)
-        return self._transport._answer(self._call, in_time, *self._request)
+        in_time = self._connection.complete(self._call, self._request.deadline)
+        return self._transport._answer(self._call, in_time, self._request)
 
     def cancel(self) -> None:
         """See `Pending.cancel`."""

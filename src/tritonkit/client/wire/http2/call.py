@@ -7,12 +7,15 @@ message, would take many times the bytes that came.
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from typing import Any, Final
 
-from tritonkit.client.wire.transport import LONGEST_MESSAGE, Elsewhere
+from tritonkit.client.wire.channel import ChannelConfig
+from tritonkit.client.wire.status import checked_size
+from tritonkit.client.wire.transport import LONGEST_MESSAGE, Body, Elsewhere, Headers
 
-__all__ = ["COMPRESSED", "PREFIX", "BadMessage", "Call", "Waiter"]
+__all__ = ["COMPRESSED", "PREFIX", "BadMessage", "Call", "CallRequest", "Waiter"]
 
 PREFIX: Final = struct.Struct(">BL")
 """gRPC's prefix of each message: whether it is compressed, and its length."""
@@ -24,6 +27,40 @@ COMPRESSED: Final = "a compressed message, although none was requested"
 
 class BadMessage(Exception):
     """An answer's bytes are not a readable message; its text says why."""
+
+
+class CallRequest:
+    """A call to make: its message and its terms.
+
+    Args:
+        config: the target.
+        method: the method's name.
+        body: the message; None for a stream, whose messages follow.
+        timeout_s: seconds from now for the call or, for a stream, for its beginning.
+        headers: metadata of this call.
+        elsewhere: see `Transport.send`.
+
+    Raises:
+        InvalidInput: the message is too long.
+        UsageError: the headers would send a secret in plain text.
+    """
+
+    __slots__ = ("body", "deadline", "elsewhere", "headers", "method", "size", "timeout_s")
+
+    def __init__(
+        self,
+        config: ChannelConfig,
+        method: str,
+        body: Body | None,
+        timeout_s: float,
+        headers: Headers = (),
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        self.method, self.body, self.headers, self.elsewhere = method, body, headers, elsewhere
+        self.timeout_s, self.deadline = timeout_s, time.monotonic() + timeout_s
+        if headers:
+            config.check(headers)
+        self.size = 0 if body is None else checked_size(config.name, method, body)
 
 
 class Waiter:

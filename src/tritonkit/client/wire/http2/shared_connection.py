@@ -6,11 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
-from tritonkit.client.wire.http2.call import Call, Waiter
+from tritonkit.client.wire.http2.call import Call, CallRequest, Waiter
 from tritonkit.client.wire.http2.connection import Connection
 from tritonkit.client.wire.http2.keepalive import Keepalive
 from tritonkit.client.wire.http2.socket_io import tcp_state
-from tritonkit.client.wire.transport import Body, Elsewhere, Headers
 
 __all__ = ["ENDED", "PUSHED", "SILENT", "SharedConnection"]
 
@@ -89,24 +88,15 @@ class SharedConnection(ABC):
         lost = keepalive.silent(until, state.round_trip_s) or state.unanswered >= UNANSWERED
         return (core.drain(SILENT), calls) if calls and lost else ([], [])
 
-    def _open(
-        self,
-        method: str,
-        body: Body | None,
-        size: int,
-        deadline: float,
-        headers: Headers,
-        queued: bool,
-        elsewhere: Elsewhere | None,
-    ) -> Call:
-        """See `Connection.open`; `deadline` is a `time.monotonic()` moment."""
+    def _open(self, request: CallRequest, queued: bool) -> Call:
+        """See `Connection.open`."""
         core, now = self.core, time.monotonic()
         idle_s = now - self._used if len(core.calls) == len(core.cancelled) else 0.0
-        timeout_s = None if body is None else max(deadline - now, 0.001)
-        call = core.open(method, body, size, timeout_s, headers, queued)
+        timeout_s = None if request.body is None else max(request.deadline - now, 0.001)
+        call = core.open(request.method, request.body, request.size, timeout_s, request.headers, queued)
         self._used = now
-        if elsewhere is not None:
-            call.elsewhere = elsewhere
+        if request.elsewhere is not None:
+            call.elsewhere = request.elsewhere
             self._quick = True
         if idle_s:
             self._keepalive.began = now

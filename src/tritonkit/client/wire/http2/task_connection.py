@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-from tritonkit.client.wire.http2.call import Call, Waiter
+from tritonkit.client.wire.http2.call import Call, CallRequest, Waiter
 from tritonkit.client.wire.http2.connect import reason
 from tritonkit.client.wire.http2.connection import GRACE_S, Connection
 from tritonkit.client.wire.http2.shared_connection import ENDED, PUSHED, SILENT, SLICE_S, SharedConnection
-from tritonkit.client.wire.transport import Body, Elsewhere, Headers
 
 __all__ = ["TaskConnection"]
 
@@ -97,21 +96,13 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
             await asyncio.sleep(0)
         return not self.core.draining
 
-    async def start(
-        self,
-        method: str,
-        body: Body | None,
-        size: int,
-        deadline: float,
-        headers: Headers,
-        elsewhere: Elsewhere | None = None,
-    ) -> Call | None:
+    async def start(self, request: CallRequest) -> Call | None:
         """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
         queued = core.full()
-        if queued and not await self._wait_in_queue(deadline):
+        if queued and not await self._wait_in_queue(request.deadline):
             return None
-        call = self._open(method, body, size, deadline, headers, queued, elsewhere)
+        call = self._open(request, queued)
         if len(core.calls) == 1:
             self.flush()
         elif not self._flushing:  # all tasks of this turn of the loop send with one word to the system

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tritonkit.client.wire.http2.call import Call, Waiter
+from tritonkit.client.wire.http2.call import Call, CallRequest, Waiter
 from tritonkit.client.wire.http2.connect import reason
 from tritonkit.client.wire.http2.connection import GRACE_S, Connection
 from tritonkit.client.wire.http2.shared_connection import ASKED_S, ENDED, PUSHED, SILENT, SharedConnection
 from tritonkit.client.wire.http2.socket_io import SLICE_S, SocketIO
-from tritonkit.client.wire.transport import Body, Elsewhere, Headers
+from tritonkit.client.wire.transport import Body
 
 __all__ = ["ThreadConnection"]
 
@@ -49,15 +49,7 @@ class ThreadConnection(SharedConnection):
             self._read_in_turn(0.0)
         return not self.core.draining
 
-    def start(
-        self,
-        method: str,
-        body: Body | None,
-        size: int,
-        deadline: float,
-        headers: Headers,
-        elsewhere: Elsewhere | None = None,
-    ) -> Call | None:
+    def start(self, request: CallRequest) -> Call | None:
         """Begin a call as `Connection.open` does, once there is room for it; None if its time is up before."""
         core = self.core
         with self._lock:
@@ -65,12 +57,12 @@ class ThreadConnection(SharedConnection):
                 self._wake(core.reset_cancelled(time.monotonic()))
             place = core.enqueue() if core.full() else None
             if place is None:
-                call = self._open(method, body, size, deadline, headers, False, elsewhere)
+                call = self._open(request, False)
         if place is not None:
-            if not self._wait_in_queue(place, deadline):
+            if not self._wait_in_queue(place, request.deadline):
                 return None
             with self._lock:
-                call = self._open(method, body, size, deadline, headers, True, elsewhere)
+                call = self._open(request, True)
         self.flush()
         return call
 
