@@ -176,6 +176,8 @@ def _ratio(
 ) -> Ratio:
     """p50 of one caller, or the throughput of many."""
     key, what = ("p50_ms", "p50, 1 caller") if callers == 1 else ("per_s", f"throughput, {callers} callers")
-    facts = {name: round(statistics.median(each[name, callers][key] for each in rounds), 2) for name in (server, over)}
-    quotients = [each[server, callers][key] / each[over, callers][key] for each in rounds]
+    facts = {
+        name: round(statistics.median(times[name, callers][key] for times in rounds), 2) for name in (server, over)
+    }
+    quotients = [times[server, callers][key] / times[over, callers][key] for times in rounds]
     return Ratio(f"{model}, {server} / {over}, {what}", quotients, at_most, at_least, facts)

@@ -93,8 +93,8 @@ def published(name: str) -> str:
 
 def logs(name: str) -> str:
     """The output of a container."""
-    said = docker("logs", name)
-    return said.stdout + said.stderr
+    written = docker("logs", name)
+    return written.stdout + written.stderr
 
 
 def _await_ready(name: str) -> None:

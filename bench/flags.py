@@ -128,7 +128,7 @@ def _measured(setting: Setting, server: _Server, way: str, callers: int) -> _Mea
 
 
 def _ratio(flags: str, way: str, callers: int, rounds: Sequence[Mapping[str, _Measured]]) -> Ratio:
-    pairs = [(each[flags], each[DEFAULT]) for each in rounds]
+    pairs = [(rates[flags], rates[DEFAULT]) for rates in rounds]
     facts = {"processor time of a request": _median(one.cpu_s / other.cpu_s for one, other in pairs)}
     if flags == AGAIN:
         facts["the load generator's share of a core"] = _median(one.generator for one, _ in pairs)

@@ -139,7 +139,7 @@ def _of(setting: Setting, places: _Places, model: str) -> list[Ratio]:
     taken = {"us a call of gateway, replicas; server": _medians(of_each)}
     passed = [a.load.per_s / b.load.per_s for a, b in loaded]
     return [
-        Ratio(alone_name, [each / most_ms for each in added], at_most=1.0, facts=facts),
+        Ratio(alone_name, [ms / most_ms for ms in added], at_most=1.0, facts=facts),
         Ratio(loaded_name, passed, at_least=KEPT, facts=rates),
         Ratio(used_name, used, facts=taken),
     ]
@@ -157,7 +157,7 @@ def _many(address: str, body: Body, seconds: float, pids: Sequence[int]) -> _Use
     before = [cpu_s(pid) for pid in pids]
     load = h2load(address, body, callers=CALLERS, seconds=seconds, connections=CONNECTIONS)
     used = [cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
-    return _Used(load, [1e6 * each / load.sent for each in used])
+    return _Used(load, [1e6 * cpu_s / load.sent for cpu_s in used])
 
 
 def _pair(turn: int, ours: Callable[[], T], direct: Callable[[], T]) -> tuple[T, T]:
@@ -169,7 +169,7 @@ def _pair(turn: int, ours: Callable[[], T], direct: Callable[[], T]) -> tuple[T,
 
 
 def _medians(pairs: Sequence[tuple[float, ...]]) -> list[float]:
-    return [round(sorted(each)[len(each) // 2], 2) for each in zip(*pairs, strict=True)]
+    return [round(sorted(values)[len(values) // 2], 2) for values in zip(*pairs, strict=True)]
 
 
 @contextmanager

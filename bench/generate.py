@@ -108,22 +108,22 @@ class _Prompts:
 
 def _round(prompts: _Prompts, engine: Ask, served: Ask, static: Ask, metrics: str) -> Figures:
     """One time each, the two sides of a comparison after each other."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for count in IN_FLIGHT:
         taken_s = {"engine": 0.0, "served": 0.0}
         for _ in range(TURNS):
             for name, ask in (("engine", engine), ("served", served)):
                 taken_s[name] += ask(prompts.some(count), [NEW] * count).whole_s
         for name, seconds in taken_s.items():
-            found[f"{name} {count}"] = TURNS * count * NEW / seconds
-    found["first added"] = _first_added(prompts, served, metrics)
+            figures[f"{name} {count}"] = TURNS * count * NEW / seconds
+    figures["first added"] = _first_added(prompts, served, metrics)
     lengths = _skewed()
     for name, ask in (("continuous", served), ("static", static)):
         timed = ask(prompts.some(len(lengths), ASKED), lengths)
-        found[f"{name} rate"] = sum(lengths) / timed.whole_s
-        found[f"{name} p99"] = float(np.percentile(timed.done_s, 99))
-        found[f"{name} p50"] = float(np.percentile(timed.done_s, 50))
-    return {**found, **_cached(prompts, served)}
+        figures[f"{name} rate"] = sum(lengths) / timed.whole_s
+        figures[f"{name} p99"] = float(np.percentile(timed.done_s, 99))
+        figures[f"{name} p50"] = float(np.percentile(timed.done_s, 50))
+    return {**figures, **_cached(prompts, served)}
 
 
 def _first_added(prompts: _Prompts, served: Ask, metrics: str) -> float:
@@ -136,10 +136,10 @@ def _first_added(prompts: _Prompts, served: Ask, metrics: str) -> float:
     count, before_s = _prefill(metrics)
     for number in range(1, FIRST_CALLS + 1):
         first_s = served(prompts.some(1), [2]).first_s[0]
-        while (found := _prefill(metrics))[0] < count + number:  # they are written twice a second
+        while (prefill := _prefill(metrics))[0] < count + number:  # they are written twice a second
             time.sleep(0.05)
-        added_ms.append(1e3 * (first_s - (found[1] - before_s)))
-        before_s = found[1]
+        added_ms.append(1e3 * (first_s - (prefill[1] - before_s)))
+        before_s = prefill[1]
     return statistics.median(added_ms)
 
 
@@ -158,7 +158,7 @@ def _cached(prompts: _Prompts, served: Ask) -> Figures:
         for name, beginning in (("cold", prompts.some(1, SHARED)[0]), ("cached", shared)):
             prompt = [*beginning, *prompts.some(1, OWN)[0]]
             taken[name].append(1e3 * served([prompt], [2]).first_s[0])
-    return {name: statistics.median(each) for name, each in taken.items()}
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def _skewed() -> list[int]:
@@ -168,14 +168,14 @@ def _skewed() -> list[int]:
 
 def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
     def ratio(name: str, over: str, under: str, **more: Any) -> Ratio:
-        facts = {key: round(statistics.median(each[key] for each in rounds), 1) for key in (over, under)}
-        return Ratio(name, [each[over] / each[under] for each in rounds], facts=facts, **more)
+        facts = {key: round(statistics.median(figures[key] for figures in rounds), 1) for key in (over, under)}
+        return Ratio(name, [figures[over] / figures[under] for figures in rounds], facts=facts, **more)
 
     rates = [
         ratio(f"tokens/s, {count} concurrent: Triton / engine", f"served {count}", f"engine {count}", at_least=least)
         for count, least in IN_FLIGHT.items()
     ]
-    added = Ratio("first token, ms that Triton adds", [each["first added"] for each in rounds], at_most=ADDED_MS)
+    added = Ratio("first token, ms that Triton adds", [figures["first added"] for figures in rounds], at_most=ADDED_MS)
     return [
         *rates,
         added,
@@ -196,7 +196,7 @@ def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
 
     parsed = text_format.Parse((model / "config.pbtxt").read_text(), ModelConfig())
     config = json_format.MessageToJson(parsed, preserving_proto_field_name=True)
-    version = max((each for each in model.iterdir() if each.name.isdecimal()), key=lambda v: int(v.name))
+    version = max((path for path in model.iterdir() if path.name.isdecimal()), key=lambda v: int(v.name))
     process = subprocess.Popen(
         [str(setting.engine_python), "-m", "bench.generation_engine", str(version), config],
         stdin=subprocess.PIPE,
@@ -205,28 +205,28 @@ def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
         # OpenVINO sends nothing about its use if this is set.
         env=os.environ | {"PYTHONPATH": str(ROOT), "CI": "true"},
     )
-    given, said = process.stdin, process.stdout
-    assert given is not None  # noqa: S101
-    assert said is not None  # noqa: S101
+    to_engine, from_engine = process.stdin, process.stdout
+    assert to_engine is not None  # noqa: S101
+    assert from_engine is not None  # noqa: S101
 
     def line() -> dict[str, Any]:
-        if not (text := said.readline()):
+        if not (text := from_engine.readline()):
             raise ClientError("bench.generation_engine", found=f"it ended: {process.wait()}")
-        found: dict[str, Any] = json.loads(text)
-        return found
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
     def ask(prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Timed:
-        given.write(json.dumps({"prompts": prompts, "lengths": lengths}) + "\n")
-        given.flush()
+        to_engine.write(json.dumps({"prompts": prompts, "lengths": lengths}) + "\n")
+        to_engine.flush()
         return Timed(**line())
 
     line()
     try:
         yield ask
     finally:
-        given.close()
+        to_engine.close()
         process.wait()
-        said.close()
+        from_engine.close()
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def _served(address: str, model: str) -> Iterator[Ask]:
 
     async def every(target: AsyncModel, prompts: Sequence[Sequence[int]], lengths: Sequence[int]) -> Timed:
         started = time.perf_counter()
-        moments = await asyncio.gather(*(one(target, *each) for each in zip(prompts, lengths, strict=True)))
+        moments = await asyncio.gather(*(one(target, *job) for job in zip(prompts, lengths, strict=True)))
         first, done = zip(*moments, strict=True)
         return Timed([at - started for at in first], [at - started for at in done])
 

@@ -27,8 +27,8 @@ def main() -> None:
     pipeline = pipeline_maker(settings, str(folder))()
     print(json.dumps({"threads": settings.threads}), flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(run(pipeline, asked["prompts"], asked["lengths"])), flush=True)
+        load = json.loads(line)
+        print(json.dumps(run(pipeline, load["prompts"], load["lengths"])), flush=True)
 
 
 def run(pipeline: Any, prompts: list[list[int]], lengths: list[int]) -> dict[str, list[float]]:

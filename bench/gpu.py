@@ -62,15 +62,15 @@ def run(setting: Setting) -> Report:
 
 def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
     """The engines that can run here, by name; reasons for the others go into `missing`."""
-    found: Contenders = {}
+    contenders: Contenders = {}
     try:
-        found |= _torch(spec, job)
+        contenders |= _torch(spec, job)
     except BuildError as reason:
         raise UsageError("torch", found=reason.found, todo=reason.todo) from reason
     for provider in ("CUDAExecutionProvider", "TensorrtExecutionProvider"):
         name = f"onnxruntime {provider.removesuffix('ExecutionProvider')}"
         try:
-            found[name] = _onnxruntime(job, provider)
+            contenders[name] = _onnxruntime(job, provider)
         except BuildError as reason:
             missing[name] = reason.found
     cache = BuildCache(ROOT / ".tritonkit" / "cache")
@@ -80,8 +80,8 @@ def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
             missing[result.variant] = problem.found if problem else "tensorrt is not installed"
             continue
         runner = RUNTIMES["tensorrt"](result.artifact.folder, cores(), f"{spec.name} {result.variant}")
-        found[result.variant if result.passed else f"{result.variant} (fails its gate)"] = runner.run
-    return found
+        contenders[result.variant if result.passed else f"{result.variant} (fails its gate)"] = runner.run
+    return contenders
 
 
 def _torch(spec: Spec, job: Job) -> Contenders:
@@ -101,8 +101,8 @@ def _torch(spec: Spec, job: Job) -> Contenders:
     def call(function: Any) -> Callable[[Batch], object]:
         def one(batch: Batch) -> object:
             with torch.inference_mode():
-                given = function(*(torch.from_numpy(batch[name]).cuda() for name in names))
-            results = given.values() if isinstance(given, dict) else given
+                output = function(*(torch.from_numpy(batch[name]).cuda() for name in names))
+            results = output.values() if isinstance(output, dict) else output
             tensors = results if not isinstance(results, torch.Tensor) else [results]
             return [tensor.cpu() for tensor in tensors]
 
@@ -133,7 +133,7 @@ def compare(model: str, contenders: Contenders, batch: Batch, rounds: int) -> li
     return [
         Ratio(
             f"{model}, batch {size}: {name} / {base}",
-            [each[base] / each[name] for each in seconds],
+            [times[base] / times[name] for times in seconds],
             facts=_facts(seconds, name, size),
         )
         for name in able
@@ -142,7 +142,7 @@ def compare(model: str, contenders: Contenders, batch: Batch, rounds: int) -> li
 
 
 def _facts(seconds: list[Mapping[str, float]], name: str, size: int) -> dict[str, Any]:
-    taken = statistics.median(each[name] for each in seconds)
+    taken = statistics.median(times[name] for times in seconds)
     return {"ms": round(taken * 1000, 3), "items/s": round(size / taken)}
 
 

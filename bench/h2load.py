@@ -198,7 +198,7 @@ def _rate(log: NDArray[np.int64]) -> float:
 
 def _load(log: NDArray[np.int64], sent: int, cpu_share: float) -> Load:
     """Figures of one run's log."""
-    p50, p95, p99 = (float(each) for each in np.percentile(log[:, 2], (50, 95, 99)) / 1e3)
+    p50, p95, p99 = (float(us) for us in np.percentile(log[:, 2], (50, 95, 99)) / 1e3)
     return Load(sent, len(log), float(_rate(log)), p50, p95, p99, cpu_share)
 
 
@@ -212,12 +212,12 @@ def _target(address: str, path: str) -> list[str]:
 def _check(what: str, printed: str, number: int, body: Body) -> None:
     """Refuse a load with failures: others than 2xx, broken streams, answers too short."""
     counts = [pattern.search(printed) for pattern in _PRINTED]
-    requests, statuses, data = (list(map(int, found.groups())) for found in counts if found)
+    requests, statuses, data = (list(map(int, match.groups())) for match in counts if match)
     failed = number - min(requests[1], statuses[0])
     if failed:
-        found = f"{failed} of {number} requests failed"
+        problem = f"{failed} of {number} requests failed"
     elif data[0] < number * (body.answer_bytes or 0):
-        found = f"{data[0]} bytes in {number} answers, so errors among them"
+        problem = f"{data[0]} bytes in {number} answers, so errors among them"
     else:
         return
-    raise ClientError(what, found=found, wanted="an answer to each", details=printed[printed.find("finished in") :])
+    raise ClientError(what, found=problem, wanted="an answer to each", details=printed[printed.find("finished in") :])

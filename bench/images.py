@@ -20,14 +20,14 @@ def image_sizes() -> dict[str, int]:
     docker = shutil.which("docker")
     if docker is None:
         return {}
-    found = {}
+    sizes = {}
     for image in _images():
         done = subprocess.run(
             [docker, "image", "inspect", "--format", "{{.Size}}", image], capture_output=True, text=True, check=False
         )
         if done.returncode == 0:
-            found[image] = int(done.stdout)
-    return found
+            sizes[image] = int(done.stdout)
+    return sizes
 
 
 def _images() -> list[str]:

@@ -34,13 +34,13 @@ def main() -> None:
 
 def _rate(session: Any, batch: int, length: int, seconds: float) -> float:
     """Items per second over `seconds`, after two runs that do not count."""
-    given = feed(session, batch, length)
+    inputs = feed(session, batch, length)
     for _ in range(2):
-        session.run(None, given)
+        session.run(None, inputs)
     runs = 0
     started = time.perf_counter()
     while (taken := time.perf_counter() - started) < seconds:
-        session.run(None, given)
+        session.run(None, inputs)
         runs += 1
     return runs * batch / taken
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.h2load import grpc_body, h2load
-from bench.requests import DTYPES, asked
+from bench.requests import DTYPES, answer_of
 from bench.samples import DEFAULT_LENGTH, sample
 from tritonkit.errors import TritonkitError
 
@@ -63,11 +63,11 @@ def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
     from tritonclient.grpc import service_pb2 as messages
 
     with grpc.insecure_channel(options.address, options=_OPTIONS) as channel:
-        item = _empty(asked(channel, "Config", options.model), asked(channel, "Metadata", options.model))
+        item = _empty(answer_of(channel, "Config", options.model), answer_of(channel, "Metadata", options.model))
         request = _requests(messages, item, options.length, options.item)[0]
         infer = channel.unary_unary(f"{_SERVICE}/ModelInfer")
         answer = infer(request, timeout=_TIMEOUT_S)
-        before = _counted(asked(channel, "Statistics", options.model))
+        before = _counted(answer_of(channel, "Statistics", options.model))
         # Of numbers every answer has one length; texts differ, and are held to the prefix alone.
         body = grpc_body(request, answer=answer if options.item is None else b"")
         load = h2load(
@@ -77,7 +77,7 @@ def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
             seconds=options.seconds,
             warm_seconds=options.warm_seconds,
         )
-        after = _counted(asked(channel, "Statistics", options.model))
+        after = _counted(answer_of(channel, "Statistics", options.model))
     return {
         "answers": load.sent,
         "per_s": load.per_s,
@@ -97,8 +97,8 @@ async def _by_python(options: argparse.Namespace) -> dict[str, Any]:
 
     log = _Log()
     async with grpc.aio.insecure_channel(options.address, options=_OPTIONS) as channel:
-        asked = await _described(channel, messages, options.model)
-        requests = _requests(messages, asked, options.length, options.item)
+        request = await _described(channel, messages, options.model)
+        requests = _requests(messages, request, options.length, options.item)
         call = channel.unary_unary(f"{_SERVICE}/ModelInfer")
         # The answers of the load itself stay unread: read one to know that they are answers.
         messages.ModelInferResponse.FromString(await call(requests[0], timeout=_TIMEOUT_S))
@@ -154,18 +154,18 @@ async def _caller(call: Any, requests: Iterator[bytes], end: float, log: _Log) -
         log.seconds.append(answered - sent)
 
 
-def _requests(messages: Any, asked: Any, length: int, item: Path | None) -> list[bytes]:
+def _requests(messages: Any, template: Any, length: int, item: Path | None) -> list[bytes]:
     """Encoded requests: of the one item, or of `_DIFFERENT` made-up ones."""
     if item is not None:
         content = item.read_bytes()
         element = struct.pack("<I", len(content)) + content  # BYTES: length, then content
-        return [_encoded(messages, asked, {t.name: ([1, 1], element) for t in asked.inputs})]
-    shapes = {tensor.name: tensor.shape for tensor in asked.inputs}
-    dtypes = {tensor.name: DTYPES[tensor.datatype] for tensor in asked.inputs}
+        return [_encoded(messages, template, {t.name: ([1, 1], element) for t in template.inputs})]
+    shapes = {tensor.name: tensor.shape for tensor in template.inputs}
+    dtypes = {tensor.name: DTYPES[tensor.datatype] for tensor in template.inputs}
     return [
         _encoded(
             messages,
-            asked,
+            template,
             {
                 name: (array.shape, array.tobytes())
                 for name, array in sample(shapes, dtypes, length=length, seed=seed).items()
@@ -175,10 +175,10 @@ def _requests(messages: Any, asked: Any, length: int, item: Path | None) -> list
     ]
 
 
-def _encoded(messages: Any, asked: Any, contents: dict[str, tuple[Any, bytes]]) -> bytes:
+def _encoded(messages: Any, template: Any, contents: dict[str, tuple[Any, bytes]]) -> bytes:
     """The request with shapes and raw contents filled in."""
     request = messages.ModelInferRequest()
-    request.CopyFrom(asked)
+    request.CopyFrom(template)
     for tensor in request.inputs:
         shape, content = contents[tensor.name]
         tensor.shape[:] = shape
@@ -210,7 +210,10 @@ async def _counts(channel: Any, messages: Any, model: str) -> tuple[int, int]:
 
 def _counted(statistics: Any) -> tuple[int, int]:
     counters = statistics.model_stats
-    return (sum(each.inference_count for each in counters), sum(each.execution_count for each in counters))
+    return (
+        sum(statistics.inference_count for statistics in counters),
+        sum(statistics.execution_count for statistics in counters),
+    )
 
 
 def _quotient(before: tuple[int, int], after: tuple[int, int]) -> float:

@@ -87,7 +87,7 @@ def _locust(setting: Setting, address: str, users: int) -> LoadSeries:
 
 
 def _rate(rounds: Sequence[dict[str, Any]]) -> Ratio:
-    many: list[LoadSeries] = [each["many"] for each in rounds]
+    many: list[LoadSeries] = [figures["many"] for figures in rounds]
     return Ratio(
         f"requests/s of {MANY} users / {PROMISED_PER_S:.0f}",
         [series.rate_per_s / PROMISED_PER_S for series in many],
@@ -103,8 +103,8 @@ def _rate(rounds: Sequence[dict[str, Any]]) -> Ratio:
 
 def _overhead(rounds: Sequence[dict[str, Any]]) -> Ratio:
     """All that happens between two requests of one user counts: choosing, checking, reporting."""
-    raw = [1e3 * statistics.mean(each["raw"]) for each in rounds]
-    one = [1e3 / each["one"].rate_per_s for each in rounds]
+    raw = [1e3 * statistics.mean(figures["raw"]) for figures in rounds]
+    one = [1e3 / figures["one"].rate_per_s for figures in rounds]
     return Ratio(
         "time per request, one user / raw loop",
         [a / b for a, b in zip(one, raw, strict=True)],
@@ -117,8 +117,8 @@ def _overhead(rounds: Sequence[dict[str, Any]]) -> Ratio:
 
 
 def _latency(rounds: Sequence[dict[str, Any]]) -> Ratio:
-    raw = [1e3 * statistics.median(each["raw"]) for each in rounds]
-    one: list[float] = [each["one"].p50_ms for each in rounds]
+    raw = [1e3 * statistics.median(figures["raw"]) for figures in rounds]
+    one: list[float] = [figures["one"].p50_ms for figures in rounds]
     return Ratio(
         "p50 of an answer, one user / raw loop",
         [a / b for a, b in zip(one, raw, strict=True)],

@@ -115,8 +115,8 @@ def overload(setting: Setting) -> list[Ratio]:
     facts = {
         "capacity: answers/s": round(statistics.median(per_s for per_s, _ in rounds), 1),
         "target, a call alone: ms": [round(target_ms, 1), round(alone_ms, 1)],
-        "refused": f"{statistics.median(each.refused for _, each in rounds):.0%}",
-        "failed": sum(each.failed for _, each in rounds),
+        "refused": f"{statistics.median(load.refused for _, load in rounds):.0%}",
+        "failed": sum(load.failed for _, load in rounds),
     }
     name = f"{TIMES:g} times the capacity for {seconds * setting.rounds:.0f} s"
     return [
@@ -168,7 +168,7 @@ def _sent(door: _Door, per_s: float, seconds: float) -> _Outcome:
     in_time = sum(status == "OK" and at + ms / 1e3 <= last for status, at, ms in ends)
     slowest = np.sort(rows[:, 2])[-statuses["OK"] :] / 1e3
     refused = [ms for status, _, ms in ends if status == "UNAVAILABLE"]
-    p99 = [float(np.percentile(each, 99)) for each in (slowest, refused)]
+    p99 = [float(np.percentile(values_ms, 99)) for values_ms in (slowest, refused)]
     return _Outcome(in_time / (last - first), p99[0], p99[1], len(refused) / number, failed)
 
 
@@ -179,9 +179,9 @@ def _lines(audit: Path) -> int:
 def _audited(audit: Path, before: int, number: int) -> list[tuple[str, float, float]]:
     """gRPC status, when a request came in seconds, and milliseconds until its end, of the requests since then."""
     deadline = time.monotonic() + _FLUSHED_S
-    while (found := _lines(audit)) < before + number:
+    while (lines := _lines(audit)) < before + number:
         if time.monotonic() > deadline:
-            raise ClientError(str(audit), found=f"{found - before} requests", wanted=f"{number}")
+            raise ClientError(str(audit), found=f"{lines - before} requests", wanted=f"{number}")
         time.sleep(0.2)
     rows = [json.loads(line) for line in audit.read_text().splitlines()[before:]]
     return [(row["grpc_status"], datetime.fromisoformat(row["time"]).timestamp(), row["duration_ms"]) for row in rows]

@@ -17,9 +17,9 @@ def placed(page: str, table: str, bench: str) -> str:
         ValueError: the page has not both markers once, in this order.
     """
     begin, end = (f"<!-- python -m bench {bench}: {word} -->" for word in ("begin", "end"))
-    before, found, rest = page.partition(begin)
+    before, marker, rest = page.partition(begin)
     _, ended, after = rest.partition(end)
-    if not found or not ended or begin in after or end in after:
+    if not marker or not ended or begin in after or end in after:
         raise ValueError(f"wanted {begin} and after it {end}, once each")
     return f"{before}{begin}\n\n{table.strip()}\n\n{end}{after}"
 
@@ -27,10 +27,10 @@ def placed(page: str, table: str, bench: str) -> str:
 def ratios(reports: Sequence[Mapping[str, Any]]) -> str:
     """A row for each ratio of a bench's runs, of some models each: its median, least and most over the rounds, and the
     limit with whether it was kept."""
-    found = [ratio for report in reports for ratio in report["ratios"]]
+    all_ratios = [ratio for report in reports for ratio in report["ratios"]]
     counts = sorted({max(len(ratio["rounds"]) for ratio in report["ratios"]) for report in reports})
     machine = " and ".join(
-        sorted({f"{each['machine']['cores']} cores ({each['machine']['machine']})" for each in reports})
+        sorted({f"{report['machine']['cores']} cores ({report['machine']['machine']})" for report in reports})
     )
     lines = [
         f"Medians of {' or '.join(map(str, counts))} rounds, least to most, on a machine of {machine} and of that run.",
@@ -38,7 +38,7 @@ def ratios(reports: Sequence[Mapping[str, Any]]) -> str:
         f"| {reports[0]['about'].split(';')[0].split(':')[0]} | ratio | limit | kept |",
         "| --- | --- | --- | --- |",
     ]
-    for ratio in found:
+    for ratio in all_ratios:
         spread = f"{ratio['median']:.2f} ({min(ratio['rounds']):.2f} to {max(ratio['rounds']):.2f})"
         kept = "" if _limit(ratio) == "" else "yes" if ratio["holds"] else "**no**"
         lines.append(f"| {ratio['name']} | {spread} | {_limit(ratio)} | {kept} |")

@@ -11,7 +11,7 @@ from bench.h2load import Body, Load, grpc_body, h2load
 from bench.processor import cpu_s
 from bench.programs import ROOT
 from bench.report import Ratio, Report
-from bench.requests import asked
+from bench.requests import answer_of
 from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _served(repository: Path, kind: str) -> Iterator[_Server]:
         ) as endpoint,
         grpc.insecure_channel(endpoint.grpc) as channel,
     ):
-        config = asked(channel, "Config", PIPELINE).config
+        config = answer_of(channel, "Config", PIPELINE).config
         parts = [step.model_name for step in config.ensemble_scheduling.step]
         yield _Server(endpoint.grpc, endpoint.pid, channel, parts)
 
@@ -123,17 +123,17 @@ def _measured(setting: Setting, server: _Server, body: Body, callers: int) -> _M
 def _spent(server: _Server) -> dict[str, tuple[int, int]]:
     """Successful requests by model, and their nanoseconds: of the pipeline from arrival to answer, of its parts queued
     and computing."""
-    found = {}
+    spent_of = {}
     for name in (PIPELINE, *server.parts):
-        seen = asked(server.channel, "Statistics", name).model_stats[0].inference_stats
-        inside = (seen.queue, seen.compute_input, seen.compute_infer, seen.compute_output)
-        spent = seen.success.ns if name == PIPELINE else sum(part.ns for part in inside)
-        found[name] = (seen.success.count, spent)
-    return found
+        statistics = answer_of(server.channel, "Statistics", name).model_stats[0].inference_stats
+        inside = (statistics.queue, statistics.compute_input, statistics.compute_infer, statistics.compute_output)
+        spent = statistics.success.ns if name == PIPELINE else sum(part.ns for part in inside)
+        spent_of[name] = (statistics.success.count, spent)
+    return spent_of
 
 
 def _ratios(callers: int, rounds: Sequence[dict[str, _Measured]]) -> list[Ratio]:
-    native, python = ([each[kind] for each in rounds] for kind in (NATIVE, PYTHON))
+    native, python = ([round_of[kind] for round_of in rounds] for kind in (NATIVE, PYTHON))
     name = f"{PIPELINE}, {callers} callers"
     facts = {
         f"{kind}: {what}": _median([read(one) for one in all_])

@@ -72,7 +72,7 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
             # A replica has a machine for itself: two on the same cores would not be two of the same.
             with on_part(replica, max(REPLICAS)):
                 ready.append(stack.enter_context(prepared(plan)))
-        addresses = [each.server.address for each in ready]
+        addresses = [one.server.address for one in ready]
         if replicas < max(REPLICAS):  # the load generator gets the cores that no server has
             stack.enter_context(on_part(replicas, max(REPLICAS)))
         generator = stack.enter_context(Generator(ROOT, (model,), addresses))
@@ -84,13 +84,13 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
     ratios = []
     for share in SHARES:
         name = f"{model}, {servers} at {share:.0%}"
-        of_all = np.array([each.ratios[share] for each in rounds])
-        tails = np.median([each.p99_ms[share] for each in rounds], axis=0).round(1).tolist()
+        of_all = np.array([one.ratios[share] for one in rounds])
+        tails = np.median([one.p99_ms[share] for one in rounds], axis=0).round(1).tolist()
         for at, (what, bars) in enumerate(_WHAT.items()):
             bound = (1 + OFF, 1 - OFF) if bars else (None, None)
             facts = {"simulated, measured: ms": tails} if what == "p99" else {}
             ratios.append(Ratio(f"{name}: {what}", of_all[:, at].tolist(), *bound, facts))
-    ratios[0].facts["at most, requests/s"] = [round(each.most_per_s, 1) for each in rounds]
+    ratios[0].facts["at most, requests/s"] = [round(one.most_per_s, 1) for one in rounds]
     ratios[0].facts["seconds of the processors that others of the host took meanwhile"] = round(stolen, 1)
     return ratios
 
@@ -106,10 +106,10 @@ def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Ro
     observed = observe(generator, [share * most_per_s for share in shares], seconds, turn)
     runs = dict(zip(shares, observed, strict=True))
     costs = calibrated(costs, batcher, [runs[share] for share in OBSERVED], replicas)
-    found = {share: _compared(runs[share], ready, costs, replicas) for share in SHARES}
+    by_share = {share: _compared(runs[share], ready, costs, replicas) for share in SHARES}
     return _Round(
-        {share: ratios for share, (ratios, _) in found.items()},
-        {share: tails for share, (_, tails) in found.items()},
+        {share: ratios for share, (ratios, _) in by_share.items()},
+        {share: tails for share, (_, tails) in by_share.items()},
         most_per_s,
     )
 
@@ -117,18 +117,18 @@ def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Ro
 def _compared(
     real: ObservedRun, ready: Ready, costs: Costs, replicas: int
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
-    found = simulate_fleet(
+    simulated_s = simulate_fleet(
         real.moments, ready.now.batcher, costs, replicas, "round_robin", choice=real.choice
     ).latency_s
-    typical = [real.percentiles_s((50, 99), each) for each in (found, real.latency_s)]
+    typical = [real.percentiles_s((50, 99), latency_s) for latency_s in (simulated_s, real.latency_s)]
     p50, p99 = typical[0] / typical[1]
-    of_all = np.percentile(found, 99) / np.percentile(real.latency_s, 99)
-    rates = [_rate(real.moments + each) for each in (found, real.latency_s)]
+    of_all = np.percentile(simulated_s, 99) / np.percentile(real.latency_s, 99)
+    rates = [_rate(real.moments + latency_s) for latency_s in (simulated_s, real.latency_s)]
     tails = (1e3 * float(typical[0][1]), 1e3 * float(typical[1][1]))
     return (float(p50), float(p99), float(of_all), rates[0] / rates[1]), tails
 
 
 def _rate(ends: NDArray[np.float64]) -> float:
     """Answers a second from the first to the last."""
-    seen = np.sort(ends)
-    return (len(seen) - 1) / float(seen[-1] - seen[0])
+    moments = np.sort(ends)
+    return (len(moments) - 1) / float(moments[-1] - moments[0])

@@ -11,13 +11,13 @@ from bench.samples import DEFAULT_LENGTH, sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["asked", "grpc_request", "http_request", "made_up"]
+__all__ = ["answer_of", "grpc_request", "http_request", "made_up"]
 
 DTYPES = {"FP32": "float32", "INT64": "int64", "UINT8": "uint8"}
 _SERVICE = "/inference.GRPCInferenceService"
 
 
-def asked(channel: Any, method: str, model: str) -> Any:
+def answer_of(channel: Any, method: str, model: str) -> Any:
     """The answer to one of Triton's questions about a model: Config, Metadata, Statistics."""
     from tritonclient.grpc import service_pb2 as messages
 
@@ -29,8 +29,8 @@ def asked(channel: Any, method: str, model: str) -> Any:
 
 def made_up(channel: Any, model: str, length: int = DEFAULT_LENGTH) -> dict[str, tuple[str, NDArray[Any]]]:
     """One item: type and array of each input, open axes with `length`."""
-    batched = asked(channel, "Config", model).config.max_batch_size > 0
-    inputs = asked(channel, "Metadata", model).inputs
+    batched = answer_of(channel, "Config", model).config.max_batch_size > 0
+    inputs = answer_of(channel, "Metadata", model).inputs
     shapes = {one.name: [1, *one.shape[1:]] if batched else list(one.shape) for one in inputs}
     arrays = sample(shapes, {one.name: DTYPES[one.datatype] for one in inputs}, length=length)
     return {one.name: (one.datatype, arrays[one.name]) for one in inputs}

@@ -51,9 +51,9 @@ class RuntimeApi:
     def __init__(self, host: str = "127.0.0.1") -> None:
         self._events: queue.Queue[tuple[str, bytes] | None] = queue.Queue()
         self._outcomes: queue.Queue[tuple[str, Outcome]] = queue.Queue()
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         """Set once the function asks for its first event: its start is over."""
-        self.asked_at = 0.0
+        self.requested_at = 0.0
         self.init_error: Any = None
         """The error that the function posted instead."""
         self._server = _Server(host, self)
@@ -75,9 +75,9 @@ class RuntimeApi:
         """Hand an event out and wait for its result; `queue.Empty` if there is none."""
         identity = str(uuid.uuid4())
         self._events.put((identity, event if isinstance(event, bytes) else json.dumps(event).encode()))
-        found, outcome = self._outcomes.get(timeout=timeout_s)
-        if found != identity:
-            raise RuntimeError(f"an answer to {found}, not to {identity}")
+        identity_answered, outcome = self._outcomes.get(timeout=timeout_s)
+        if identity_answered != identity:
+            raise RuntimeError(f"an answer to {identity_answered}, not to {identity}")
         return outcome
 
     def end(self) -> None:
@@ -86,18 +86,18 @@ class RuntimeApi:
 
     def next_event(self) -> tuple[str, bytes] | None:
         """The function requests an event: its identity and text, once there is one; None after the end."""
-        if not self.asked.is_set():
-            self.asked_at = time.monotonic()
-            self.asked.set()
-        given = self._events.get()
-        if given is None:
+        if not self.requested.is_set():
+            self.requested_at = time.monotonic()
+            self.requested.set()
+        event = self._events.get()
+        if event is None:
             self.end()  # for a further request
-        return given
+        return event
 
     def fail_start(self, error: Any) -> None:
         """The function says that it could not start."""
         self.init_error = error
-        self.asked.set()
+        self.requested.set()
 
     def put_outcome(self, identity: str, outcome: Outcome) -> None:
         """The function reports the result of an event."""
@@ -118,10 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
         """The next event, when there is one; an error when there will be none."""
         if self.path != f"{_ROOT}/invocation/next":
             return self._answer(404, b"{}")
-        given = self.server.api.next_event()
-        if given is None:
+        queued = self.server.api.next_event()
+        if queued is None:
             return self._answer(500, b"{}")
-        identity, event = given
+        identity, event = queued
         headers = {
             "Lambda-Runtime-Aws-Request-Id": identity,
             "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 60_000),
@@ -217,7 +217,7 @@ def function(
             text=True,
         ) as process:
             try:
-                while not api.asked.wait(0.1):
+                while not api.requested.wait(0.1):
                     if process.poll() is not None:
                         raise RuntimeError(f"the function ended: {process.communicate()[0]}")
                 yield Function(api, process, api.asked_at - began)

@@ -85,14 +85,14 @@ def _measured(folder: Path) -> dict[str, float]:
         used = tree_processor_s(running.process.pid)
         warm = statistics.median(_call(running, event) for _ in range(CALLS))
         later = tree_processor_s(running.process.pid)
-        said = json.loads(running.stop().splitlines()[0])["ms"]
+        times = json.loads(running.stop().splitlines()[0])["ms"]
         start = running.start_s * 1000
     return {
         "start_ms": start,
-        "libraries_ms": said["libraries"] + said["files_after_libraries"],
-        "models_python_ms": said["models_python"],
-        "models_ms": said["models"],
-        "files_ms": said["files"],
+        "libraries_ms": times["libraries"] + times["files_after_libraries"],
+        "models_python_ms": times["models_python"],
+        "models_ms": times["models"],
+        "files_ms": times["files"],
         "first_ms": first,
         "cold_ms": start + first,
         "warm_ms": warm,
@@ -114,8 +114,8 @@ def _ratios(model: str, rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> 
     return [
         Ratio(
             f"{model}, {name}",
-            [each[INT8][key] / each[FP32][key] for each in rounds],
-            facts={variant: _spread([each[variant][key] for each in rounds]) for variant in (FP32, INT8)},
+            [times[INT8][key] / times[FP32][key] for times in rounds],
+            facts={variant: _spread([times[variant][key] for times in rounds]) for variant in (FP32, INT8)},
         )
         for name, key in _STARTS.items()
     ]
@@ -136,9 +136,9 @@ def _sizes(model: str, folders: Mapping[str, Path], notes: list[str]) -> list[Ra
     return [*made, _size(f"{model}, bytes of the image", images)]
 
 
-def _size(name: str, found: Mapping[str, int]) -> Ratio:
-    facts = {variant: f"{size / 2**20:.1f} MiB" for variant, size in found.items()}
-    return Ratio(name, [found[INT8] / found[FP32]], facts=facts)
+def _size(name: str, sizes: Mapping[str, int]) -> Ratio:
+    facts = {variant: f"{size / 2**20:.1f} MiB" for variant, size in sizes.items()}
+    return Ratio(name, [sizes[INT8] / sizes[FP32]], facts=facts)
 
 
 def _bytes(folder: Path) -> int:

@@ -68,7 +68,7 @@ def run(setting: Setting) -> Report:
             best = _best_batch(setting, model)
             rounds = [_round(setting, address, model, best) for _ in range(setting.rounds)]
             for callers in CONCURRENCIES:
-                loads = [each[callers] for each in rounds]
+                loads = [loads_of[callers] for loads_of in rounds]
                 ratios.append(_ratio(model, best, loads, callers))
                 if model.ceiling:
                     ratios.append(_of_ceiling(model, loads, callers))
@@ -122,9 +122,9 @@ def _model(client: Client, repository: Path, name: str, ceiling: str) -> _Served
 
 def _threads(config: Any) -> int:
     """The threads that all instances of a model may use together; every core if it does not say."""
-    each = int(config.parameters["intra_op_thread_count"].string_value or 0)
+    threads = int(config.parameters["intra_op_thread_count"].string_value or 0)
     instances = sum(max(1, group.count) for group in config.instance_group) or 1
-    return each * instances or os.cpu_count() or 1
+    return threads * instances or os.cpu_count() or 1
 
 
 def _best_batch(setting: Setting, model: _Served) -> int:
@@ -133,7 +133,7 @@ def _best_batch(setting: Setting, model: _Served) -> int:
     The best of single measurements would be the luckiest one: a bar that no second run reaches.
     """
     sweeps = [_engine(setting, model, model.batches, SWEEP_SECONDS) for _ in range(setting.rounds)]
-    return max(model.batches, key=lambda batch: statistics.median(each[batch] for each in sweeps))
+    return max(model.batches, key=lambda batch: statistics.median(sweep[batch] for sweep in sweeps))
 
 
 def _round(setting: Setting, address: str, model: _Served, best: int) -> dict[int, _Loaded]:

@@ -43,16 +43,16 @@ class Setting:
     svg: Path | None = None
 
 
-def chosen(option: str, given: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> list[str]:
+def chosen(option: str, names: Sequence[str], choices: Sequence[str] | Mapping[str, Any]) -> list[str]:
     """The names in an option, or all.
 
     Raises:
         UsageError: one of them is unknown.
     """
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in names if name not in choices]
     if unknown:
-        raise UsageError(option, found=", ".join(unknown), wanted=f"some of {', '.join(known)}")
-    return list(given or known)
+        raise UsageError(option, found=", ".join(unknown), wanted=f"some of {', '.join(choices)}")
+    return list(names or choices)
 
 
 @contextmanager

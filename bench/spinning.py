@@ -74,20 +74,20 @@ def _open(file: Path, entries: dict[str, str]) -> Any:
 def _rate(sessions: list[Any], batch: int, seconds: float) -> float:
     """Items per second of all of them together."""
     time.sleep(_REST_S)  # the workers of the one before may still spin
-    found: list[float] = []
+    rates: list[float] = []
 
     def loop(session: Any) -> None:
-        given = feed(session, batch, LENGTH)
-        session.run(None, given)
+        inputs = feed(session, batch, LENGTH)
+        session.run(None, inputs)
         runs, started = 0, time.perf_counter()
         while (taken := time.perf_counter() - started) < seconds:
-            session.run(None, given)
+            session.run(None, inputs)
             runs += 1
-        found.append(runs * batch / taken)
+        rates.append(runs * batch / taken)
 
     threads = [threading.Thread(target=loop, args=(session,)) for session in sessions]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(found)
+    return sum(rates)

@@ -35,7 +35,7 @@ def start_round(repository: Path) -> dict[str, float]:
         models.mkdir()
         give(models)
         Path(folder).chmod(0o711)
-        said = command(
+        printed = command(
             "docker",
             "run",
             "--rm",
@@ -55,7 +55,7 @@ def start_round(repository: Path) -> dict[str, float]:
             "-IS",
             "/opt/tritonkit/fetch.py",
         )
-        fetch, verify = map(float, _found(_FETCHED, said))
+        fetch, verify = map(float, _found(_FETCHED, printed))
         began, whole = _started(models)
         _, unverified = _started(models, "--no-verify")
         _write_cold(models)
@@ -68,12 +68,12 @@ def start_shares(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
     """Each phase over the whole."""
     made = []
     for phase in PHASES:
-        seconds = [each[phase] for each in rounds]
-        figures = [round(each, 2) for each in (statistics.median(seconds), min(seconds), max(seconds))]
+        seconds = [times[phase] for times in rounds]
+        figures = [round(value, 2) for value in (statistics.median(seconds), min(seconds), max(seconds))]
         made.append(
             Ratio(
                 f"pod's start, {phase}, of the whole",
-                [each[phase] / sum(each.values()) for each in rounds],
+                [times[phase] / sum(times.values()) for times in rounds],
                 facts={"s, median, min, max": figures},
             )
         )
@@ -87,10 +87,10 @@ def _started(models: Path, *words: str) -> tuple[float, float]:
         return checked, loaded
 
 
-def _found(pattern: re.Pattern[str], said: str) -> tuple[str, ...]:
-    match = pattern.search(said)
+def _found(pattern: re.Pattern[str], printed: str) -> tuple[str, ...]:
+    match = pattern.search(printed)
     if match is None:
-        raise ValueError(f"{pattern.pattern} is not in {said[-1000:]}")
+        raise ValueError(f"{pattern.pattern} is not in {printed[-1000:]}")
     return match.groups()
 
 

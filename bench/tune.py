@@ -61,15 +61,15 @@ def _model(setting: Setting, model: str) -> list[Ratio]:
         outcome = search.run()
         if outcome.best is None:
             raise UsageError(f"{model}: {slo}", found="nothing holds the target here", wanted="a faster machine")
-        found = outcome.best.point
-        rounds = [_pair(setting, ready, found, grid.best, slo) for _ in range(setting.rounds)]
+        best = outcome.best.point
+        rounds = [_pair(setting, ready, best, grid.best, slo) for _ in range(setting.rounds)]
         held = [_held(setting, ready, outcome, slo, turn) for turn in range(setting.rounds)]
     return [
         Ratio(
             f"{model}: rate of what was found / the grid's best",
             [mine / best for mine, best in rounds],
             at_least=OF_BEST,
-            facts={"found": str(found), "the grid's best": str(grid.best)},
+            facts={"found": str(best), "the grid's best": str(grid.best)},
         ),
         Ratio(
             f"{model}: runs of the search / the grid's",
@@ -99,14 +99,14 @@ def _exhaustive(setting: Setting, ready: Ready, space: Space, slo: Slo) -> _Grid
 
 def _rate(setting: Setting, ready: Ready, point: Point, slo: Slo) -> tuple[float, int]:
     ready.server.serve(point)
-    found = find_rate(ready.generator, slo, trial_s=setting.seconds, longest_s=2 * setting.seconds, repeats=2)
-    return found.low, len(found.trials)
+    search = find_rate(ready.generator, slo, trial_s=setting.seconds, longest_s=2 * setting.seconds, repeats=2)
+    return search.low, len(search.trials)
 
 
-def _pair(setting: Setting, ready: Ready, found: Point, best: Point, slo: Slo) -> tuple[float, float]:
+def _pair(setting: Setting, ready: Ready, tuned: Point, best: Point, slo: Slo) -> tuple[float, float]:
     """Both again, one after the other; of one and the same point once."""
-    mine, _ = _rate(setting, ready, found, slo)
-    if found == best:
+    mine, _ = _rate(setting, ready, tuned, slo)
+    if tuned == best:
         return mine, mine
     return mine, _rate(setting, ready, best, slo)[0]
 

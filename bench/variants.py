@@ -41,12 +41,12 @@ MOST_DROP = {"distilled": 0.02}
 
 def run(setting: Setting) -> Report:
     """The fastest gated ResNet-50 served in batches over FP32 served one by one; sizes and drops of others."""
-    found = {model: _built(model, variants) for model, variants in SHIPPED.items()}
+    results = {model: _built(model, variants) for model, variants in SHIPPED.items()}
     best = max(
-        (r for r in found["resnet50"] if r.passed and r.timing), key=lambda r: r.timing.per_s if r.timing else 0.0
+        (r for r in results["resnet50"] if r.passed and r.timing), key=lambda r: r.timing.per_s if r.timing else 0.0
     )
     quick = min(
-        (r for r in found["resnet50"] if r.passed and r.timing and "int8" in r.variant),
+        (r for r in results["resnet50"] if r.passed and r.timing and "int8" in r.variant),
         key=lambda r: r.timing.batch1_ms if r.timing else 0.0,
     )
     with _served() as addresses:
@@ -54,7 +54,7 @@ def run(setting: Setting) -> Report:
     return Report(
         "variants",
         f"ratios on the same {cores()} threads; images/s and ms are of this machine and this run",
-        [*_speed(rounds, best.variant, quick.variant), *_sizes(found), *_smaller(found["digits"])],
+        [*_speed(rounds, best.variant, quick.variant), *_sizes(results), *_smaller(results["digits"])],
     )
 
 
@@ -149,8 +149,8 @@ def _load(setting: Setting, address: str) -> dict[str, Any]:
 def _engine(variant: str, batches: Sequence[int]) -> dict[int, float]:
     """Milliseconds of each batch size in process."""
     sizes = ",".join(map(str, batches))
-    found = output(Path(sys.executable), "bench.engine", "resnet50", variant, f"--batches={sizes}")
-    return {int(size): ms for size, ms in found["ms"].items()}
+    printed = output(Path(sys.executable), "bench.engine", "resnet50", variant, f"--batches={sizes}")
+    return {int(size): ms for size, ms in printed["ms"].items()}
 
 
 def _speed(rounds: Sequence[_Round], best: str, quick: str) -> list[Ratio]:
@@ -158,7 +158,7 @@ def _speed(rounds: Sequence[_Round], best: str, quick: str) -> list[Ratio]:
     return [
         Ratio(
             f"resnet50 served: {best} in batches / FP32 one by one",
-            [each.best_per_s / each.plain_per_s for each in rounds],
+            [times.best_per_s / times.plain_per_s for times in rounds],
             at_least=8.0,
             facts={
                 "images/s": [round(last.best_per_s, 1), round(last.plain_per_s, 1)],
@@ -168,27 +168,27 @@ def _speed(rounds: Sequence[_Round], best: str, quick: str) -> list[Ratio]:
         ),
         Ratio(
             f"resnet50 in process, one image: FP32 / {quick}",
-            [each.plain_ms / each.quick_ms for each in rounds],
+            [times.plain_ms / times.quick_ms for times in rounds],
             at_least=4.0,
             facts={"ms": [round(last.plain_ms, 2), round(last.quick_ms, 2)]},
         ),
         Ratio(
             f"resnet50 in process, one image: FP32 / {WHOLE}, all channels kept",
-            [each.plain_ms / each.whole_ms for each in rounds],
+            [times.plain_ms / times.whole_ms for times in rounds],
             facts={"ms": [round(last.plain_ms, 2), round(last.whole_ms, 2)]},
         ),
         Ratio(
             f"resnet50 {best}: served / in process at its best batch",
-            [each.best_per_s / each.best_engine_per_s for each in rounds],
+            [times.best_per_s / times.best_engine_per_s for times in rounds],
             at_least=0.85,
         ),
     ]
 
 
-def _sizes(found: dict[str, tuple[Result, ...]]) -> list[Ratio]:
+def _sizes(results_of: dict[str, tuple[Result, ...]]) -> list[Ratio]:
     """Bytes of INT8 variants over FP32, and the drop of every variant that may be published."""
     ratios = []
-    for model, results in found.items():
+    for model, results in results_of.items():
         plain = results[0].artifact
         for result in results[1:]:
             if result.artifact is None or plain is None:

@@ -92,7 +92,7 @@ class ModelUser(User):
             request_type=self.protocol,
             name=model,
             response_time=took_ms,
-            response_length=sum(rest.size_of(a) for each in answers for a in each.values()),
+            response_length=sum(rest.size_of(a) for reply in answers for a in reply.values()),
             exception=failure,
             context=self.context(),
             response=None,

@@ -87,15 +87,15 @@ def check_ready(address: str, timeout_s: float) -> None:
     http = connect(address, timeout_s)
     try:
         status = http.get("/v2/health/ready").status_code
-        found = f"its readiness is status {status}"
+        reason = f"its readiness is status {status}"
     except (OSError, HTTPParseError) as error:
-        status, found = 0, f"{type(error).__name__}: {error}"
+        status, reason = 0, f"{type(error).__name__}: {error}"
     finally:
         http.close()
     if status != OK:
         raise ServerUnavailable(
             f"HTTP address {address}",
-            found=found,
+            found=reason,
             todo="give Triton's HTTP address with --http-host, or load over gRPC alone (TritonUser)",
         )
 

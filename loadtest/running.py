@@ -64,7 +64,7 @@ class Run:
         self.items = {}
         for model in settings.weights:
             signature = self.client.model(model).signature
-            requests = workloads.prepare(model, root, self.client, settings.given).requests
+            requests = workloads.prepare(model, root, self.client, settings.inputs).requests
             kind = kind_of(self.client, model)
             over_http = "http" in protocols
             if over_http and kind != CALL:
@@ -125,10 +125,10 @@ class Run:
 
     def take(self, client_id: str, data: dict[str, Any]) -> None:
         """On the master: add what a worker counted."""
-        given = data["tritonkit"]
+        figures = data["tritonkit"]
         # A worker's own time: before it, the worker prepares what it will send.
-        self._workers_s = max(self._workers_s, given["took_s"])
-        self._recorder.merge(given["counted"])
+        self._workers_s = max(self._workers_s, figures["took_s"])
+        self._recorder.merge(figures["counted"])
 
     def report(self) -> Report:
         """The run so far, or the one that ended."""

@@ -33,7 +33,7 @@ class Settings:
         weights: the relative frequency of calls of each model.
         think_time_s: a user's mean pause.
         limits: of each model.
-        given: inputs of the only model, NAME=VALUE; none: those of its workload.
+        inputs: inputs of the only model, NAME=VALUE; none: those of its workload.
         sequence_calls: calls of each sequence, for models that keep state.
     """
 
@@ -42,7 +42,7 @@ class Settings:
     weights: dict[str, int]
     think_time_s: float
     limits: dict[str, Limits]
-    given: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     sequence_calls: int = SEQUENCE_CALLS
 
 
@@ -122,13 +122,13 @@ def _options(default_models: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Settings:
+def read_settings(options: Any, host: str | None, names: Sequence[str]) -> Settings:
     """The options of a run as a value.
 
     Args:
         options: what Locust's parser gave.
         host: Triton's gRPC address, as Locust has it; None or empty is `ADDRESS`.
-        known: the models there are.
+        names: the models of the project.
 
     Raises:
         UsageError, SpecError: a model, weight, pause or threshold that cannot be.
@@ -138,14 +138,14 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
         raise UsageError("--sequence-calls", found=str(sequence_calls), wanted="1 or more calls")
     models = [name.strip() for name in options.models.split(",") if name.strip()]
     if not models:
-        raise UsageError("--models", found="no name", wanted=f"some of {', '.join(known)}")
-    given = tuple(getattr(options, "input", None) or ())
-    if given and len(models) > 1:
+        raise UsageError("--models", found="no name", wanted=f"some of {', '.join(names)}")
+    inputs = tuple(getattr(options, "input", None) or ())
+    if inputs and len(models) > 1:
         raise UsageError("--input", found="several models", wanted="the only one that it is for")
     for model in models:
         if not getattr(options, "outside", False):
-            _need(model, known, "--models")
-    thresholds = read_thresholds(Path(options.thresholds), known)
+            _need(model, names, "--models")
+    thresholds = read_thresholds(Path(options.thresholds), names)
     address = (host or ADDRESS).removeprefix("grpc://").rstrip("/")
     http_address = options.http_host or f"{address.rpartition(':')[0]}:{_HTTP_PORT}"
     return Settings(
@@ -154,7 +154,7 @@ def read_settings(options: Any, host: str | None, known: Sequence[str]) -> Setti
         weights=_weights(options.weights, models),
         think_time_s=_think_time_s(options.think_time),
         limits={m: limits_for(thresholds, m, options.tier or None) for m in models},
-        given=given,
+        inputs=inputs,
         sequence_calls=sequence_calls,
     )
 
@@ -177,6 +177,6 @@ def _think_time_s(text: str) -> float:
         raise UsageError("--think-time", found=str(error)) from None
 
 
-def _need(name: str, known: Sequence[str], where: str) -> None:
-    if name not in known:
-        raise UsageError(where, found=f"there is no model {name!r}", wanted=nearest(name, known))
+def _need(name: str, names: Sequence[str], where: str) -> None:
+    if name not in names:
+        raise UsageError(where, found=f"there is no model {name!r}", wanted=nearest(name, names))

@@ -34,7 +34,7 @@ def audit(program: list[str], environments: list[Path]) -> int:
         print(f"  no service answers with advisories: asked {' and '.join(SERVICES)} about {CANARY}")
         print("  do: run `make audit` where the advisories of PyPI or OSV can be reached")
         return 0
-    found = 0
+    vulnerabilities = 0
     for environment in environments:
         packages = next(environment.glob("lib/python3*/site-packages"), environment)
         ignored = [word for name in ACCEPTED for word in ("--ignore-vuln", name)]
@@ -42,8 +42,8 @@ def audit(program: list[str], environments: list[Path]) -> int:
         if answer is None:
             print(f"NOT CHECKED for known vulnerabilities: {environment}: {service} broke off")
             continue
-        found += _tell(environment, service, answer)
-    return 1 if found else 0
+        vulnerabilities += _tell(environment, service, answer)
+    return 1 if vulnerabilities else 0
 
 
 def _believable(program: list[str], service: str) -> bool:

@@ -67,8 +67,8 @@ class MeasuredReplica:
         place = float(np.interp(rate_per_s, self._rates, np.arange(len(self._rates))))
         low = min(int(place), len(self._rates) - 2)
         share = place - low
-        found = (1 - share) * self._latency_ms[low] + share * self._latency_ms[low + 1]
-        return np.asarray(found, dtype=np.float64)
+        interpolated = (1 - share) * self._latency_ms[low] + share * self._latency_ms[low + 1]
+        return np.asarray(interpolated, dtype=np.float64)
 
     def state(self, rate_per_s: float) -> tuple[float, float, float]:
         """The busy share, 0 to 1; mean seconds that a request waits and that it computes."""
@@ -138,7 +138,7 @@ class _Run:
     paid_s: float = 0.0
     backlog: float = 0.0
     starting: deque[float] = field(default_factory=deque)
-    seen: deque[tuple[float, ...]] = field(default_factory=deque)
+    samples: deque[tuple[float, ...]] = field(default_factory=deque)
     changes: list[tuple[float, int]] = field(default_factory=list)
     answering: list[int] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)
@@ -183,16 +183,16 @@ class _Run:
         served = min(arrived, able * STEP_S)
         self.backlog = arrived - served
         waited_s = self.backlog / able
-        each = served / STEP_S / self.ready
-        latency = self.replica.latency_ms(each) + 1e3 * waited_s
+        rate_of_one = served / STEP_S / self.ready
+        latency = self.replica.latency_ms(rate_of_one) + 1e3 * waited_s
         weight = rate * STEP_S / _QUANTILES
         np.add.at(self.counts, np.searchsorted(_BINS, latency), weight)
         self.late += weight * int((latency > self.target_ms).sum())
-        busy, queue_s, compute_s = self.replica.state(each)
+        busy, queue_s, compute_s = self.replica.state(rate_of_one)
         done = served / STEP_S
         waits = rate * queue_s + self.backlog
         # Growth of the counters in a second, and gauges: busy replicas, queue and compute seconds, waiting requests.
-        self.seen.append((now, busy * self.ready, done * (queue_s + waited_s), done * compute_s, waits))
+        self.samples.append((now, busy * self.ready, done * (queue_s + waited_s), done * compute_s, waits))
 
     def _look_behind(self, rate: float) -> None:
         is_behind = self.ready * self.held_per_s < rate
@@ -220,9 +220,9 @@ class _Run:
     def _readings(self, now: float) -> list[Reading]:
         """Metrics as the last scrape saw them, over the window of the rate."""
         scraped = now - self.lag.scrape_s
-        while len(self.seen) > 1 and self.seen[0][0] < scraped - self.lag.window_s:
-            self.seen.popleft()
-        rows = np.array([row[1:] for row in self.seen if row[0] <= scraped] or [self.seen[0][1:]])
+        while len(self.samples) > 1 and self.samples[0][0] < scraped - self.lag.window_s:
+            self.samples.popleft()
+        rows = np.array([row[1:] for row in self.samples if row[0] <= scraped] or [self.samples[0][1:]])
         busy, queue, compute, waits = rows.mean(axis=0).tolist()
         readings = []
         if self.targets.cpu is not None:

@@ -34,7 +34,7 @@ class Reading:
     target: float
     kind: Literal["Value", "AverageValue", "Utilization"]
 
-    def wanted(self, count: int, ready: int, tolerance: float = TOLERANCE) -> int:
+    def replicas(self, count: int, ready: int, tolerance: float = TOLERANCE) -> int:
         """The number of replicas that it requires.
 
         Args:
@@ -106,29 +106,29 @@ class Autoscaler:
             now: in seconds; at each call later than before.
             count: the configured number. ready: the number that answers.
         """
-        wanted = max((each.wanted(count, ready) for each in readings), default=count)
-        stable = self._stabilized(now, count, wanted)
+        count_by_metrics = max((reading.replicas(count, ready) for reading in readings), default=count)
+        stable = self._stabilized(now, count, count_by_metrics)
         decided = self._limited(now, count, stable)
         if decided != count:
             self._changes.append((now, decided - count))
         return decided
 
-    def _stabilized(self, now: float, count: int, wanted: int) -> int:
+    def _stabilized(self, now: float, count: int, target: int) -> int:
         up_s, down_s = self.behavior.up.stabilization_s, self.behavior.down.stabilization_s
-        self._wishes.append((now, wanted))
+        self._wishes.append((now, target))
         while self._wishes[0][0] < now - max(up_s, down_s):
             self._wishes.popleft()
         lowest = min(wish for at, wish in self._wishes if at >= now - up_s)
         highest = max(wish for at, wish in self._wishes if at >= now - down_s)
         return min(max(count, lowest), highest)
 
-    def _limited(self, now: float, count: int, wanted: int) -> int:
+    def _limited(self, now: float, count: int, target: int) -> int:
         longest_s = max((p.period_s for p in (*self.behavior.up.policies, *self.behavior.down.policies)), default=0.0)
         while self._changes and self._changes[0][0] <= now - longest_s:
             self._changes.popleft()
-        if wanted > count:
-            return max(self.least, min(wanted, self._highest(now, count), self.most))
-        return min(self.most, max(wanted, self._lowest(now, count), self.least))
+        if target > count:
+            return max(self.least, min(target, self._highest(now, count), self.most))
+        return min(self.most, max(target, self._lowest(now, count), self.least))
 
     def _highest(self, now: float, count: int) -> int:
         rules = self.behavior.up

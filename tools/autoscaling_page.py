@@ -70,11 +70,11 @@ def days() -> dict[str, AutoscaledDay]:
 
 def texts() -> dict[Path, str]:
     """The current texts of the files."""
-    found = days()
+    by_name = days()
     page = PAGE.read_text()
     before, rest = page.split(START)
     after = rest.split(END)[1]
-    return {PAGE: before + START + _table(found) + END + after, PLOT: _plot(found)}
+    return {PAGE: before + START + _table(by_name) + END + after, PLOT: _plot(by_name)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -99,12 +99,12 @@ def _behavior(down_s: float) -> Behavior:
     return Behavior(down=down)
 
 
-def _table(found: dict[str, AutoscaledDay]) -> str:
+def _table(by_name: dict[str, AutoscaledDay]) -> str:
     rows = [
         "| rule, window of scaling in | p99 over the target | requests late | replica hours | changes | flaps | lag |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, day in found.items():
+    for name, day in by_name.items():
         shown = name if " s" in name else f"{name}, {RULES[name][1]} s"
         rows.append(
             f"| {shown} | {day.p99_ms / TARGET_MS:.1f} | {day.late:.1%} | {day.replica_hours:.0f} |"
@@ -113,9 +113,9 @@ def _table(found: dict[str, AutoscaledDay]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _plot(found: dict[str, AutoscaledDay]) -> str:
+def _plot(by_name: dict[str, AutoscaledDay]) -> str:
     chosen = ("CPU 70 %", "pending 8", SHOWN)
-    plot = lines([Line(name, _points(found[name])) for name in chosen], width=960, height=320)
+    plot = lines([Line(name, _points(by_name[name])) for name in chosen], width=960, height=320)
     loader = environment(ROOT / "src/tritonkit/perf/plan/templates")
     template = loader.from_string(
         '{% import "charts.svg.j2" as svg %}'

@@ -36,9 +36,9 @@ def texts() -> dict[Path, str]:
     page = ROOT / "docs" / "bench.md"
     pages[page] = page.read_text()
     for bench in BENCHES:
-        found = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{bench}*.json"))]
-        if found:
-            pages[page] = placed(pages[page], ratios(found), bench)
+        results = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{bench}*.json"))]
+        if results:
+            pages[page] = placed(pages[page], ratios(results), bench)
     return pages
 
 

@@ -30,10 +30,10 @@ _OF_THE_BASE = {"PIP_CERT"}
 def packages(readme: str) -> list[str]:
     """The Debian packages that README's "Needed" names."""
     needed = readme.split("\nNeeded:", 1)[1].split("\n\n", 1)[0]
-    found = re.search(r"`apt-get install ([^`]+)`", needed)
-    if found is None:
+    match = re.search(r"`apt-get install ([^`]+)`", needed)
+    if match is None:
         raise SystemExit("README.md: its 'Needed' names no `apt-get install ...`")
-    return found[1].split()
+    return match[1].split()
 
 
 def pip_settings(listed: str) -> dict[str, str]:
@@ -42,20 +42,20 @@ def pip_settings(listed: str) -> dict[str, str]:
     Args:
         listed: what `pip config list` prints.
     """
-    found = re.findall(r"(?m)^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed)
-    settings = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in found}
+    settings_listed = re.findall(r"(?m)^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed)
+    settings = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in settings_listed}
     return {name: value for name, value in settings.items() if name not in _OF_THE_BASE}
 
 
 def local_places(settings: dict[str, str]) -> set[Path]:
     """The folders and files of this machine that pip's settings name."""
-    found = set()
+    places = set()
     for word in " ".join(settings.values()).split():
         path = Path(urlsplit(word).path)
         if path.is_absolute() and path.exists():
             # The pages of an index name files next to its folder of pages.
-            found.add(path.parent if path.name == "simple" else path)
-    return found
+            places.add(path.parent if path.name == "simple" else path)
+    return places
 
 
 def image() -> str:
@@ -65,7 +65,7 @@ def image() -> str:
         script = PROJECT / "deploy" / "docker" / "local-base.sh"
         subprocess.run([script, "--env", variables], check=True)
         values = dict(line.split("=", 1) for line in variables.read_text().splitlines())
-        wanted = " ".join(packages((PROJECT / "README.md").read_text()))
+        names = " ".join(packages((PROJECT / "README.md").read_text()))
         subprocess.run(
             [  # noqa: S607
                 "docker",
@@ -80,7 +80,7 @@ def image() -> str:
                 "--build-arg",
                 f"BASE={values['TRITONKIT_BASE']}",
                 "--build-arg",
-                f"PACKAGES={wanted}",
+                f"PACKAGES={names}",
                 folder,
             ],
             input=DOCKERFILE,

@@ -42,15 +42,15 @@ def text() -> str:
 
 def commands() -> list[tuple[str, ...]]:
     """The words of each command: `("build",)`, `("server", "install")`."""
-    found: list[tuple[str, ...]] = []
+    names: list[tuple[str, ...]] = []
     for name in (name for commands in COMMANDS.values() for name in commands):
         command = load(name)
         inner = getattr(command, "commands", None)
         # A group such as `deploy` does something by itself too.
         alone = inner is None or command.invoke_without_command
-        found += [(name,)] if alone else []
-        found += [(name, word) for word in inner or ()]
-    return found
+        names += [(name,)] if alone else []
+        names += [(name, word) for word in inner or ()]
+    return names
 
 
 if __name__ == "__main__":

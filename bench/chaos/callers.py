@@ -73,11 +73,11 @@ class Load:
     """Callers of a stack, as a context manager; `calls` has what became of each call so far.
 
     Args:
-        running: the stack. known: the questions. seed: of the choice of callers and questions.
+        running: the stack. truth: the questions and their right answers. seed: of the choice of callers and questions.
     """
 
     running: Running
-    known: Known
+    truth: Known
     seed: int
     calls: list[Call] = field(default_factory=list)
 
@@ -108,15 +108,15 @@ class Load:
         redis = {"cache": Cache(redis=self.running.part("redis")["address"])} if seed % 3 == 0 else {}
         with self._client(**redis) as client:
             while not self._over.wait(_PAUSE_S):
-                number = chance.randrange(len(self.known.questions))
-                question, began_s = self.known.questions[number], self.now_s()
+                number = chance.randrange(len(self.truth.questions))
+                question, began_s = self.truth.questions[number], self.now_s()
                 try:
                     model = client.model(question.model)
                     reply = model.predict(**{question.input: question.item}).outputs
                 except ClientError as error:
                     self._failed("grpc", question.model, began_s, error)
                 else:
-                    self._answered("grpc", question.model, began_s, self.known.right(number, reply))
+                    self._answered("grpc", question.model, began_s, self.truth.right(number, reply))
 
     def _streams(self, seed: int) -> None:
         chance = np.random.default_rng(seed)
@@ -125,15 +125,15 @@ class Load:
                 x, began_s = chance.random(4, dtype=np.float32), self.now_s()
                 try:
                     with client.model(STREAM).stream(x=x, timeout_s=TIMEOUT_S) as replies:
-                        found = [reply["y"] for reply in replies]
+                        replies_of_stream = [reply["y"] for reply in replies]
                 except ClientError as error:
                     self._failed("stream", STREAM, began_s, error)
                 else:
-                    right = [each.tolist() for each in found] == [y.tolist() for y in streamed(x)]
+                    right = [answer.tolist() for answer in replies_of_stream] == [y.tolist() for y in streamed(x)]
                     self._answered("stream", STREAM, began_s, right)
 
     async def _tasks(self, seed: int) -> None:
-        async with AsyncClient(**self._options()) as client, RestCaller(self.running, self.known) as rest:
+        async with AsyncClient(**self._options()) as client, RestCaller(self.running, self.truth) as rest:
             await asyncio.gather(
                 *(self._asks(client, seed + 10 * number) for number in range(_TASKS)),
                 *(self._rests(rest, seed + 100 * number) for number in range(1, _REST_TASKS + 1)),
@@ -142,27 +142,27 @@ class Load:
     async def _asks(self, client: AsyncClient, seed: int) -> None:
         chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
         while not self._over.is_set():
-            number = chance.randrange(len(self.known.questions))
-            question, began_s = self.known.questions[number], self.now_s()
+            number = chance.randrange(len(self.truth.questions))
+            question, began_s = self.truth.questions[number], self.now_s()
             try:
                 model = await client.model(question.model)
                 reply = (await model.predict(**{question.input: question.item})).outputs
             except ClientError as error:
                 self._failed("grpc", question.model, began_s, error)
             else:
-                self._answered("grpc", question.model, began_s, self.known.right(number, reply))
+                self._answered("grpc", question.model, began_s, self.truth.right(number, reply))
             await asyncio.sleep(_PAUSE_S)
 
     async def _rests(self, rest: RestCaller, seed: int) -> None:
         chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
         while not self._over.is_set():
             number = chance.choice(rest.numbers)
-            model, began_s = self.known.questions[number].model, self.now_s()
+            model, began_s = self.truth.questions[number].model, self.now_s()
             cause, reply, words = await rest.ask(number)
             if cause:
                 self.calls.append(Call("rest", model, began_s, self.now_s(), cause, words=words[:300]))
             else:
-                self._answered("rest", model, began_s, self.known.right(number, reply))
+                self._answered("rest", model, began_s, self.truth.right(number, reply))
             await asyncio.sleep(_PAUSE_S)
 
     def _client(self, **options: Any) -> Client:

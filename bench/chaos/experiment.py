@@ -58,28 +58,28 @@ def run(setting: Setting) -> Report:
     if setting.address is not None:
         raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
     with started(setting.repository) as running:
-        seen = _watched(setting, running)
-    explained = explain(seen.calls, seen.faults, seen.pings, seen.still)
-    right, other = per_second(seen.calls)
+        observed = _watched(setting, running)
+    explained = explain(observed.calls, observed.faults, observed.pings, observed.still)
+    right, other = per_second(observed.calls)
     if setting.svg is not None:
-        whole = drawn(right[:-1], other[:-1], seen.faults)  # not the second in which it was over
+        whole = drawn(right[:-1], other[:-1], observed.faults)  # not the second in which it was over
         setting.svg.write_text(whole, encoding="utf-8")
     return Report(
         "chaos",
-        f"{setting.minutes:g} minutes, {len(seen.faults)} faults of seed {setting.seed}, checked answers",
-        _ratios(seen, explained),
-        more=_facts(setting, seen, explained, right, other),
-        notes=_notes(seen, explained),
+        f"{setting.minutes:g} minutes, {len(observed.faults)} faults of seed {setting.seed}, checked answers",
+        _ratios(observed, explained),
+        more=_facts(setting, observed, explained, right, other),
+        notes=_notes(observed, explained),
     )
 
 
 def _watched(setting: Setting, running: Running) -> _Seen:
     """Load with faults between two calm ends, then the end of the stack."""
-    known = learn(running)
+    truth = learn(running)
     samples = []
     calm_s = min(_CALM_S, _CALM_SHARE * 60 * setting.minutes)
-    with Load(running, known, setting.seed) as load, Pings(running, load) as pings:
-        faults = Faults(running, known, load, setting.seed)
+    with Load(running, truth, setting.seed) as load, Pings(running, load) as pings:
+        faults = Faults(running, truth, load, setting.seed)
         time.sleep(calm_s)
         samples.append(sample(running, load.now_s()))
         before = count(running)
@@ -109,11 +109,11 @@ def _say(fault: Fault | None) -> None:
         print(f"{fault.at_s:6.1f} s {fault.signal} {member.part} {member.instance}", flush=True)
 
 
-def _ratios(seen: _Seen, explained: Explained) -> list[Ratio]:
+def _ratios(observed: _Seen, explained: Explained) -> list[Ratio]:
     """Figures with a limit, then the seconds until each kind of part answered right again."""
-    end = seen.left[2]
-    wrong = sum(not call.right for call in seen.calls)
-    lost = sum(fault.recovered_s is None for fault in seen.faults)
+    end = observed.left[2]
+    wrong = sum(not call.right for call in observed.calls)
+    lost = sum(fault.recovered_s is None for fault in observed.faults)
     limited = {
         "wrong answers": wrong,
         "failed calls that no fault explains": len(explained.unexplained),
@@ -123,17 +123,17 @@ def _ratios(seen: _Seen, explained: Explained) -> list[Ratio]:
         "folders of Python environments left": end.environments,
     }
     ratios = [Ratio(name, [float(value)], at_most=0.0) for name, value in limited.items()]
-    for part in sorted({fault.member.part for fault in seen.faults}):
+    for part in sorted({fault.member.part for fault in observed.faults}):
         for signal in ("SIGKILL", "SIGSTOP"):
-            some = [f for f in seen.faults if (f.member.part, f.signal) == (part, signal)]
-            took = [each.recovered_s for each in some if each.recovered_s is not None]
+            some = [f for f in observed.faults if (f.member.part, f.signal) == (part, signal)]
+            took = [fault.recovered_s for fault in some if fault.recovered_s is not None]
             if took:
                 ratios.append(Ratio(f"{signal} of {part}: seconds until it answers right", took))
     return ratios
 
 
 def _facts(
-    setting: Setting, seen: _Seen, explained: Explained, right: Sequence[int], other: Sequence[int]
+    setting: Setting, observed: _Seen, explained: Explained, right: Sequence[int], other: Sequence[int]
 ) -> dict[str, Any]:
     """The JSON next to the limits."""
     names = ("before", "after", "ended")
@@ -142,25 +142,25 @@ def _facts(
         "kills_per_minute": setting.kills,
         "seed": setting.seed,
         "margin_s": MARGIN_S,
-        "answers": dict(Counter(f"{c.door} {c.model}" for c in seen.calls if c.right and not c.cause)),
-        "wrong": [asdict(call) for call in seen.calls if not call.right],
+        "answers": dict(Counter(f"{c.door} {c.model}" for c in observed.calls if c.right and not c.cause)),
+        "wrong": [asdict(call) for call in observed.calls if not call.right],
         "failed": [
             {"part": part, "door": door, "cause": cause, "calls": len(calls), "words": calls[0].words}
             for (part, door, cause), calls in sorted(explained.by.items())
         ],
         "unexplained": [asdict(call) for call in explained.unexplained],
-        "faults": [_fault(seen, fault) for fault in seen.faults],
-        "unanswered_pings_s": list(seen.pings),
-        "still_s": list(seen.still),
-        "samples": [asdict(each) for each in seen.samples],
-        "left": {name: asdict(left) for name, left in zip(names, seen.left, strict=True)},
-        "exit_code": seen.exit_code,
+        "faults": [_fault(observed, fault) for fault in observed.faults],
+        "unanswered_pings_s": list(observed.pings),
+        "still_s": list(observed.still),
+        "samples": [asdict(sample) for sample in observed.samples],
+        "left": {name: asdict(left) for name, left in zip(names, observed.left, strict=True)},
+        "exit_code": observed.exit_code,
         "right_per_s": list(right),
         "failed_per_s": list(other),
     }
 
 
-def _fault(seen: _Seen, fault: Fault) -> dict[str, Any]:
+def _fault(observed: _Seen, fault: Fault) -> dict[str, Any]:
     member = fault.member
     return {
         "part": member.part,
@@ -170,14 +170,14 @@ def _fault(seen: _Seen, fault: Fault) -> dict[str, Any]:
         "at_s": fault.at_s,
         "stopped_s": fault.stopped_s,
         "recovered_s": fault.recovered_s,
-        "steady_s": steady_s(seen.calls, fault),
+        "steady_s": steady_s(observed.calls, fault),
     }
 
 
-def _notes(seen: _Seen, explained: Explained) -> list[str]:
+def _notes(observed: _Seen, explained: Explained) -> list[str]:
     """Failures by cause, memory and files, and the verdict in a line."""
-    answers = sum(call.right and not call.cause for call in seen.calls)
-    wrong = sum(not call.right for call in seen.calls)
+    answers = sum(call.right and not call.cause for call in observed.calls)
+    wrong = sum(not call.right for call in observed.calls)
     failed = sum(map(len, explained.by.values()))
     rows = [
         f"{len(calls):7} {door}: {cause}, by {part}; one at {calls[0].began_s:.1f} s: {calls[0].words[:80]}"
@@ -187,11 +187,11 @@ def _notes(seen: _Seen, explained: Explained) -> list[str]:
         f"unexplained at {call.began_s:.1f} to {call.ended_s:.1f} s, {call.door} {call.model}: {call.words}"
         for call in explained.unexplained[:20]
     ]
-    rows += _held(seen.samples)
-    rows.append("left before, after, at the end: " + " | ".join(map(_in_words, seen.left)))
+    rows += _held(observed.samples)
+    rows.append("left before, after, at the end: " + " | ".join(map(_in_words, observed.left)))
     rows.append(
         f"{answers} right answers, {wrong} wrong, {failed} failed and explained,"
-        f" {len(explained.unexplained)} unexplained; {len(seen.faults)} faults"
+        f" {len(explained.unexplained)} unexplained; {len(observed.faults)} faults"
     )
     return rows
 
@@ -203,8 +203,8 @@ def _held(samples: Sequence[Sample]) -> list[str]:
     early, late = samples[:quarter], samples[-quarter:]
     rows = []
     for part in sorted(first.pss_bytes | last.pss_bytes):
-        memory = [each.pss_bytes.get(part, 0) / _MIB for each in (first, last)]
-        files = [each.files.get(part, 0) for each in (first, last)]
+        memory = [sample.pss_bytes.get(part, 0) / _MIB for sample in (first, last)]
+        files = [sample.files.get(part, 0) for sample in (first, last)]
         grown = _mean(late, part) - _mean(early, part)
         more = _mean_files(late, part) - _mean_files(early, part)
         rows.append(
@@ -216,11 +216,11 @@ def _held(samples: Sequence[Sample]) -> list[str]:
 
 
 def _mean(samples: Sequence[Sample], part: str) -> float:
-    return statistics.mean(each.pss_bytes.get(part, 0) for each in samples)
+    return statistics.mean(sample.pss_bytes.get(part, 0) for sample in samples)
 
 
 def _mean_files(samples: Sequence[Sample], part: str) -> float:
-    return statistics.mean(each.files.get(part, 0) for each in samples)
+    return statistics.mean(sample.files.get(part, 0) for sample in samples)
 
 
 def _in_words(left: Leftovers) -> str:

@@ -65,7 +65,7 @@ class Faults:
     """
 
     running: Running
-    known: Known
+    truth: Known
     load: Load
     seed: int
     done: list[Fault] = field(default_factory=list)
@@ -94,11 +94,11 @@ class Faults:
         for thread in self._threads:
             thread.join()
 
-    def _chosen(self, found: list[Member]) -> Member:
+    def _chosen(self, candidates: list[Member]) -> Member:
         """Each kind of part is as likely as any other, however many processes it has."""
-        kinds = sorted({each.part for each in found} - {UP})
+        kinds = sorted({member.part for member in candidates} - {UP})
         kind = self._chance.choice(kinds)
-        return self._chance.choice([each for each in found if each.part == kind])
+        return self._chance.choice([member for member in candidates if member.part == kind])
 
     def _follow(self, fault: Fault) -> None:
         if fault.stopped_s:
@@ -109,7 +109,7 @@ class Faults:
                     os.kill(fault.member.pid, signal.SIGCONT)
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            if self._replaced(fault) and answers_right(self.running, self.known, fault.member):
+            if self._replaced(fault) and answers_right(self.running, self.truth, fault.member):
                 fault.recovered_s = self.load.now_s() - fault.at_s
                 return
             time.sleep(_PAUSE_S)
@@ -118,5 +118,5 @@ class Faults:
         """Whether there is a process again in the place of a killed one."""
         if fault.stopped_s:
             return True
-        now = {each.place: each.pid for each in members(self.running)}
+        now = {member.place: member.pid for member in members(self.running)}
         return now.get(fault.member.place, fault.member.pid) != fault.member.pid

@@ -64,7 +64,7 @@ class Known:
 
     def of(self, model: str) -> list[int]:
         """The numbers of a model's questions."""
-        return [number for number, each in enumerate(self.questions) if each.model == model]
+        return [number for number, question in enumerate(self.questions) if question.model == model]
 
 
 def streamed(x: NDArray[Any]) -> list[NDArray[Any]]:
@@ -80,7 +80,9 @@ def learn(running: Running) -> Known:
     """
     questions = _questions()
     alone = [_alone(facts["grpc"], questions) for facts in running.replicas().values()]
-    among = [each for facts in running.replicas().values() for each in asyncio.run(_among(facts["grpc"], questions))]
+    among = [
+        answer for facts in running.replicas().values() for answer in asyncio.run(_among(facts["grpc"], questions))
+    ]
     return learned(questions, alone[0], [*_numbered(alone), *among])
 
 
@@ -94,31 +96,31 @@ def learned(
     Raises:
         ClientError: they differ by more than rounding.
     """
-    known = Known(questions, answers, _spread(questions, answers, replies))
+    truth = Known(questions, answers, _spread(questions, answers, replies))
     for number, reply in replies:
-        if not known.right(number, reply):
+        if not truth.right(number, reply):
             raise ClientError(
                 questions[number].model,
                 found="its answers differ on a calm server",
                 wanted="equal labels, and floats that differ by rounding alone",
             )
-    return known
+    return truth
 
 
 def _numbered(runs: Sequence[Sequence[Mapping[str, NDArray[Any]]]]) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
     """Replies with the numbers of their questions."""
-    return [each for run in runs for each in enumerate(run)]
+    return [answer for run in runs for answer in enumerate(run)]
 
 
 def _questions() -> list[Question]:
     random = np.random.default_rng(7)
     images = [_image(random) for _ in range(8)]
     images.append((ROOT / "models" / "digits" / "examples" / "seven.png").read_bytes())
-    found = [Question("digits", "image", image) for image in images]
-    found += [Question("digits_network", "pixels", random.random((1, 1, 8, 8), dtype=np.float32)) for _ in range(8)]
-    found += [Question("sentences", "text", text) for text in _TEXTS]
-    found += [Question("echo", "x", random.random((1, 4), dtype=np.float32).astype(np.float32)) for _ in range(8)]
-    return found
+    questions = [Question("digits", "image", image) for image in images]
+    questions += [Question("digits_network", "pixels", random.random((1, 1, 8, 8), dtype=np.float32)) for _ in range(8)]
+    questions += [Question("sentences", "text", text) for text in _TEXTS]
+    questions += [Question("echo", "x", random.random((1, 4), dtype=np.float32).astype(np.float32)) for _ in range(8)]
+    return questions
 
 
 def _image(random: np.random.Generator) -> bytes:
@@ -138,16 +140,16 @@ def _alone(address: str, questions: Sequence[Question]) -> list[Mapping[str, NDA
 async def _among(address: str, questions: Sequence[Question]) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
     """The questions of each model, in an order that changes, some at a time."""
     random = np.random.default_rng(11)
-    found = []
+    answers = []
     async with AsyncClient(address) as client:
         for _ in range(_TIMES):
             order = random.permutation(np.repeat(np.arange(len(questions)), 2))
             size = int(random.integers(2, _AT_ONCE + 1))
             for start in range(0, len(order), size):
-                some = [int(each) for each in order[start : start + size]]
-                replies = await asyncio.gather(*(_ask(client, questions[each]) for each in some))
-                found += list(zip(some, replies, strict=True))
-    return found
+                some = [int(number) for number in order[start : start + size]]
+                replies = await asyncio.gather(*(_ask(client, questions[number]) for number in some))
+                answers += list(zip(some, replies, strict=True))
+    return answers
 
 
 async def _ask(client: AsyncClient, question: Question) -> Mapping[str, NDArray[Any]]:
@@ -168,8 +170,8 @@ def _spread(
             off.setdefault(place, 0.0)
             if answer.dtype.kind == "f" and questions[number].model != "echo":
                 rounding = float(np.spacing(np.abs(answer).max()))
-                seen = float(np.abs(reply[name] - answer).max())
-                off[place] = max(off[place], _ROUNDING * seen, _ROUNDING * rounding)
+                deviation = float(np.abs(reply[name] - answer).max())
+                off[place] = max(off[place], _ROUNDING * deviation, _ROUNDING * rounding)
     return off
 
 

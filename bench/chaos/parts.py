@@ -70,13 +70,13 @@ class Sample:
 
 def members(running: Running) -> list[Member]:
     """Living processes of a stack, found by their ancestry alone; each supervisor is named after its program."""
-    found = {pid: _named(pid, running) for pid in running.tree.members() if state(pid) == "running"}
-    named = {pid: member for pid, member in found.items() if member is not None}
+    member_of = {pid: _named(pid, running) for pid in running.tree.members() if state(pid) == "running"}
+    named = {pid: member for pid, member in member_of.items() if member is not None}
     redis = running.counting.process
     if redis.poll() is None:
         named[redis.pid] = Member("redis", "", "counting", redis.pid)
     parents = {_parent(pid): member for pid, member in named.items()}
-    for pid in found:
+    for pid in member_of:
         child = parents.get(pid)
         if child is not None and any(_SUPERVISOR in word for word in _words(pid)):
             part = f"supervisor of {child.part}"
@@ -86,7 +86,7 @@ def members(running: Running) -> list[Member]:
 
 def regions(running: Running) -> list[Path]:
     """Shared memory of its servers, those included that have ended: a name has its supervisor's number."""
-    beginnings = tuple(f"{run_prefix()}{pid}_" for pid in running.tree.seen)
+    beginnings = tuple(f"{run_prefix()}{pid}_" for pid in running.tree.ever)
     return [file for file in SHARED_MEMORY.iterdir() if file.name.startswith(beginnings)]
 
 

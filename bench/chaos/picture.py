@@ -26,8 +26,8 @@ _STYLE = (
 
 def drawn(right: Sequence[int], other: Sequence[int], faults: Sequence[Fault]) -> str:
     """The picture: right answers and failures in each second, kills as lines, stops as bands of their length."""
-    given = [Line("right answers", _points(right)), Line("failed", _points(other))]
-    plot = lines(given, width=1200, height=440)
+    plotted = [Line("right answers", _points(right)), Line("failed", _points(other))]
+    plot = lines(plotted, width=1200, height=440)
     if plot is None:
         return '<svg xmlns="http://www.w3.org/2000/svg"/>\n'
     template = environment(ROOT / "src/tritonkit/perf/plan/templates").from_string(

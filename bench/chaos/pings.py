@@ -49,14 +49,14 @@ class Pings:
 
     def _watch(self) -> None:
         admin = GatewayAdmin(self.running.root / FOLDER / "gateway")
-        known, looked_s = admin.stat(_COUNTER) or 0, self.load.now_s()
+        count_before, looked_s = admin.stat(_COUNTER) or 0, self.load.now_s()
         while not self._waited():
-            seen, now_s = admin.stat(_COUNTER), self.load.now_s()
-            if seen is None:  # the gateway was hit itself
+            count, now_s = admin.stat(_COUNTER), self.load.now_s()
+            if count is None:  # the gateway was hit itself
                 continue
-            if seen > known:
+            if count > count_before:
                 self.spans.append((looked_s - PING_S, now_s))
-            known, looked_s = seen, now_s
+            count_before, looked_s = count, now_s
 
     def _waited(self) -> bool:
         """Whether it is over, after the pause between two looks; a longer one is noted."""

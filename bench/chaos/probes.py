@@ -29,13 +29,13 @@ _TIMEOUT_S = 2.0
 _FAILURES = (ClientError, OSError, ValueError, redis.RedisError, KeyError)
 
 
-def answers_right(running: Running, known: Known, member: Member) -> bool:
+def answers_right(running: Running, truth: Known, member: Member) -> bool:
     """Whether the work of a process is done again, also by its successor."""
     probes = {
-        "gateway": lambda: _gateway(running, known),
-        "rest": lambda: _rest(running, known, member),
-        "tritonserver": lambda: _replica(running, known, member),
-        "stub": lambda: _replica(running, known, member),
+        "gateway": lambda: _gateway(running, truth),
+        "rest": lambda: _rest(running, truth, member),
+        "tritonserver": lambda: _replica(running, truth, member),
+        "stub": lambda: _replica(running, truth, member),
         "limiter": lambda: _limiter(running.root / FOLDER / "gateway"),
         "prometheus": lambda: _prometheus(running),
         "redis": lambda: _redis(running, member),
@@ -46,7 +46,7 @@ def answers_right(running: Running, known: Known, member: Member) -> bool:
         return False
 
 
-def _gateway(running: Running, known: Known) -> bool:
+def _gateway(running: Running, truth: Known) -> bool:
     with Client(
         f"grpcs://{running.address}",
         tls=running.tls,
@@ -55,36 +55,36 @@ def _gateway(running: Running, known: Known) -> bool:
         breaker=None,
         timeout_s=_TIMEOUT_S,
     ) as client:
-        return _asked(client, known, "digits")
+        return _asked(client, truth, "digits")
 
 
-def _replica(running: Running, known: Known, member: Member) -> bool:
+def _replica(running: Running, truth: Known, member: Member) -> bool:
     """Every model of it, also the stream."""
     address = running.replicas()[member.replica]["grpc"]
     with Client(address, retry=None, breaker=None, timeout_s=_TIMEOUT_S) as client:
-        models = sorted({each.model for each in known.questions})
+        models = sorted({question.model for question in truth.questions})
         x = np.arange(4, dtype=np.float32)
         with client.model(STREAM).stream(x=x, timeout_s=_TIMEOUT_S) as replies:
-            found = [reply["y"].tolist() for reply in replies]
-        right = found == [each.tolist() for each in streamed(x)]
-        return right and all(_asked(client, known, model) for model in models)
+            answers = [reply["y"].tolist() for reply in replies]
+        right = answers == [answer.tolist() for answer in streamed(x)]
+        return right and all(_asked(client, truth, model) for model in models)
 
 
-def _asked(client: Client, known: Known, model: str) -> bool:
-    number = known.of(model)[0]
-    question = known.questions[number]
+def _asked(client: Client, truth: Known, model: str) -> bool:
+    number = truth.of(model)[0]
+    question = truth.questions[number]
     reply = client.model(model).predict(**{question.input: question.item}).outputs
-    return known.right(number, reply)
+    return truth.right(number, reply)
 
 
-def _rest(running: Running, known: Known, member: Member) -> bool:
+def _rest(running: Running, truth: Known, member: Member) -> bool:
     """Through this proxy alone."""
-    number = known.of("digits")[0]
-    data, headers = body(known.questions[number])
+    number = truth.of("digits")[0]
+    data, headers = body(truth.questions[number])
     url = f"http://{running.replicas()[member.replica]['http']}/v2/models/digits/infer"
     request = urllib.request.Request(url, data, headers)
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - of this stack
-        return known.right(number, decoded(answer.read(), answer.headers))
+        return truth.right(number, decoded(answer.read(), answer.headers))
 
 
 def _limiter(folder: Path) -> bool:

@@ -26,9 +26,9 @@ _STATUSES = {502: "unavailable", 503: "unavailable", 504: "deadline", 429: "over
 class RestCaller:
     """A client of the gateway with a key that has a rate, so that the limiter is asked about each call."""
 
-    def __init__(self, running: Running, known: Known) -> None:
-        self._questions = known.questions
-        self.numbers = list(range(len(known.questions)))
+    def __init__(self, running: Running, truth: Known) -> None:
+        self._questions = truth.questions
+        self.numbers = list(range(len(truth.questions)))
         self._url = f"https://{running.address}"
         self._tls = ssl.create_default_context(cafile=str(running.authority))
         self._headers = {"x-api-key": running.rated_key}

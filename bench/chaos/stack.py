@@ -116,7 +116,7 @@ class Running:
 
     def part(self, name: str) -> dict[str, Any]:
         """The state of a part as `up` reports it."""
-        return next(each for each in self._state()["parts"] if each["name"] == name)
+        return next(part for part in self._state()["parts"] if part["name"] == name)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
         """Addresses that each replica reports, such as `grpc` and `http`, by the name of its run's folder."""
@@ -194,8 +194,8 @@ def _await_ready(root: Path, tree: Tree) -> None:
     while read_state(root) is None:
         code = tree.process.poll()
         if code is not None or time.monotonic() > deadline:
-            found = "it is not ready" if code is None else f"it ended with exit code {code}"
-            raise ServerStartError("tritonkit up", found=found, details=tree.log.read_text(errors="replace")[-2000:])
+            reason = "it is not ready" if code is None else f"it ended with exit code {code}"
+            raise ServerStartError("tritonkit up", found=reason, details=tree.log.read_text(errors="replace")[-2000:])
         time.sleep(_PAUSE_S)
 
 

@@ -95,7 +95,7 @@ class _Plan:
     bins: Mapping[str, Path]
     repositories: Mapping[tuple[str, int], Path]
     folders: Mapping[str, Path]
-    wanted: Mapping[str, traffic.Answer]
+    expected: Mapping[str, traffic.Answer]
     cells: Cells
 
     @classmethod
@@ -120,7 +120,7 @@ class _Plan:
             if not needed or (variant == "auto" and "tritonkit-best" not in bins):
                 continue
             try:
-                for size in sorted({len(each.server) for each in arrangements}):
+                for size in sorted({len(arrangement.server) for arrangement in arrangements}):
                     _say(f"building {', '.join(needed)}: {variant}, for {size} cores")
                     repositories[variant, size] = repository(HOME, variant, size, needed)
             except TritonkitError as error:
@@ -131,8 +131,8 @@ class _Plan:
                 del bins["tritonkit-best"]
         plain = repositories["onnx-fp32", len(arrangements[0].server)]
         folders = {model: model_folder(HOME, model, plain) for model in models}
-        wanted = {model: _wanted(setting.engine_python, model, folders[model]) for model in models}
-        return cls(setting, arrangements, models, bins, repositories, folders, wanted, cells)
+        expected = {model: _wanted(setting.engine_python, model, folders[model]) for model in models}
+        return cls(setting, arrangements, models, bins, repositories, folders, expected, cells)
 
     def choose(self) -> None:
         """Keep each peer's fastest settings, tried once."""
@@ -157,8 +157,8 @@ class _Plan:
         way, cores = turn.contender.ways[0], turn.arrangement.load
         with started(turn.contender, self.place(turn), settings) as server:
             loops = closed_loops(server, way, turn.model, CHOICE_S, cores, (CHOICE_CALLERS,))
-        found: float = loops[str(CHOICE_CALLERS)]["per_s"]
-        return found
+        per_s: float = loops[str(CHOICE_CALLERS)]["per_s"]
+        return per_s
 
     def measure(self) -> None:
         """All rounds; an interrupt after the first whole round keeps what there is."""
@@ -228,7 +228,7 @@ class _Plan:
             HOME,
             self.folders[model],
             self.repositories[variant, len(cores)],
-            self.wanted[model],
+            self.expected[model],
         )
 
     @contextmanager
@@ -263,8 +263,8 @@ def _wanted(python: Path, model: str, folder: Path) -> traffic.Answer:
     with tempfile.TemporaryDirectory() as scratch:
         item = Path(scratch) / "item"
         item.write_bytes(traffic.content(model))
-        found = output(python, "bench.peers.expected", model, str(folder), str(item))
-    return traffic.expected(model, base64.b64decode(found["answer"]))
+        printed = output(python, "bench.peers.expected", model, str(folder), str(item))
+    return traffic.expected(model, base64.b64decode(printed["answer"]))
 
 
 @contextmanager

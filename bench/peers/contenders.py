@@ -271,5 +271,7 @@ def choices(contender: Contender, cores: int) -> list[dict[str, str]]:
     if contender.ours or contender.name in UNSET:
         return [{}]
     spread = [{"WORKERS": str(n), "THREADS": str(cores // n)} for n in sorted({1, cores})]
-    values = [dict(zip(contender.tried, each, strict=True)) for each in product(*contender.tried.values())]
+    values = [
+        dict(zip(contender.tried, combination, strict=True)) for combination in product(*contender.tried.values())
+    ]
     return [one | more for one, more in product(spread, values)]

@@ -35,9 +35,9 @@ def environment(name: str, requirements: Path, home: Path, engine_python: Path) 
     folder = home / name
     lines = requirements.read_text().splitlines()
     pins = [pin for pin in _pins(engine_python) if not any(line.startswith(pin.partition("==")[0]) for line in lines)]
-    wanted = hashlib.sha256((requirements.read_text() + "\n".join(pins)).encode()).hexdigest()
+    fingerprint = hashlib.sha256((requirements.read_text() + "\n".join(pins)).encode()).hexdigest()
     ready = folder / ".ready"
-    if ready.is_file() and ready.read_text() == wanted:
+    if ready.is_file() and ready.read_text() == fingerprint:
         return folder / "bin"
     shutil.rmtree(folder, ignore_errors=True)
     print(f"{name}: making its environment in {folder} ...", flush=True)
@@ -47,7 +47,7 @@ def environment(name: str, requirements: Path, home: Path, engine_python: Path) 
     first = [line for line in lines if line.startswith("torch==")]
     for arguments in ([first] if first else []) + [["-r", str(requirements), *pins]]:
         _install(name, [*pip, *arguments])
-    ready.write_text(wanted)
+    ready.write_text(fingerprint)
     return folder / "bin"
 
 

@@ -54,7 +54,7 @@ def closed_loops(
         ClientError: an answer was a failure, or Triton counted one.
     """
     request = server.request(way, model)
-    found: dict[str, dict[str, Any]] = {}
+    loads: dict[str, dict[str, Any]] = {}
     per_s = 0.0
     for number in callers:
 
@@ -68,15 +68,15 @@ def closed_loops(
 
         load = long_enough(load_for, number, seconds, per_s)
         per_s = load["per_s"]
-        found[str(number)] = _rounded(load)
-    return found
+        loads[str(number)] = _rounded(load)
+    return loads
 
 
 def python_loops(
     server: Running, way: Way, model: str, seconds: float, cores: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
     """The same with threads of a client in Python."""
-    found: dict[str, dict[str, Any]] = {}
+    loads: dict[str, dict[str, Any]] = {}
     per_s = 0.0
     for number in CALLERS:
 
@@ -94,8 +94,8 @@ def python_loops(
 
         load = long_enough(load_for, number, seconds, per_s)
         per_s = load["per_s"]
-        found[str(number)] = _rounded(load)
-    return found
+        loads[str(number)] = _rounded(load)
+    return loads
 
 
 def long_enough(
@@ -107,14 +107,14 @@ def long_enough(
         load_for: makes a load of a number of seconds; gives its `answers` and `per_s`.
         per_s: answers a second to expect; 0 if that is not known.
     """
-    wanted = ENOUGH * callers
-    length = max(seconds, ROOM * wanted / per_s if per_s else 0.0)
+    enough = ENOUGH * callers
+    length = max(seconds, ROOM * enough / per_s if per_s else 0.0)
     while True:
         length = min(length, LONGEST_S)
         load = load_for(length)
-        if load["answers"] >= wanted or length >= LONGEST_S:
+        if load["answers"] >= enough or length >= LONGEST_S:
             return load
-        length = max(2 * length, ROOM * wanted / load["per_s"] if load["per_s"] else 0.0)
+        length = max(2 * length, ROOM * enough / load["per_s"] if load["per_s"] else 0.0)
 
 
 def begin_rates(loops: Mapping[str, Any], former: Mapping[str, Any]) -> dict[int, float]:
@@ -149,12 +149,12 @@ def highest_rates(
             probes[step] = opened(request, STEP**step, seconds, cores)
         return probes[step]
 
-    found: dict[str, Any] = {str(limit): 0.0 for limit in LIMITS_MS}
+    rates: dict[str, Any] = {str(limit): 0.0 for limit in LIMITS_MS}
     for limit, rate in begin.items():
         step = sustained(probe, round(math.log(max(rate, 1.0), STEP)), limit, MOST_PROBES)
-        found[str(limit)] = 0.0 if step is None else round(STEP**step, 1)
-    found["probes"] = [_rounded(asdict(probes[step])) for step in sorted(probes)]
-    return found
+        rates[str(limit)] = 0.0 if step is None else round(STEP**step, 1)
+    rates["probes"] = [_rounded(asdict(probes[step])) for step in sorted(probes)]
+    return rates
 
 
 def sustained(probe: Callable[[int], Load], begin: int, limit_ms: float, most: int) -> int | None:
@@ -214,13 +214,13 @@ def _counts(server: Running, way: Way, model: str) -> tuple[int, int] | None:
 
     with grpc.insecure_channel(server.addresses["GRPC_PORT"]) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelStatistics")
-        asked = messages.ModelStatisticsRequest(name=model).SerializeToString()
+        request = messages.ModelStatisticsRequest(name=model).SerializeToString()
         try:
-            answer = messages.ModelStatisticsResponse.FromString(call(asked, timeout=30))
+            answer = messages.ModelStatisticsResponse.FromString(call(request, timeout=30))
         except grpc.RpcError as error:
             raise ClientError(f"statistics of {model}", found=str(error.details())) from None
-    counted = [each.inference_stats for each in answer.model_stats]
-    return sum(each.success.count for each in counted), sum(each.fail.count for each in counted)
+    counted = [model.inference_stats for model in answer.model_stats]
+    return sum(counts.success.count for counts in counted), sum(counts.fail.count for counts in counted)
 
 
 def _rounded(figures: dict[str, float]) -> dict[str, Any]:

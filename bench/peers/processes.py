@@ -45,17 +45,17 @@ class Tree:
         """The living ones; each is remembered, so that none outlives `stop`."""
         stats = _all_stats()
         root = self.process.pid
-        found = {pid for pid, stat in stats.items() if pid == root or stat.session == root}
-        while more := {p for p, stat in stats.items() if stat.parent in found} - found:
-            found |= more
+        pids = {pid for pid, stat in stats.items() if pid == root or stat.session == root}
+        while more := {p for p, stat in stats.items() if stat.parent in pids} - pids:
+            pids |= more
         # One that was adopted by init after its parent's end is still ours.
-        found |= {p for p, at in self._seen.items() if p in stats and stats[p].started == at}
-        self._seen |= {pid: stats[pid].started for pid in found}
-        return {pid: stats[pid] for pid in found}
+        pids |= {p for p, at in self._seen.items() if p in stats and stats[p].started == at}
+        self._seen |= {pid: stats[pid].started for pid in pids}
+        return {pid: stats[pid] for pid in pids}
 
     @property
-    def seen(self) -> frozenset[int]:
-        """The numbers of all processes that `members` ever saw."""
+    def ever(self) -> frozenset[int]:
+        """The pids of all processes that `members` has listed so far."""
         return frozenset(self._seen)
 
     def processor_s(self) -> float:
@@ -141,9 +141,9 @@ def pinned(cores: Sequence[int]) -> list[str]:
     return [program, "-c", ",".join(map(str, cores))]
 
 
-def _failed(command: Sequence[str], log: Path, found: str) -> ServerStartError:
+def _failed(command: Sequence[str], log: Path, reason: str) -> ServerStartError:
     tail = log.read_text(errors="replace").strip().splitlines()[-12:]
-    return ServerStartError(" ".join(command), found=found, todo=f"read {log}", details="\n".join(tail))
+    return ServerStartError(" ".join(command), found=reason, todo=f"read {log}", details="\n".join(tail))
 
 
 def _all_stats() -> dict[int, Stat]:

@@ -86,10 +86,10 @@ def _build(root: Path, cores: int, folders: Sequence[str]) -> None:
 
 
 def _newest(folder: Path, name: str) -> Path:
-    found = [path for path in folder.glob(f"*/{name}") if path.parent.name.isdecimal()]
-    if not found:
+    paths = [path for path in folder.glob(f"*/{name}") if path.parent.name.isdecimal()]
+    if not paths:
         raise UsageError(str(folder), found=f"no <version>/{name}", todo="python tools/build_repo.py")
-    return max(found, key=lambda path: int(path.parent.name))
+    return max(paths, key=lambda path: int(path.parent.name))
 
 
 def _package(name: str) -> Path:

@@ -45,8 +45,8 @@ class Cells:
 
     def settings(self, key: Key) -> dict[str, str]:
         """The releases that were measured."""
-        found: dict[str, str] = self.chosen[key]["settings"]
-        return found
+        settings: dict[str, str] = self.chosen[key]["settings"]
+        return settings
 
     def add(
         self, number: int, key: Key, way: str, loops: Mapping[str, Any], rates: Mapping[str, Any] | None = None
@@ -63,32 +63,32 @@ class Cells:
     def cut(self, rounds: int) -> None:
         """Drop figures that belong to no whole round."""
         for ways in (*self.loops.values(), *self.rates.values()):
-            for found in ways.values():
-                _forget(found, rounds)
+            for loads_of in ways.values():
+                _forget(loads_of, rounds)
         for starts in self.starts.values():
             _forget(starts, rounds)
 
     def per_s(self, key: Key, way: str, callers: int) -> dict[int, float]:
         """Answers per second by round."""
-        found = self.loops.get(key, {}).get(way, {})
-        return {number: loops[str(callers)]["per_s"] for number, loops in found.items()}
+        rounds = self.loops.get(key, {}).get(way, {})
+        return {number: loops[str(callers)]["per_s"] for number, loops in rounds.items()}
 
     def best_way(self, key: Key) -> str | None:
         """The protocol with the most answers per second for 32 callers; no JSON, no client in Python."""
         contender = CONTENDERS[key[2]]
         ways = [way.name for way in contender.ways if way.format and way.compared]
         rates = {way: self.per_s(key, way, 32) for way in ways}
-        medians = {way: statistics.median(found.values()) for way, found in rates.items() if found}
+        medians = {way: statistics.median(per_round.values()) for way, per_round in rates.items() if per_round}
         return max(medians, key=medians.__getitem__, default=None)
 
 
 def ratios(cells: Cells) -> list[Ratio]:
     """tritonkit over each peer, over the best of them and over Triton's ceiling, on the same cores."""
-    found: list[Ratio] = []
+    rows: list[Ratio] = []
     for model in MODELS:
         for ours in OURS:
-            found += _over_peers(cells, model, ours)
-    return found
+            rows += _over_peers(cells, model, ours)
+    return rows
 
 
 def _over_peers(cells: Cells, model: str, ours: str) -> Iterator[Ratio]:
@@ -157,8 +157,8 @@ def _row(cells: Cells, key: Key) -> dict[str, Any]:
         "ready_s": _median([ready for ready, _ in starts]),
         "memory_mib": _median([memory / 2**20 for _, memory in starts]),
         "ways": {
-            way: _way(list(found.values()), list(cells.rates[key][way].values()))
-            for way, found in cells.loops[key].items()
+            way: _way(list(rounds.values()), list(cells.rates[key][way].values()))
+            for way, rounds in cells.loops[key].items()
         },
     }
 
@@ -171,17 +171,17 @@ def _way(loops: Sequence[Mapping[str, Any]], rates: Sequence[Mapping[str, Any]])
 
 def _spread(figures: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     kept = ("p50_ms", "p95_ms", "p99_ms", "server_us", "generator_cores")
-    rates = [each["per_s"] for each in figures]
+    rates = [figure["per_s"] for figure in figures]
     return {"per_s": [_median(rates), min(rates), max(rates)]} | {
-        name: _median([each[name] for each in figures]) for name in kept if name in figures[0]
+        name: _median([figure[name] for figure in figures]) for name in kept if name in figures[0]
     }
 
 
 def _median(values: Sequence[float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known), 3) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(statistics.median(numbers), 3) if numbers else None
 
 
-def _forget(found: dict[int, Any], rounds: int) -> None:
-    for number in [number for number in found if number >= rounds]:
-        del found[number]
+def _forget(by_round: dict[int, Any], rounds: int) -> None:
+    for number in [number for number in by_round if number >= rounds]:
+        del by_round[number]

@@ -41,7 +41,7 @@ class Place:
         home: for settings and logs.
         folder: with model.onnx, for peers.
         repository: for tritonkit.
-        wanted: the right answer.
+        expected: the right answer.
     """
 
     model: str
@@ -50,7 +50,7 @@ class Place:
     home: Path
     folder: Path
     repository: Path
-    wanted: traffic.Answer
+    expected: traffic.Answer
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,10 @@ class _Check:
 
     def _asked(self, way: Way) -> None:
         """ArithmeticError for another answer."""
-        found = traffic.ask(_request(way, self.place.model, self.addresses))
+        answer = traffic.ask(_request(way, self.place.model, self.addresses))
         if self.contender.name == "ceiling":
             return
-        off = traffic.difference(found, self.place.wanted)
+        off = traffic.difference(answer, self.place.expected)
         most = TOLERANCE[self.place.model] if self.contender.exact else LOOSE
         if off > most:
             raise ArithmeticError(f"an answer that differs by {off:.2g}, at most {most} is right")
@@ -239,9 +239,9 @@ def _free_ports() -> dict[str, str]:
     """Four ports that nobody has now."""
     names = ("PORT", "HTTP_PORT", "GRPC_PORT", "METRICS_PORT")
     with contextlib.ExitStack() as stack:
-        found: dict[str, Any] = {}
+        ports: dict[str, Any] = {}
         for name in names:
             one = stack.enter_context(socket.socket())
             one.bind(("127.0.0.1", 0))
-            found[name] = str(one.getsockname()[1])
-    return found
+            ports[name] = str(one.getsockname()[1])
+    return ports

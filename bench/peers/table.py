@@ -49,17 +49,17 @@ def full(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _whole(report: Mapping[str, Any]) -> Iterator[str]:
-    found = report["peers"]
-    arrangements = list(dict.fromkeys(row["cores"] for row in found["rows"]))
+    peers = report["peers"]
+    arrangements = list(dict.fromkeys(row["cores"] for row in peers["rows"]))
     for model in MODELS:
         for cores in arrangements:
-            rows = [row for row in found["rows"] if (row["model"], row["cores"]) == (model, cores)]
+            rows = [row for row in peers["rows"] if (row["model"], row["cores"]) == (model, cores)]
             if rows:
                 yield f"### {model}: {TITLES[model]}; {cores}"
                 yield from ("", _about(report, rows), "", *_table(rows, cores), "")
-    yield from _settings(found["rows"])
-    yield from (f"- {name} is not here: {_plain(why)}" for name, why in found["absent"].items())
-    yield from (f"- {where} failed: {_plain(why)}" for where, why in found["failed"].items())
+    yield from _settings(peers["rows"])
+    yield from (f"- {name} is not here: {_plain(why)}" for name, why in peers["absent"].items())
+    yield from (f"- {where} failed: {_plain(why)}" for where, why in peers["failed"].items())
 
 
 def _about(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -107,11 +107,11 @@ def ask(request: Request) -> Answer:
     return request.read(body, {name.lower(): value for name, value in answer.getheaders()})
 
 
-def difference(found: Answer, wanted: Answer) -> float:
+def difference(actual: Answer, expected: Answer) -> float:
     """The largest difference of a number; infinite where shapes or the first labels differ."""
-    if found.numbers.shape != wanted.numbers.shape or found.labels[:1] != wanted.labels[:1]:
+    if actual.numbers.shape != expected.numbers.shape or actual.labels[:1] != expected.labels[:1]:
         return float("inf")
-    return float(np.abs(found.numbers - wanted.numbers).max())
+    return float(np.abs(actual.numbers - expected.numbers).max())
 
 
 def _connection(request: Request, host: str, port: int) -> http.client.HTTPConnection:
@@ -177,8 +177,8 @@ def _openai(model: str, address: str) -> Request:
     body = {"model": model, "input": [TEXT], "encoding_format": "base64"}
 
     def read(body: bytes, _: Mapping[str, str]) -> Answer:
-        found = json.loads(body)["data"][0]["embedding"]
-        return Answer(np.frombuffer(base64.b64decode(found), np.float32))
+        embedding = json.loads(body)["data"][0]["embedding"]
+        return Answer(np.frombuffer(base64.b64decode(embedding), np.float32))
 
     return _posted(address, "/embeddings", body, read)
 
@@ -193,8 +193,8 @@ def _plain(model: str) -> Callable[[bytes, Mapping[str, str]], Answer]:
 
     def read(body: bytes, _: Mapping[str, str]) -> Answer:
         if model == "resnet50":
-            found = json.loads(body)
-            return Answer(np.array(found["score"], np.float32), tuple(found["label"]))
+            answer = json.loads(body)
+            return Answer(np.array(answer["score"], np.float32), tuple(answer["label"]))
         return Answer(np.frombuffer(body, np.float32))
 
     return read
@@ -250,16 +250,16 @@ def _element(model: str) -> bytes:
 
 def _read_v2(body: bytes, headers: Mapping[str, str]) -> Answer:
     size = int(headers.get("inference-header-content-length", len(body)))
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     at = size
     for output in json.loads(body[:size])["outputs"]:
         length = output.get("parameters", {}).get("binary_data_size")
         if length is None:
-            found[output["name"]] = output["data"]
+            outputs[output["name"]] = output["data"]
         else:
-            found[output["name"]] = _values(output["datatype"], body[at : at + length])
+            outputs[output["name"]] = _values(output["datatype"], body[at : at + length])
             at += length
-    return _answer(found)
+    return _answer(outputs)
 
 
 def _read_grpc(body: bytes, _: Mapping[str, str]) -> Answer:
@@ -283,9 +283,9 @@ def _values(datatype: str, raw: bytes) -> Any:
     return values
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
-    labels = [v.decode() if isinstance(v, bytes) else v for v in found.get("label", ())]
-    [numbers] = [value for name, value in found.items() if name != "label"]
+def _answer(outputs: Mapping[str, Any]) -> Answer:
+    labels = [v.decode() if isinstance(v, bytes) else v for v in outputs.get("label", ())]
+    [numbers] = [value for name, value in outputs.items() if name != "label"]
     return Answer(np.array(numbers, np.float32).ravel(), tuple(labels))
 
 

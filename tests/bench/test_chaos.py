@@ -36,9 +36,9 @@ def failed(door: str, cause: str, began_s: float = 10.5, ended_s: float = 11.0) 
 )
 def test_a_failure_while_its_part_is_away_is_explained(call: Call, part: str) -> None:
     """The part that was hit explains it, or the supervisor of that part; a right answer needs no explanation."""
-    found = explain([call, Call("grpc", "digits", 10.5, 11.0)], [fault(part)])
-    assert found.unexplained == []
-    assert found.by == {(part.removeprefix("supervisor of "), call.door, call.cause): [call]}
+    explained = explain([call, Call("grpc", "digits", 10.5, 11.0)], [fault(part)])
+    assert explained.unexplained == []
+    assert explained.by == {(part.removeprefix("supervisor of "), call.door, call.cause): [call]}
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_both_replicas_together_explain_a_failure_of_the_client() -> None:
 def test_a_ping_that_was_not_answered_explains_what_is_sent_once() -> None:
     """A stream, and a call over REST; the client's calls are made again."""
     lost = [failed(door, "lost by the gateway") for door in ("stream", "rest", "grpc")]
-    found = explain(lost, [], [(8.0, 10.6)])
-    assert found.unexplained == [lost[2]]
+    explained = explain(lost, [], [(8.0, 10.6)])
+    assert explained.unexplained == [lost[2]]
     assert explain(lost, [], [(8.0, 10.4)]).unexplained == lost
 
 
@@ -103,9 +103,9 @@ def test_steady_is_a_second_of_answers_without_a_failure() -> None:
 
 def test_faults_come_at_the_same_moments_from_a_seed() -> None:
     """One in each span of equal length."""
-    found = moments(3, 4, 10.0, 50.0)
-    assert found == moments(3, 4, 10.0, 50.0) != moments(4, 4, 10.0, 50.0)
-    assert [int((at - 10.0) // 10.0) for at in found] == [0, 1, 2, 3]
+    at_moments = moments(3, 4, 10.0, 50.0)
+    assert at_moments == moments(3, 4, 10.0, 50.0) != moments(4, 4, 10.0, 50.0)
+    assert [int((at - 10.0) // 10.0) for at in at_moments] == [0, 1, 2, 3]
 
 
 def test_causes_are_named_by_type_and_status() -> None:
@@ -123,10 +123,10 @@ def test_answers_are_right_to_the_byte_but_for_the_rounding_that_was_seen() -> N
     question = Question("digits", "image", b"")
     alone = {"label": np.array([[b"7"]], object), "score": np.array([[0.5]], np.float32)}
     among = {**alone, "score": np.array([[0.5 + 2e-6]], np.float32)}
-    known = learned([question], [alone], [(0, among)])
-    assert isinstance(known, Known)
-    assert known.right(0, among)
-    assert known.right(0, {**alone, "score": np.array([[0.5 + 7e-6]], np.float32)})
+    truth = learned([question], [alone], [(0, among)])
+    assert isinstance(truth, Known)
+    assert truth.right(0, among)
+    assert truth.right(0, {**alone, "score": np.array([[0.5 + 7e-6]], np.float32)})
     for wrong in (
         {**alone, "score": np.array([[0.5 + 1e-5]], np.float32)},
         {**alone, "score": np.array([[np.nan]], np.float32)},
@@ -134,7 +134,7 @@ def test_answers_are_right_to_the_byte_but_for_the_rounding_that_was_seen() -> N
         {**alone, "label": np.array([[b"1"]], object)},
         {"label": alone["label"]},
     ):
-        assert not known.right(0, wrong)
+        assert not truth.right(0, wrong)
 
 
 def test_a_picture_has_answers_and_faults() -> None:

@@ -57,7 +57,7 @@ def echo() -> Iterator[str]:
     server.server_close()
 
 
-def asked(address: str, body: bytes = b"\0" * 40) -> traffic.Request:
+def request_to(address: str, body: bytes = b"\0" * 40) -> traffic.Request:
     """A request for the echo."""
     return traffic.Request(
         "http", f"http://{address}/predict", {}, body, lambda body, _: traffic.Answer(np.frombuffer(body, np.float32))
@@ -66,8 +66,8 @@ def asked(address: str, body: bytes = b"\0" * 40) -> traffic.Request:
 
 def test_the_log_is_read_line_by_line() -> None:
     """Start, status and time of each answer; columns that may come later and a cut last line are left."""
-    found = h2load.read_log("1000\t200\t50\n2000\t-1\t7\tnew\n30")
-    assert found.tolist() == [[1000, 200, 50], [2000, -1, 7]]
+    log = h2load.read_log("1000\t200\t50\n2000\t-1\t7\tnew\n30")
+    assert log.tolist() == [[1000, 200, 50], [2000, -1, 7]]
     assert h2load.read_log("").shape == (0, 3)
 
 
@@ -90,7 +90,7 @@ def test_the_warm_up_does_not_count() -> None:
 @pytest.mark.needs("h2load")
 def test_a_closed_loop_counts_answers(echo: str) -> None:
     """Each answer has its status and time, and the load generator's own time is known."""
-    load = h2load.closed(asked(echo), callers=4, seconds=0.5, cores=CORES)
+    load = h2load.closed(request_to(echo), callers=4, seconds=0.5, cores=CORES)
     assert load.answers > 0
     assert load.failures == 0
     assert 0 < load.p50_ms <= load.p95_ms <= load.p99_ms
@@ -101,13 +101,13 @@ def test_a_closed_loop_counts_answers(echo: str) -> None:
 def test_a_closed_loop_refuses_failures(echo: str) -> None:
     """An answer of another status is no answer."""
     with pytest.raises(ClientError, match="requests failed"):
-        h2load.closed(asked(echo, b"fail"), callers=1, seconds=0.5, cores=CORES)
+        h2load.closed(request_to(echo, b"fail"), callers=1, seconds=0.5, cores=CORES)
 
 
 @pytest.mark.needs("h2load")
 def test_an_open_loop_sends_what_it_is_told(echo: str) -> None:
     """The number of requests follows from the rate, whether or not they could be sent faster."""
-    load = h2load.opened(asked(echo), rate=100.0, seconds=1.0, cores=CORES)
+    load = h2load.opened(request_to(echo), rate=100.0, seconds=1.0, cores=CORES)
     assert load.offered_per_s == 100.0
     assert 200 <= load.total + load.failures <= 200 + h2load.OPEN_CONNECTIONS
 
@@ -131,8 +131,8 @@ def loaded(rate: float, p99_ms: float, share: float = 1.0) -> h2load.Load:
 @pytest.mark.parametrize("begin", [0, 5, 9, 14])
 def test_the_highest_rate_is_found_from_both_sides(begin: int) -> None:
     """Upwards from one that keeps the limit, downwards from one that does not."""
-    found = measure.sustained(lambda step: loaded(2.0**step, 9.0 if step <= 9 else 11.0), begin, 10, 16)
-    assert found == 9
+    step = measure.sustained(lambda step: loaded(2.0**step, 9.0 if step <= 9 else 11.0), begin, 10, 16)
+    assert step == 9
 
 
 def test_a_rate_that_is_not_answered_is_not_sustained() -> None:
@@ -154,14 +154,14 @@ def test_the_search_begins_where_the_round_before_ended() -> None:
 )
 def test_a_load_is_long_enough_for_every_caller(expected: float, lengths: list[float]) -> None:
     """The duration follows the expected rate, otherwise the measured one; half a minute at most."""
-    asked = []
+    lengths_used = []
 
     def load_for(length: float) -> dict[str, float]:
-        asked.append(length)
+        lengths_used.append(length)
         return {"answers": 80 * length, "per_s": 80.0}
 
     measure.long_enough(load_for, 100, 1.0, expected)
-    assert asked == pytest.approx(lengths)
+    assert lengths_used == pytest.approx(lengths)
 
 
 @pytest.mark.parametrize("model", traffic.MODELS)
@@ -182,18 +182,18 @@ def test_answers_of_the_protocol_are_read() -> None:
     plain = json.dumps({"outputs": [output | {"data": [0.5, 0.25]}, label]}).encode()
     head = json.dumps({"outputs": [label, output | {"parameters": {"binary_data_size": 8}}]}).encode()
     binary = traffic._read_v2(head + numbers.tobytes(), {"inference-header-content-length": str(len(head))})
-    wanted = traffic.Answer(numbers, ("cat",))
-    assert traffic.difference(traffic._read_v2(plain, {}), wanted) == 0
-    assert traffic.difference(binary, wanted) == 0
-    assert traffic.difference(traffic.Answer(numbers, ("dog",)), wanted) == float("inf")
-    assert traffic.difference(traffic.Answer(numbers[:1], ("cat",)), wanted) == float("inf")
+    expected = traffic.Answer(numbers, ("cat",))
+    assert traffic.difference(traffic._read_v2(plain, {}), expected) == 0
+    assert traffic.difference(binary, expected) == 0
+    assert traffic.difference(traffic.Answer(numbers, ("dog",)), expected) == float("inf")
+    assert traffic.difference(traffic.Answer(numbers[:1], ("cat",)), expected) == float("inf")
 
 
 def test_a_refusal_is_no_answer(echo: str) -> None:
     """A status other than 200 is said with the body's words."""
     with pytest.raises(ValueError, match="status 503: fail"):
-        traffic.ask(asked(echo, b"fail"))
-    assert traffic.ask(asked(echo)).numbers.shape == (10,)
+        traffic.ask(request_to(echo, b"fail"))
+    assert traffic.ask(request_to(echo)).numbers.shape == (10,)
 
 
 def start(folder: Path, code: str, **options: Any) -> Any:
@@ -280,24 +280,22 @@ def test_a_package_that_is_not_there_is_an_error_with_words(tmp_path: Path) -> N
         environment("absent", tmp_path / "requirements.txt", tmp_path, Path(sys.executable))
 
 
-@pytest.mark.parametrize(
-    ("option", "wanted"), [(["--peers", "nginx"], "--peers"), (["--models", "digits"], "--models")]
-)
-def test_an_unknown_name_is_refused(option: list[str], wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("option", "words"), [(["--peers", "nginx"], "--peers"), (["--models", "digits"], "--models")])
+def test_an_unknown_name_is_refused(option: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With the names that there are."""
     assert main(["peers", *option]) == 2
-    said = capsys.readouterr().err
-    assert wanted in said
-    assert option[1] in said
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert option[1] in printed
 
 
 def cells() -> Cells:
     """Two rounds of four servers."""
-    found = Cells(absent={"ray": "no such package"})
+    results = Cells(absent={"ray": "no such package"})
     rates = {"tritonkit": (900.0, 1100.0), "fastapi": (300.0, 220.0), "mosec": (600.0, 550.0)}
     for name, rounds in rates.items():
         key = (SHARED, "digits_network", name)
-        found.settle(key, {"WORKERS": "2"} if name == "mosec" else {}, 10, [])
+        results.settle(key, {"WORKERS": "2"} if name == "mosec" else {}, 10, [])
         for number, rate in enumerate(rounds):
             loops = {
                 str(callers): {
@@ -310,9 +308,9 @@ def cells() -> Cells:
                 }
                 for callers in measure.CALLERS
             }
-            found.add(number, key, "http", loops, {"10": 500.0, "50": 800.0})
-            found.took(number, key, 2.5, 100 * 2**20)
-    return found
+            results.add(number, key, "http", loops, {"10": 500.0, "50": 800.0})
+            results.took(number, key, 2.5, 100 * 2**20)
+    return results
 
 
 def test_ratios_are_of_the_same_round() -> None:
@@ -327,25 +325,25 @@ def test_ratios_are_of_the_same_round() -> None:
 
 def test_an_interrupt_keeps_whole_rounds() -> None:
     """Results of the broken round are dropped."""
-    found = cells()
-    found.cut(1)
-    assert [len(ratio.rounds) for ratio in ratios(found)] == [1] * len(ratios(found))
+    results = cells()
+    results.cut(1)
+    assert [len(ratio.rounds) for ratio in ratios(results)] == [1] * len(ratios(results))
     assert summary(cells(), 1.0)["rounds"] == 2
-    assert summary(found, 1.0)["rounds"] == 1
+    assert summary(results, 1.0)["rounds"] == 1
 
 
 def report(folder: Path) -> dict[str, Any]:
     """Results as they are read back from JSON."""
     file = folder / "peers.json"
     write_json(Report("peers", "about", ratios(cells()), {"peers": summary(cells(), 1.0)}), file)
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    facts: dict[str, Any] = json.loads(file.read_text())
+    return facts
 
 
 def test_the_tables_hold_what_was_found(tmp_path: Path) -> None:
     """The short one the ratios, the full one the figures, the settings and who was not there."""
-    found = report(tmp_path)
-    short, full = table.short([found]), table.full([found])
+    facts = report(tmp_path)
+    short, full = table.short([facts]), table.full([facts])
     assert "| FastAPI + ONNX Runtime | 4.00 (3.00 to 5.00) |" in short
     assert "| the best of them | 1.75 (1.50 to 2.00) |" in short
     assert "1,000 (900 to 1,100)" in full

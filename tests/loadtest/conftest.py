@@ -48,7 +48,7 @@ def free_port() -> int:
         return port
 
 
-def said(done: subprocess.CompletedProcess[str], start: str) -> list[str]:
+def lines_of(done: subprocess.CompletedProcess[str], start: str) -> list[str]:
     """Lines of standard error that begin so."""
     return [line for line in done.stderr.splitlines() if line.startswith(start)]
 
@@ -65,14 +65,14 @@ def fake_digits(labels: dict[bytes, str]) -> FakeDigits:
     """A model that knows every label; after a number of images it reads all of them wrong. It puts the images it has
     seen into a list, if it is given one."""
 
-    def make(right_images: int = 2**31, seen: list[bytes] | None = None) -> FakeModel:
-        seen = [] if seen is None else seen
+    def make(right_images: int = 2**31, pngs: list[bytes] | None = None) -> FakeModel:
+        pngs = [] if pngs is None else pngs
 
-        def read(given: Any) -> Any:
+        def read(inputs: Any) -> Any:
             best = []
-            for png in given["image"].ravel():
-                seen.append(png)
-                best.append([labels[png] if len(seen) <= right_images else "?", "x"])
+            for png in inputs["image"].ravel():
+                pngs.append(png)
+                best.append([labels[png] if len(pngs) <= right_images else "?", "x"])
             return {"label": best, "score": np.ones((len(best), 2), np.float32)}
 
         return FakeModel(

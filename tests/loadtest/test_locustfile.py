@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
-from tests.loadtest.conftest import FakeDigits, locust, said
+from tests.loadtest.conftest import FakeDigits, lines_of, locust
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.testing import FakeModel
 
@@ -67,7 +67,7 @@ def test_a_wrong_label_is_a_failure(serve: Any, fake_digits: FakeDigits, thresho
     with serve({"digits": fake_digits(right_images=400)}) as address:
         done = locust(*SHORT, "--host", address, "--thresholds", str(thresholds), "--think-time", "10ms")
     assert done.returncode == 1
-    (missed,) = said(done, "missed: ")
+    (missed,) = lines_of(done, "missed: ")
     assert "error rate" in missed
     assert "label ?, expected" in missed
 
@@ -78,7 +78,7 @@ def test_each_missed_limit_is_one_line(serve: Any, fake_digits: FakeDigits, thre
     with serve({"digits": fake_digits()}) as address:
         done = locust(*SHORT, "--host", address, "--thresholds", str(thresholds))
     assert done.returncode == 1
-    assert len(said(done, "missed: ")) == 3
+    assert len(lines_of(done, "missed: ")) == 3
 
 
 def test_a_server_that_misreads_from_the_start_is_not_loaded(serve: Any, fake_digits: FakeDigits) -> None:
@@ -86,9 +86,9 @@ def test_a_server_that_misreads_from_the_start_is_not_loaded(serve: Any, fake_di
     with serve({"digits": fake_digits(right_images=100)}) as address:
         done = locust(*SHORT, "--host", address)
     assert done.returncode == 5
-    (error,) = said(done, "error: ")
+    (error,) = lines_of(done, "error: ")
     assert "100 of 360" in error
-    assert not said(done, "missed: ")
+    assert not lines_of(done, "missed: ")
 
 
 def test_a_host_that_does_not_answer_is_one_line() -> None:
@@ -103,8 +103,8 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(serve: Any, fake_dig
     """After some seconds without any answer, long before the run would have ended."""
     command = [sys.executable, "-m", "locust", "-f", str(PROJECT / "loadtest" / "locustfile.py")]
     quiet = ["--headless", "--only-summary", "--loglevel", "WARNING"]
-    seen: list[bytes] = []
-    with serve({"digits": fake_digits(seen=seen)}) as address:
+    pngs: list[bytes] = []
+    with serve({"digits": fake_digits(pngs=pngs)}) as address:
         process = subprocess.Popen(
             [*command, *quiet, *SHORT, "--host", address, "-t", "3600s"],
             stdin=subprocess.DEVNULL,
@@ -114,7 +114,7 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(serve: Any, fake_dig
             cwd=PROJECT,
         )
         # The first look takes 360 images: after it the run itself has begun.
-        while len(seen) < 400 and process.poll() is None:
+        while len(pngs) < 400 and process.poll() is None:
             time.sleep(0.1)
     try:
         errors = process.communicate(timeout=PATIENCE_S)[1].strip().splitlines()
@@ -158,13 +158,13 @@ def test_a_model_of_ones_own_is_loaded_with_its_example(serve: Any, own_model: P
     inside: list[int] = [0]
     together: list[int] = []
 
-    def shout(given: Any) -> Any:
+    def shout(inputs: Any) -> Any:
         inside[0] += 1
         together.append(inside[0])
         time.sleep(0.05)
         inside[0] -= 1
-        heard.extend(given["text"].ravel())
-        return {"loud": [[text.upper()] for text in given["text"].ravel()]}
+        heard.extend(inputs["text"].ravel())
+        return {"loud": [[text.upper()] for text in inputs["text"].ravel()]}
 
     model = FakeModel({"text": ("BYTES", [1])}, {"loud": ("BYTES", [1])}, shout, max_batch_size=4)
     with serve({"shout": model}) as address:
@@ -199,16 +199,16 @@ def test_options_have_environment_variables() -> None:
         "settings.add_options(parser, ['digits']); print(vars(parser.parse_args([])))"
     )
     names = ["http_host", "models", "weights", "think_time", "thresholds", "tier", "report_json"]
-    given = {name: f"the-{name}" for name in names} | {"shape": "spike"}
+    variables = {name: f"the-{name}" for name in names} | {"shape": "spike"}
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=True,
         cwd=PROJECT / "loadtest",
-        env=os.environ | {f"LOADTEST_{name.upper()}": value for name, value in given.items()},
+        env=os.environ | {f"LOADTEST_{name.upper()}": value for name, value in variables.items()},
     )
-    assert given.items() <= ast.literal_eval(done.stdout).items()
+    assert variables.items() <= ast.literal_eval(done.stdout).items()
 
 
 def test_the_command_judges_and_reports(serve: Any, fake_digits: FakeDigits, thresholds: Path, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_the_page_is_on_loopback_and_has_a_host() -> None:
         "    print(read.host, read.web_host)\n"
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")}
-    found = [
+    addresses = [
         subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
@@ -254,16 +254,16 @@ def test_the_page_is_on_loopback_and_has_a_host() -> None:
         ).stdout.splitlines()
         for more in ({}, {"LOCUST_WEB_HOST": "10.0.0.1"})
     ]
-    assert found == [["127.0.0.1:8001 127.0.0.1", "a:1 *"], ["127.0.0.1:8001 10.0.0.1", "a:1 *"]]
+    assert addresses == [["127.0.0.1:8001 127.0.0.1", "a:1 *"], ["127.0.0.1:8001 10.0.0.1", "a:1 *"]]
 
 
 def test_an_interrupt_keeps_the_figures(serve: Any, own_model: Path) -> None:
     """Ctrl-C ends a closed loop early: what was sent is counted and shown, and the exit code says it."""
-    seen: list[int] = []
+    sizes: list[int] = []
 
-    def shout(given: Any) -> Any:
-        seen.append(len(given["text"]))
-        return {"loud": [[text.upper()] for text in given["text"].ravel()]}
+    def shout(inputs: Any) -> Any:
+        sizes.append(len(inputs["text"]))
+        return {"loud": [[text.upper()] for text in inputs["text"].ravel()]}
 
     model = FakeModel({"text": ("BYTES", [1])}, {"loud": ("BYTES", [1])}, shout, max_batch_size=4)
     with serve({"shout": model}) as address:
@@ -291,12 +291,12 @@ def test_an_interrupt_keeps_the_figures(serve: Any, own_model: Path) -> None:
             text=True,
             cwd=own_model,
         )
-        eventually(lambda: len(seen) > 20, "some requests")
+        eventually(lambda: len(sizes) > 20, "some requests")
         load.send_signal(signal.SIGINT)
         out, err = load.communicate(timeout=PATIENCE_S)
     assert load.returncode == 130, err
     (series,) = json.loads(out)["series"]
-    assert 20 <= series["requests"] <= len(seen)
+    assert 20 <= series["requests"] <= len(sizes)
     assert series["failures"] == 0
     assert "the figures are of what was sent" in err
 

@@ -55,10 +55,10 @@ def test_an_answer_of_several_outputs_is_read() -> None:
     """Each from its own place in the bytes."""
     label = np.array([[b"3", b"8"]], dtype=object)
     score = np.array([[0.9, 0.1]], np.float32)
-    found = rest.decode(*answer({"label": ("BYTES", label), "score": ("FP32", score)}))
-    assert found["label"].tolist() == label.tolist()
-    np.testing.assert_array_equal(found["score"], score)
-    assert [rest.size_of(array) for array in found.values()] == [2, 8]
+    outputs = rest.decode(*answer({"label": ("BYTES", label), "score": ("FP32", score)}))
+    assert outputs["label"].tolist() == label.tolist()
+    np.testing.assert_array_equal(outputs["score"], score)
+    assert [rest.size_of(array) for array in outputs.values()] == [2, 8]
 
 
 def test_a_cut_answer_is_not_read_as_a_short_one() -> None:

@@ -13,7 +13,7 @@ from tritonkit.errors import TritonkitError
 KNOWN = ["digits", "sentences"]
 
 
-def read(project: Path, host: str | None = None, **given: str | int) -> Settings:
+def read(project: Path, host: str | None = None, **changes: str | int) -> Settings:
     """The settings of a run with these options, the others as they are by default."""
     options = {
         "http_host": "",
@@ -23,7 +23,7 @@ def read(project: Path, host: str | None = None, **given: str | int) -> Settings
         "thresholds": str(project / "loadtest" / "thresholds.yaml"),
         "tier": "",
     }
-    return read_settings(SimpleNamespace(**options | given), host, KNOWN)
+    return read_settings(SimpleNamespace(**options | changes), host, KNOWN)
 
 
 def test_defaults_are_a_server_on_this_machine(project: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_given_goes_before_the_defaults(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"models": "digts"}, "'digits'"),
         ({"models": ","}, "digits, sentences"),
@@ -66,9 +66,9 @@ def test_what_is_given_goes_before_the_defaults(project: Path) -> None:
         ({"thresholds": "/no/such.yaml"}, "no such file"),
     ],
 )
-def test_what_cannot_be_is_refused(project: Path, given: dict[str, str | int], words: str) -> None:
+def test_what_cannot_be_is_refused(project: Path, options: dict[str, str | int], words: str) -> None:
     """With exit code 2, and words that say what there is."""
     with pytest.raises(TritonkitError) as caught:
-        read(project, **given)
+        read(project, **options)
     assert caught.value.exit_code == 2
     assert words in str(caught.value)

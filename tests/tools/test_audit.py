@@ -78,10 +78,10 @@ def test_a_vulnerability_fails_with_its_fix(
         {"name": "good", "version": "2.0", "vulns": []},
     ]
     assert audit.audit(program(tmp_path, KNOWN, packages), [environment]) == 1
-    said = capsys.readouterr().out
-    assert "2 packages checked by pypi, 1 vulnerabilities" in said
-    assert "old 1.0: PYSEC-1, CVE-1; fixed in 3.0" in said
-    assert "NOT CHECKED, unknown to pypi: own" in said
+    printed = capsys.readouterr().out
+    assert "2 packages checked by pypi, 1 vulnerabilities" in printed
+    assert "old 1.0: PYSEC-1, CVE-1; fixed in 3.0" in printed
+    assert "NOT CHECKED, unknown to pypi: own" in printed
 
 
 def test_an_environment_without_findings_passes(

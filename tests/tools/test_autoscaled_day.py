@@ -44,18 +44,18 @@ HOUR = int(3600 / STEP_S)
 
 def test_without_traffic_it_stays_at_the_least() -> None:
     """And pays for one."""
-    found = run([1.0] * HOUR)
-    assert (found.changes, found.flaps, found.late) == (0, 0, 0)
-    assert found.replica_hours == pytest.approx(1)
+    day = run([1.0] * HOUR)
+    assert (day.changes, day.flaps, day.late) == (0, 0, 0)
+    assert day.replica_hours == pytest.approx(1)
 
 
 def test_it_grows_with_a_step_and_shrinks_after_it() -> None:
     """From one to some and back to one; too few for a while."""
-    found = run([20.0] * HOUR + [1500.0] * HOUR + [20.0] * HOUR)
-    assert found.replicas[HOUR - 1] == 1
-    assert found.replicas[2 * HOUR - 1] >= 5
-    assert found.replicas[-1] == 1
-    assert found.lag_s > 0
+    day = run([20.0] * HOUR + [1500.0] * HOUR + [20.0] * HOUR)
+    assert day.replicas[HOUR - 1] == 1
+    assert day.replicas[2 * HOUR - 1] >= 5
+    assert day.replicas[-1] == 1
+    assert day.lag_s > 0
 
 
 def test_slower_pods_make_more_requests_late() -> None:
@@ -68,9 +68,9 @@ def test_slower_pods_make_more_requests_late() -> None:
 
 def test_never_more_than_the_most() -> None:
     """Then requests wait."""
-    found = run([2000.0] * HOUR, most=3)
-    assert max(found.replicas) == 3
-    assert found.late > 0.9
+    day = run([2000.0] * HOUR, most=3)
+    assert max(day.replicas) == 3
+    assert day.late > 0.9
 
 
 def test_the_page_is_current() -> None:

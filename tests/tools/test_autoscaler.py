@@ -8,26 +8,26 @@ from tools.autoscaler import Autoscaler, Behavior, Direction, Policy, Reading
 
 
 @pytest.mark.parametrize(
-    ("value", "target", "wanted"),
+    ("value", "target", "replicas"),
     [(200, 100, 8), (50, 100, 2), (109, 100, 4), (91, 100, 4), (111, 100, 5), (89, 100, 4)],
 )
-def test_a_metric_over_its_target_wants_in_proportion(value: float, target: float, wanted: int) -> None:
+def test_a_metric_over_its_target_wants_in_proportion(value: float, target: float, replicas: int) -> None:
     """Twice the target: twice the replicas; within 10 % nothing; rounded up."""
-    assert Reading(value, target, "Value").wanted(4, 4) == wanted
+    assert Reading(value, target, "Value").replicas(4, 4) == replicas
 
 
 def test_what_adds_up_is_divided_by_one_replicas_target() -> None:
     """However many there are."""
-    assert Reading(100, 8, "AverageValue").wanted(4, 4) == 13
-    assert Reading(100, 8, "AverageValue").wanted(4, 1) == 13
-    assert Reading(33, 8, "AverageValue").wanted(4, 4) == 4
+    assert Reading(100, 8, "AverageValue").replicas(4, 4) == 13
+    assert Reading(100, 8, "AverageValue").replicas(4, 1) == 13
+    assert Reading(33, 8, "AverageValue").replicas(4, 4) == 4
 
 
 def test_replicas_that_start_count_as_idle_for_utilization() -> None:
     """The work of starting replicas is not counted twice."""
-    assert Reading(1.0, 0.5, "Utilization").wanted(4, 2) == 4
-    assert Reading(1.0, 0.5, "Utilization").wanted(4, 4) == 8
-    assert Reading(1.5, 0.5, "Utilization").wanted(4, 2) == 6
+    assert Reading(1.0, 0.5, "Utilization").replicas(4, 2) == 4
+    assert Reading(1.0, 0.5, "Utilization").replicas(4, 4) == 8
+    assert Reading(1.5, 0.5, "Utilization").replicas(4, 2) == 6
 
 
 def test_the_metric_that_wants_most_decides() -> None:

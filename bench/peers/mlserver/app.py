@@ -25,14 +25,14 @@ class Inference(MLModel):
         [tensor] = payload.inputs
         answers = self.model(self.bodies(tensor))
         if NAME == "resnet50":
-            found = [json.loads(each) for each in answers]
-            labels = [label for each in found for label in each["label"]]
-            scores = np.array([each["score"] for each in found], np.float32)
+            results = [json.loads(answer) for answer in answers]
+            labels = [label for result in results for label in result["label"]]
+            scores = np.array([result["score"] for result in results], np.float32)
             label = StringCodec.encode_output("label", labels)
-            label.shape = [len(found), 5]
+            label.shape = [len(results), 5]
             outputs = [label, NumpyCodec.encode_output("score", scores)]
         else:
-            rows = np.array([np.frombuffer(each, np.float32) for each in answers])
+            rows = np.array([np.frombuffer(answer, np.float32) for answer in answers])
             name = "logits" if NAME == "digits_network" else "embedding"
             outputs = [NumpyCodec.encode_output(name, rows)]
         return InferenceResponse(model_name=self.name, outputs=outputs)

@@ -38,14 +38,14 @@ class Inference:
         [items] = inputs.values()
         if NAME == "digits_network":
             answers = self.model([item.tobytes() for item in items])
-            return {"logits": np.array([np.frombuffer(each, np.float32) for each in answers])}
+            return {"logits": np.array([np.frombuffer(answer, np.float32) for answer in answers])}
         answers = self.model([item[0] for item in items])
         if NAME == "sentences":
-            return {"embedding": np.array([np.frombuffer(each, np.float32) for each in answers])}
-        found = [json.loads(each) for each in answers]
+            return {"embedding": np.array([np.frombuffer(answer, np.float32) for answer in answers])}
+        results = [json.loads(answer) for answer in answers]
         return {
-            "label": np.array([[label.encode() for label in each["label"]] for each in found]),
-            "score": np.array([each["score"] for each in found], np.float32),
+            "label": np.array([[label.encode() for label in result["label"]] for result in results]),
+            "score": np.array([result["score"] for result in results], np.float32),
         }
 
 

@@ -17,7 +17,7 @@ from tritonkit.perf.diagnose import (
 )
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence
 
-__all__ = ["found", "language", "machine", "model", "server"]
+__all__ = ["diagnosed", "language", "machine", "model", "server"]
 
 _FACTS = ("max_batch_size", "instances", "batches", "sequences", "delay_ms", "open_axes", "caches", "language")
 
@@ -103,6 +103,6 @@ def server(*parts: ModelEvidence, address: str = "a:1", **changed: Any) -> Serve
     return replace(quiet, **changed)
 
 
-def found(*servers: ServerEvidence) -> Diagnosis:
+def diagnosed(*servers: ServerEvidence) -> Diagnosis:
     """The rules' diagnosis of these servers."""
     return diagnose(Evidence(servers or (server(),)))

@@ -24,15 +24,15 @@ def written(page: str) -> str:
     """The page with these parts in their places."""
     for name, text in parts().items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        page = place.sub(lambda found, text=text: f"{found[1]}{text}{found[2]}", page)
+        page = place.sub(lambda match, text=text: f"{match[1]}{text}{match[2]}", page)
     return page
 
 
 def _causes() -> str:
     lines = ["| cause | when |", "|---|---|"]
     for cause, rule in RULES.items():
-        said = " ".join((inspect.getdoc(rule) or "").split())
-        lines.append(f"| `{cause}` | {said} |")
+        meaning = " ".join((inspect.getdoc(rule) or "").split())
+        lines.append(f"| `{cause}` | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -46,38 +46,38 @@ def looks(*runs: int, every_s: float = 1.0) -> tuple[Look, ...]:
     return tuple(Look("a:1", k * every_s, {"m": counted(n)}) for k, n in enumerate(runs))
 
 
-def server(*seen: Look, probes: tuple[Probe, ...] = ()) -> ServerEvidence:
+def server(*looks_at: Look, probes: tuple[Probe, ...] = ()) -> ServerEvidence:
     """The evidence from looks at one server."""
-    (found,) = evidence_of(Observation("m", {"m": FACTS}, {"a:1": seen}, probes)).servers
-    return found
+    (evidence,) = evidence_of(Observation("m", {"m": FACTS}, {"a:1": looks_at}, probes)).servers
+    return evidence
 
 
-def model(*seen: Look) -> ModelEvidence:
+def model(*looks_at: Look) -> ModelEvidence:
     """The evidence about one model."""
-    (found,) = server(*seen).parts
-    return found
+    (evidence,) = server(*looks_at).parts
+    return evidence
 
 
 def test_rates_waits_and_batches_are_differences() -> None:
     """50 runs a second of two requests and 20 ms keep one of two instances busy."""
-    found = model(*looks(1000, 1050, 1100))
-    assert found.rate_per_s == pytest.approx(100)
-    assert found.runs_per_s == pytest.approx(50)
-    assert found.requests_per_run == found.items_per_run == 2
-    assert (found.queue_ms, found.compute_ms) == (pytest.approx(5), pytest.approx(20))
-    assert found.busy == pytest.approx(1)
-    assert found.utilization == pytest.approx(0.5)
-    assert found.in_flight == pytest.approx(2.5)
-    assert found.sizes == {2: 100}
-    assert found.runs_before == 1000
+    evidence = model(*looks(1000, 1050, 1100))
+    assert evidence.rate_per_s == pytest.approx(100)
+    assert evidence.runs_per_s == pytest.approx(50)
+    assert evidence.requests_per_run == evidence.items_per_run == 2
+    assert (evidence.queue_ms, evidence.compute_ms) == (pytest.approx(5), pytest.approx(20))
+    assert evidence.busy == pytest.approx(1)
+    assert evidence.utilization == pytest.approx(0.5)
+    assert evidence.in_flight == pytest.approx(2.5)
+    assert evidence.sizes == {2: 100}
+    assert evidence.runs_before == 1000
 
 
 def test_a_model_that_was_loaded_again_begins_anew() -> None:
     """Counters that fall are no negative rates: what they show is all new."""
-    found = model(*looks(1000, 1050, 30, 80))
-    assert found.runs_per_s == pytest.approx((50 + 30 + 50) / 3)
-    assert found.runs_before == 0
-    assert found.sizes == {2: 80}
+    evidence = model(*looks(1000, 1050, 30, 80))
+    assert evidence.runs_per_s == pytest.approx((50 + 30 + 50) / 3)
+    assert evidence.runs_before == 0
+    assert evidence.sizes == {2: 80}
 
 
 def test_without_two_looks_there_is_nothing() -> None:
@@ -93,9 +93,9 @@ def test_without_two_looks_there_is_nothing() -> None:
 def test_our_own_requests_have_medians_and_failures() -> None:
     """The way is the client's own share of them; failures are kept by their words."""
     probes = (*(Probe("a:1", k, 10.0 + k, 8.0 + k) for k in range(3)), Probe("a:1", 3, 5.0, 0.0, "InferenceError: no"))
-    found = server(*looks(0, 50), probes=probes)
-    assert (found.probe_ms, found.own_ms, found.probes) == (11.0, 2.0, 4)
-    assert found.probe_errors == ("InferenceError: no",)
+    evidence = server(*looks(0, 50), probes=probes)
+    assert (evidence.probe_ms, evidence.own_ms, evidence.probes) == (11.0, 2.0, 4)
+    assert evidence.probe_errors == ("InferenceError: no",)
 
 
 def test_the_machine_is_what_changed_on_it() -> None:
@@ -117,10 +117,10 @@ def test_the_machine_is_what_changed_on_it() -> None:
         )
         return Look("a:1", at_s, {"m": counted(1)}, machine=machine)
 
-    seen = Observation(
+    observation = Observation(
         "m", {"m": FACTS}, {"a:1": (look(0, 0, 0, 0, 0), look(5, 15, 5, 50, 25))}, runnable={11: 2.0}, runnable_all=5.0
     )
-    machine = evidence_of(seen).servers[0].machine
+    machine = evidence_of(observation).servers[0].machine
     assert machine is not None
     assert (machine.server_cores, machine.other_cores) == (1.0, 2.0)
     assert (machine.throttled, machine.throttled_s) == (0.5, 1.25)
@@ -145,5 +145,5 @@ def test_the_machine_is_what_changed_on_it() -> None:
 def test_steps_have_parts_by_backend_name_and_place(steps: tuple[str, ...], roles: str) -> None:
     """A step whose name ends with ! does not run in Python."""
     facts = {name: ModelFacts(name, python=not name.endswith("!")) for name in steps}
-    found = roles_of(ModelFacts("whole", steps=steps), facts)
-    assert " ".join(found[name] for name in steps) == roles
+    roles_found = roles_of(ModelFacts("whole", steps=steps), facts)
+    assert " ".join(roles_found[name] for name in steps) == roles

@@ -22,7 +22,7 @@ def checked(compute: Callable[[Any], Any], items: Any = ITEMS, **more: Any) -> B
     """The check of a model in memory."""
     tensor = ("FP32", [WIDTH])
     model = FakeModel(
-        {"x": tensor}, {"y": tensor}, lambda given: {"y": np.asarray(compute(given["x"]), np.float32)}, **more
+        {"x": tensor}, {"y": tensor}, lambda inputs: {"y": np.asarray(compute(inputs["x"]), np.float32)}, **more
     )
     with Client(transport=MemoryTransport({"m": model})) as client:
         return check_batching(client, "m", {"x": items})
@@ -30,9 +30,9 @@ def checked(compute: Callable[[Any], Any], items: Any = ITEMS, **more: Any) -> B
 
 def test_independent_items() -> None:
     """Every arrangement is named, and nothing is to be done."""
-    found = checked(lambda x: 2 * x)
-    assert (found.verdict, found.items, found.change) == ("independent", 6, "")
-    assert found.arrangements == ("pairs", "6 together", "6 shuffled", "6, one replaced", "256 requests of 16 callers")
+    check = checked(lambda x: 2 * x)
+    assert (check.verdict, check.items, check.change) == ("independent", 6, "")
+    assert check.arrangements == ("pairs", "6 together", "6 shuffled", "6, one replaced", "256 requests of 16 callers")
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,23 @@ def test_independent_items() -> None:
 )
 def test_coupled_items(compute: Callable[[Any], Any]) -> None:
     """The output, the item and the difference are named, with what to do."""
-    found = checked(compute)
-    assert found.verdict == "coupled"
-    assert "max_batch_size: 0" in found.change
-    for coupling in found.couplings:
+    check = checked(compute)
+    assert check.verdict == "coupled"
+    assert "max_batch_size: 0" in check.change
+    for coupling in check.couplings:
         assert coupling.output == "y"
         assert 0 <= coupling.item < len(ITEMS)
         assert coupling.difference is not None
         assert coupling.difference > 0
         assert 0 < coupling.differing <= coupling.compared
-    assert found.to_dict()["couplings"][0]["output"] == "y"
+    assert check.to_dict()["couplings"][0]["output"] == "y"
 
 
 def test_the_difference_is_the_largest_one() -> None:
     """The report names the item that moved most and compares it with its answer alone."""
     items = np.array([[1, 0, 0], [3, 0, 0]], np.float32)
-    found = checked(lambda x: x + x.sum() - x.sum(1, keepdims=True), items)
-    coupling = found.couplings[0]
+    check = checked(lambda x: x + x.sum() - x.sum(1, keepdims=True), items)
+    coupling = check.couplings[0]
     assert (coupling.arrangement, coupling.item) == ("pairs", 0)
     assert (coupling.difference, coupling.largest) == (3.0, 1.0)
     assert (coupling.differing, coupling.compared) == (4, 4)
@@ -83,17 +83,17 @@ def test_batches_that_are_refused() -> None:
             raise ValueError("one item only")
         return x
 
-    found = checked(alone)
-    assert found.verdict == "batches-refused"
-    assert "one item only" in found.found
+    check = checked(alone)
+    assert check.verdict == "batches-refused"
+    assert "one item only" in check.found
 
 
 def test_a_model_without_batches_is_called_by_many() -> None:
     """Nothing else can join its requests."""
-    found = checked(lambda x: x, max_batch_size=0)
-    assert found.verdict == "independent"
-    assert found.arrangements == ("256 requests of 16 callers",)
-    assert "max_batch_size" in found.found
+    check = checked(lambda x: x, max_batch_size=0)
+    assert check.verdict == "independent"
+    assert check.arrangements == ("256 requests of 16 callers",)
+    assert "max_batch_size" in check.found
 
 
 @pytest.mark.parametrize("items", [ITEMS[:1], ITEMS[[0, 0, 0]]])

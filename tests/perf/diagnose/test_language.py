@@ -36,38 +36,38 @@ def look(tokens: float, running: float = 2.0, cache: float = 0.5) -> LanguageLoo
     return LanguageLook(gauges, counters)
 
 
-def seen(*looks: LanguageLook) -> LanguageEvidence:
+def evidence_of_looks(*looks: LanguageLook) -> LanguageEvidence:
     """A look each second."""
-    found = language_evidence([(float(at), each) for at, each in enumerate(looks)])
-    assert found is not None
-    return found
+    evidence = language_evidence([(float(at), look_) for at, look_ in enumerate(looks)])
+    assert evidence is not None
+    return evidence
 
 
 def test_counters_are_rates_and_gauges_are_means() -> None:
     """100 tokens a second in as many steps."""
-    found = seen(look(1000, running=2.0), look(1100, running=3.0), look(1200, running=4.0))
-    assert (found.running, found.waiting, found.cache) == (3.0, 1.0, 0.5)
-    assert found.tokens_per_s == pytest.approx(100)
-    assert found.prompt_tokens_per_s == pytest.approx(1000)
-    assert found.prompt_tokens_per_step == pytest.approx(50)
-    assert (found.decode_ms, found.prefill_ms) == (pytest.approx(5), pytest.approx(10))
-    assert found.prefill_share == pytest.approx(1 / 3)
-    assert found.busy == pytest.approx(0.6)
-    assert (found.paused, found.refused, found.ended) == (2, 4, 24)
-    assert found.first_ms == pytest.approx(200)
-    assert (found.between_ms, found.between_p95_ms) == (pytest.approx(10), pytest.approx(19))
+    evidence = evidence_of_looks(look(1000, running=2.0), look(1100, running=3.0), look(1200, running=4.0))
+    assert (evidence.running, evidence.waiting, evidence.cache) == (3.0, 1.0, 0.5)
+    assert evidence.tokens_per_s == pytest.approx(100)
+    assert evidence.prompt_tokens_per_s == pytest.approx(1000)
+    assert evidence.prompt_tokens_per_step == pytest.approx(50)
+    assert (evidence.decode_ms, evidence.prefill_ms) == (pytest.approx(5), pytest.approx(10))
+    assert evidence.prefill_share == pytest.approx(1 / 3)
+    assert evidence.busy == pytest.approx(0.6)
+    assert (evidence.paused, evidence.refused, evidence.ended) == (2, 4, 24)
+    assert evidence.first_ms == pytest.approx(200)
+    assert (evidence.between_ms, evidence.between_p95_ms) == (pytest.approx(10), pytest.approx(19))
 
 
 def test_a_model_that_was_loaded_again_begins_anew() -> None:
     """Counters that fall are no negative rates."""
-    assert seen(look(1000), look(100)).tokens_per_s == pytest.approx(100)
+    assert evidence_of_looks(look(1000), look(100)).tokens_per_s == pytest.approx(100)
 
 
 def test_an_idle_model_has_no_times() -> None:
     """Nothing is divided by nothing."""
-    found = seen(look(1000), look(1000))
-    assert found.tokens_per_s == found.busy == found.prefill_share == 0
-    assert found.decode_ms is found.prefill_ms is found.between_ms is found.first_ms is None
+    evidence = evidence_of_looks(look(1000), look(1000))
+    assert evidence.tokens_per_s == evidence.busy == evidence.prefill_share == 0
+    assert evidence.decode_ms is evidence.prefill_ms is evidence.between_ms is evidence.first_ms is None
 
 
 def test_one_look_says_nothing() -> None:

@@ -15,11 +15,11 @@ from tritonkit.perf.diagnose.metrics import parse_metrics, read_metrics
 
 def test_this_process_is_looked_at() -> None:
     """Its CPU and its threads; of a process that is gone there is nothing."""
-    found = look_at_machine(os.getpid(), 3)
-    assert found is not None
-    assert found.cores == 3
-    assert found.busy_s > 0
-    own = next(each for each in found.processes if each.pid == os.getpid())
+    facts = look_at_machine(os.getpid(), 3)
+    assert facts is not None
+    assert facts.cores == 3
+    assert facts.busy_s > 0
+    own = next(process for process in facts.processes if process.pid == os.getpid())
     assert own.model == ""
     assert own.cpu_s > 0
     assert os.getpid() in own.threads
@@ -144,7 +144,7 @@ nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 5
 nv_inference_request_failure{model="m",reason="OTHER",version="1"} 6
 nv_cpu_utilization 0
 """
-    found = parse_metrics(text)
-    assert (found.pending, found.rejected, found.language) == ({"m": 7.0}, {"m": 5.0}, {})
+    metrics = parse_metrics(text)
+    assert (metrics.pending, metrics.rejected, metrics.language) == ({"m": 7.0}, {"m": 5.0}, {})
     with pytest.raises(OSError, match="refused"):
         read_metrics("127.0.0.1:1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.perf.diagnose.evidence import found, language, machine, model, server
+from tests.perf.diagnose.evidence import diagnosed, language, machine, model, server
 from tritonkit.perf.diagnose import RULES, Evidence, ModelEvidence, ServerEvidence, diagnose
 from tritonkit.perf.diagnose.machine_evidence import MachineEvidence, StubEvidence
 from tritonkit.perf.diagnose.rules.queue import erlang_wait_ms
@@ -37,7 +37,7 @@ SERIAL: dict[str, Any] = {
 def part(role: str) -> ServerEvidence:
     """An ensemble with one slow part."""
     roles = ("before", "network", "after")
-    parts = [model(each, role=each, compute_ms=150.0 if each == role else 5.0, server_ms=160.0) for each in roles]
+    parts = [model(name, role=name, compute_ms=150.0 if name == role else 5.0, server_ms=160.0) for name in roles]
     whole = ModelEvidence("a:1", ModelFacts("whole", steps=roles), rate_per_s=2, server_ms=165.0)
     return server(*parts, entries=(whole,))
 
@@ -82,8 +82,8 @@ ALONE: dict[str, list[ServerEvidence]] = {
 
 def test_a_quiet_server_is_healthy() -> None:
     """No rule fires, and there is nothing to note."""
-    assert found().verdict == "healthy"
-    assert not found().notes
+    assert diagnosed().verdict == "healthy"
+    assert not diagnosed().notes
 
 
 def test_every_rule_has_evidence_here() -> None:
@@ -94,7 +94,7 @@ def test_every_rule_has_evidence_here() -> None:
 @pytest.mark.parametrize("cause", RULES)
 def test_its_evidence_makes_a_cause_the_verdict(cause: str) -> None:
     """With the place, what was seen, what to do and what that brings."""
-    diagnosis = found(*ALONE[cause])
+    diagnosis = diagnosed(*ALONE[cause])
     assert diagnosis.verdict == cause, diagnosis
     first = diagnosis.findings[0]
     assert first.where
@@ -131,7 +131,9 @@ def test_a_rule_says_nothing_where_its_evidence_is_missing(cause: str) -> None:
 
 def test_what_explains_the_rest_comes_first() -> None:
     """A throttled server is also full and slow: the quota is the verdict, the others follow."""
-    causes = [f.cause for f in found(server(model(**BUSY), machine=machine(throttled=0.8, throttled_s=4.0))).findings]
+    causes = [
+        f.cause for f in diagnosed(server(model(**BUSY), machine=machine(throttled=0.8, throttled_s=4.0))).findings
+    ]
     assert causes[0] == "throttled"
     assert {"no-dynamic-batching", "model-execution"} <= set(causes)
 
@@ -139,15 +141,15 @@ def test_what_explains_the_rest_comes_first() -> None:
 def test_without_cores_left_a_full_server_is_at_its_limit() -> None:
     """The same queue: more instances where there are cores, else what runs is what takes the time."""
     full = BUSY | {"max_batch_size": 1}
-    assert found(server(model(**full))).verdict == "too-few-instances"
+    assert diagnosed(server(model(**full))).verdict == "too-few-instances"
     used = machine(server_cores=1.9)
-    assert found(server(model(**full), machine=used)).verdict == "model-execution"
+    assert diagnosed(server(model(**full), machine=used)).verdict == "model-execution"
     growing = full | {"pending": (3.0, 300.0)}
-    assert found(server(model(**growing), machine=used)).verdict == "rate-above-capacity"
+    assert diagnosed(server(model(**growing), machine=used)).verdict == "rate-above-capacity"
     # Of a machine that is not seen it is not known whether it has cores left.
-    assert found(server(model(**full), machine=None)).verdict == "too-few-instances"
-    assert found(server(model(**growing), machine=None)).verdict == "rate-above-capacity"
-    assert found(server(model(**full | {"rejected": 4}), machine=used)).verdict == "rate-above-capacity"
+    assert diagnosed(server(model(**full), machine=None)).verdict == "too-few-instances"
+    assert diagnosed(server(model(**growing), machine=None)).verdict == "rate-above-capacity"
+    assert diagnosed(server(model(**full | {"rejected": 4}), machine=used)).verdict == "rate-above-capacity"
 
 
 def test_batches_that_are_reached_are_no_finding() -> None:
@@ -156,27 +158,27 @@ def test_batches_that_are_reached_are_no_finding() -> None:
     for changed in ({"requests_per_run": 4.0, "items_per_run": 4.0}, {"items_per_run": 6.0}):
         for cause in causes:
             (made,) = ALONE[cause]
-            diagnosis = found(replace(made, parts=(replace(made.parts[0], **changed),)))
+            diagnosis = diagnosed(replace(made, parts=(replace(made.parts[0], **changed),)))
             assert not causes & {f.cause for f in diagnosis.findings}, cause
 
 
 def test_threads_that_wait_for_cores_matter_only_where_requests_do() -> None:
     """A server with little to do meets its target on a busy machine, and is healthy."""
     crowded = machine(server_cores=0.3, runnable=1.2, other_runnable=6.0, psi_cpu=0.99)
-    assert found(server(machine=crowded)).verdict == "healthy"
+    assert diagnosed(server(machine=crowded)).verdict == "healthy"
 
 
 def test_parallel_threads_do_not_share_a_lock() -> None:
     """Threads that compute all the time hardly wait: that does not indicate a lock, on one core or several."""
     for cores, waits in ((1.9, 5.0), (0.95, 5.0), (1.9, 150.0)):
         stub = replace(STUB, cores=cores, waits_per_s=waits)
-        causes = {f.cause for f in found(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings}
+        causes = {f.cause for f in diagnosed(server(model(**BUSY), machine=machine(stubs=(stub,)))).findings}
         assert "gil" not in causes
 
 
 def test_a_language_model_that_runs_well_is_healthy() -> None:
     """Whatever Triton says of its runs: a request is a short run to it, and its answer nobody's time."""
-    diagnosis = found(server(language()))
+    diagnosis = diagnosed(server(language()))
     assert diagnosis.verdict == "healthy"
     assert not diagnosis.notes
 
@@ -197,49 +199,49 @@ def test_a_language_model_that_runs_well_is_healthy() -> None:
 )
 def test_rules_of_language_models_do_not_fire_close_by(changed: dict[str, Any]) -> None:
     """One condition of each is missing."""
-    assert found(server(language(**changed))).verdict == "healthy"
+    assert diagnosed(server(language(**changed))).verdict == "healthy"
 
 
 def test_a_full_cache_wants_no_more_sequences() -> None:
     """Requests wait for a place, and the cache is what is short."""
     for more in ({"stalled": 3.0, "paused": 30}, {}):
         full = language(running=8.0, waiting=6.0, cache=0.95, **more)
-        assert [each.cause for each in found(server(full)).findings] == ["kv-cache-full"]
+        assert [finding.cause for finding in diagnosed(server(full)).findings] == ["kv-cache-full"]
         full = language(static=True, running=8.0, waiting=6.0, cache=0.3, **more)
-        assert "static-batching" not in {each.cause for each in found(server(full)).findings}
+        assert "static-batching" not in {finding.cause for finding in diagnosed(server(full)).findings}
 
 
 def test_prompts_in_every_step_hold_up_tokens_too() -> None:
     """Nothing to compare with: longer than a token may take is enough."""
     always = language(prefill_ms=300.0, prefill_share=1.0, decode_ms=None, prompt_tokens_per_step=500.0)
-    assert found(server(always)).verdict == "large-prefills"
-    assert found(server(replace(always, language=replace(always.language, between_ms=None)))).verdict == "healthy"
+    assert diagnosed(server(always)).verdict == "large-prefills"
+    assert diagnosed(server(replace(always, language=replace(always.language, between_ms=None)))).verdict == "healthy"
 
 
 def test_more_sequences_are_as_many_as_the_cache_has_room_for() -> None:
     """More sequences of today's length, and no more than there are requests."""
-    for cache, waiting, wanted in ((0.6, 40.0, 12), (0.1, 4.0, 12)):
-        (finding,) = found(server(language(running=8.0, waiting=waiting, cache=cache))).findings
-        assert finding.change.startswith(f"serving.generation.max_sequences {wanted};")
+    for cache, waiting, sequences in ((0.6, 40.0, 12), (0.1, 4.0, 12)):
+        (finding,) = diagnosed(server(language(running=8.0, waiting=waiting, cache=cache))).findings
+        assert finding.change.startswith(f"serving.generation.max_sequences {sequences};")
 
 
 def test_threads_of_an_engine_that_wait_for_cores() -> None:
     """Other programs on the cores explain slow steps, and come first."""
     slow = language(decode_ms=80.0, between_ms=85.0, prefill_ms=90.0)
     crowded = machine(server_cores=0.5, runnable=2.0, other_runnable=8.0, psi_cpu=0.99)
-    causes = [each.cause for each in found(server(slow, machine=crowded)).findings]
+    causes = [finding.cause for finding in diagnosed(server(slow, machine=crowded)).findings]
     assert causes == ["oversubscribed-cores", "slow-decode"]
 
 
 def test_the_way_to_a_language_model_is_held_against_its_first_token() -> None:
     """Triton's times of a language model do not count."""
-    assert found(server(language(first_ms=60.0), trip_ms=20.0)).verdict == "healthy"
-    assert found(server(language(first_ms=15.0), trip_ms=20.0)).verdict == "network-or-client"
+    assert diagnosed(server(language(first_ms=60.0), trip_ms=20.0)).verdict == "healthy"
+    assert diagnosed(server(language(first_ms=15.0), trip_ms=20.0)).verdict == "network-or-client"
 
 
 def test_a_language_model_without_metrics_says_so() -> None:
     """Nothing is judged, and the report says what would show more."""
-    diagnosis = found(server(replace(language(), language=None)))
+    diagnosis = diagnosed(server(replace(language(), language=None)))
     assert diagnosis.verdict == "healthy"
     assert diagnosis.notes == ("m is a language model: nothing is seen of it without its server's metrics (--metrics)",)
 
@@ -247,7 +249,7 @@ def test_a_language_model_without_metrics_says_so() -> None:
 def test_a_long_answer_is_traffic() -> None:
     """Also where none began or ended while it was looked at."""
     idle = replace(language(), rate_per_s=0.0)
-    assert not found(server(idle, probes=0)).notes
+    assert not diagnosed(server(idle, probes=0)).notes
 
 
 def test_a_slow_and_a_failing_replica_are_bad_ones() -> None:
@@ -258,16 +260,16 @@ def test_a_slow_and_a_failing_replica_are_bad_ones() -> None:
         server(model(server_ms=200.0), address="b:1", probe_ms=None),
         server(address="b:1", probe_errors=("InferenceError: no",), probes=4),
     ):
-        diagnosis = found(good, bad)
+        diagnosis = diagnosed(good, bad)
         assert diagnosis.verdict == "bad-replica", bad
         assert diagnosis.findings[0].where == "b:1"
     both = [server(address=a, probe_ms=120.0) for a in ("a:1", "b:1")]
-    assert "bad-replica" not in {f.cause for f in found(*both).findings}
+    assert "bad-replica" not in {f.cause for f in diagnosed(*both).findings}
 
 
 def test_a_server_that_nobody_calls_says_so() -> None:
     """Healthy, as far as can be seen."""
-    diagnosis = found(server(model(rate_per_s=4.0, runs_per_s=4.0)))
+    diagnosis = diagnosed(server(model(rate_per_s=4.0, runs_per_s=4.0)))
     assert diagnosis.verdict == "healthy"
     assert any("no requests but our own" in note for note in diagnosis.notes)
 

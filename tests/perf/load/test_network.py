@@ -17,7 +17,7 @@ from tritonkit.repository.modelspec import Spec
 from tritonkit.testing import FakeModel, MemoryTransport
 
 SERVED = FakeModel(
-    inputs={"x": ("FP32", [4])}, outputs={"y": ("FP32", [4])}, function=lambda given: {"y": np.maximum(given["x"], 0)}
+    inputs={"x": ("FP32", [4])}, outputs={"y": ("FP32", [4])}, function=lambda inputs: {"y": np.maximum(inputs["x"], 0)}
 )
 TEXT = "name: net\nnetwork: {onnx: relu.onnx}\n"
 DATA = "import numpy as np\ndef held_out():\n    return [{'x': np.full((3, 4), 7, 'float32')}]\n"
@@ -48,20 +48,20 @@ def client() -> Client:
 
 def test_the_served_version_is_profiled_here(spec: Spec, repository: Path, client: Client) -> None:
     """Times are listed by operator, with the runtime and its threads."""
-    found = profile_network(spec, client, repository, {"x": np.ones((1, 4), np.float32)})
-    assert found.problem == ""
-    assert (found.model, found.variant, found.runtime) == ("net", "onnx-fp32", "onnxruntime")
-    assert [operator.kind for operator in found.operators] == ["Relu"]
-    assert found.ms == found.operators[0].ms > 0
-    assert found.threads >= 1
-    assert found.to_dict()["operators"][0]["share"] == 1
+    profile = profile_network(spec, client, repository, {"x": np.ones((1, 4), np.float32)})
+    assert profile.problem == ""
+    assert (profile.model, profile.variant, profile.runtime) == ("net", "onnx-fp32", "onnxruntime")
+    assert [operator.kind for operator in profile.operators] == ["Relu"]
+    assert profile.ms == profile.operators[0].ms > 0
+    assert profile.threads >= 1
+    assert profile.to_dict()["operators"][0]["share"] == 1
 
 
 def test_a_version_that_is_not_here_costs_the_operators_alone(spec: Spec, tmp_path: Path, client: Client) -> None:
     """A server on another machine has its files there; the message says what was looked for."""
-    found = profile_network(spec, client, tmp_path, {"x": np.ones((1, 4), np.float32)})
-    assert found.operators == ()
-    assert str(tmp_path / "net" / "1") in found.problem
+    profile = profile_network(spec, client, tmp_path, {"x": np.ones((1, 4), np.float32)})
+    assert profile.operators == ()
+    assert str(tmp_path / "net" / "1") in profile.problem
 
 
 def test_a_request_is_made_of_the_samples(spec: Spec, root: Path, client: Client) -> None:

@@ -21,8 +21,8 @@ INPUTS = {"a": [[1.0, 2.0]], "b": [[3.0, 4.0]]}
 
 def counters(name: str, *times_ms: float, whole_ms: float = 0.0, count: int = 10) -> ModelStatistics:
     """Statistics of requests, each of which took these milliseconds in the four stretches."""
-    queue, taken, ran, given = (count * ms / 1e3 for ms in times_ms or (0, 0, 0, 0))
-    return ModelStatistics(name, "1", count, count, count, 0, queue, taken, ran, given, count * whole_ms / 1e3)
+    queue, taken, ran, handed_s = (count * ms / 1e3 for ms in times_ms or (0, 0, 0, 0))
+    return ModelStatistics(name, "1", count, count, count, 0, queue, taken, ran, handed_s, count * whole_ms / 1e3)
 
 
 def rounded(spans: tuple[Span, ...]) -> list[tuple[str, str, float, str]]:
@@ -79,10 +79,10 @@ def test_real_calls_add_up(concurrency: int) -> None:
     """Every request is sent once, by as many callers, and the spans are the mean that was measured."""
     callers: set[int] = set()
 
-    def add(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def add(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         callers.add(threading.get_ident())
         time.sleep(0.005)
-        return {"sum": given["a"] + given["b"]}
+        return {"sum": inputs["a"] + inputs["b"]}
 
     model = FakeModel(ADD.inputs, ADD.outputs, add, max_batch_size=4)
     with Client(transport=MemoryTransport({"add": model})) as client:
@@ -119,13 +119,13 @@ def test_requests_of_others_are_noticed() -> None:
 def test_a_model_reloaded_meanwhile_is_an_error() -> None:
     """Its counters start again at nothing: differences would be negative."""
     memory = MemoryTransport({"digits": DIGITS})
-    asked: list[str] = []
+    methods: list[str] = []
 
     class Reloaded(MemoryTransport):
         def send(self, method: Any, body: Any, timeout_s: float, headers: Any = ()) -> Any:
             """Forget all counts before the second look at them."""
-            asked.append(method)
-            if method == "ModelStatistics" and asked.count(method) == 2:
+            methods.append(method)
+            if method == "ModelStatistics" and methods.count(method) == 2:
                 return MemoryTransport({"digits": DIGITS}).send(method, body, timeout_s)
             return memory.send(method, body, timeout_s)
 

@@ -20,17 +20,17 @@ def test_steady_has_all_users_throughout() -> None:
 
 def test_ramp_rises_to_all_users_and_stays() -> None:
     """From one, never falling, at the most for the last fifth."""
-    found = over_a_run("ramp")
-    assert found[0] == 1
-    assert found == sorted(found)
-    assert set(found[16:]) == {8}
-    assert len(set(found)) == 8
+    users = over_a_run("ramp")
+    assert users[0] == 1
+    assert users == sorted(users)
+    assert set(users[16:]) == {8}
+    assert len(set(users)) == 8
 
 
 def test_spike_has_all_users_in_the_middle_fifth_alone() -> None:
     """A tenth before and after, rounded, at least one."""
-    found = over_a_run("spike")
-    assert found == [1] * 8 + [8] * 4 + [1] * 8
+    users = over_a_run("spike")
+    assert users == [1] * 8 + [8] * 4 + [1] * 8
 
 
 def test_step_goes_up_in_quarters() -> None:

@@ -44,7 +44,7 @@ def test_a_model_takes_its_tier_and_what_stands_beside_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("models: {digts: {p50_ms: 5}}", "no model 'digts'"),
         ("models: {digits: {p51_ms: 5}}", "unknown key 'p51_ms'"),
@@ -57,9 +57,9 @@ def test_a_model_takes_its_tier_and_what_stands_beside_it(tmp_path: Path) -> Non
         ("- 1", "no keys"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
     """Unknown models, keys and tiers and impossible limits; what to do names the right page."""
-    with pytest.raises(SpecError, match=said) as caught:
+    with pytest.raises(SpecError, match=words) as caught:
         read(tmp_path, text)
     assert "thresholds.yaml" in caught.value.where
     assert "model.schema" not in str(caught.value)

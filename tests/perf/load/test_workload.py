@@ -27,7 +27,7 @@ def unit(*numbers: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("found", "wrong"),
+    ("vector", "wrong"),
     [
         (unit(1, 2, 2), ""),
         (unit(1, 2, 2.01), ""),
@@ -37,11 +37,11 @@ def unit(*numbers: float) -> np.ndarray:
         (unit(1, 2), "2 numbers, expected 3"),
     ],
 )
-def test_an_embedding_has_length_1_and_the_known_direction(found: np.ndarray, wrong: str) -> None:
+def test_an_embedding_has_length_1_and_the_known_direction(vector: np.ndarray, wrong: str) -> None:
     """Rounding passes; another length, direction, size, or NaN is wrong."""
-    said = expect_embedding(unit(1, 2, 2))({"embedding": found[None]})
-    assert wrong in said
-    assert bool(said) == bool(wrong)
+    reason = expect_embedding(unit(1, 2, 2))({"embedding": vector[None]})
+    assert wrong in reason
+    assert bool(reason) == bool(wrong)
 
 
 def test_an_answer_of_a_model_without_known_answers_keeps_its_form() -> None:

@@ -27,11 +27,11 @@ def test_a_call_costs_its_milliseconds_and_itself() -> None:
 def test_two_replicas_cost_as_much_as_so_many_calls() -> None:
     """One that is needed and one that may be down, at 3.6 an hour each; a call of a tenth of a second is 0.0001."""
     price = FunctionPrice(per_gb_s=0.001, per_million=0, memory_mib=1024, call_ms=100)
-    found = plan_function(price, 5.0, mean_per_s=2, replica_per_s=50, spare=1, replica_per_hour=3.6)
-    assert found.break_even_per_s == pytest.approx(20)
-    assert found.break_even_replicas == 2
-    assert found.per_million == pytest.approx(100)
-    assert found.per_month == pytest.approx(2 * 0.0001 * 3600 * 730)
+    plan = plan_function(price, 5.0, mean_per_s=2, replica_per_s=50, spare=1, replica_per_hour=3.6)
+    assert plan.break_even_per_s == pytest.approx(20)
+    assert plan.break_even_replicas == 2
+    assert plan.per_million == pytest.approx(100)
+    assert plan.per_month == pytest.approx(2 * 0.0001 * 3600 * 730)
 
 
 @given(
@@ -47,30 +47,30 @@ def test_below_it_calls_cost_less_and_at_it_the_same(
 ) -> None:
     """Against the cost of replicas at rates below, counted one by one."""
     price = FunctionPrice(gb_s, million, call_ms=call_ms)
-    found = plan_function(price, 1.0, mean_per_s=1, replica_per_s=held, spare=spare, replica_per_hour=hour)
-    each = price.per_call(call_ms)
+    plan = plan_function(price, 1.0, mean_per_s=1, replica_per_s=held, spare=spare, replica_per_hour=hour)
+    call_price = price.per_call(call_ms)
 
     def replicas(rate: float) -> float:
         count = max(1, -int(-(rate / held - 1e-9) // 1))
         return (count + spare) * hour / 3600
 
-    if found.break_even_per_s is None:
+    if plan.break_even_per_s is None:
         for times in (0.5, 1, 3, 100):
-            assert each * times * held <= replicas(times * held) * (1 + 1e-6)
+            assert call_price * times * held <= replicas(times * held) * (1 + 1e-6)
         return
-    assume(found.break_even_per_s < 1e6 * held)
-    even = found.break_even_per_s
-    assert each * even == pytest.approx(replicas(even), rel=1e-6)
+    assume(plan.break_even_per_s < 1e6 * held)
+    even = plan.break_even_per_s
+    assert call_price * even == pytest.approx(replicas(even), rel=1e-6)
     for share in (0.01, 0.3, 0.7, 0.99):
-        assert each * share * even <= replicas(share * even) * (1 + 1e-6)
+        assert call_price * share * even <= replicas(share * even) * (1 + 1e-6)
 
 
 def test_calls_that_cost_less_than_a_busy_replica_always_do() -> None:
     """There is no rate at which they cost the same."""
     price = FunctionPrice(per_gb_s=1e-9, per_million=0, call_ms=1)
-    found = plan_function(price, 5.0, mean_per_s=2, replica_per_s=1, spare=1, replica_per_hour=9)
-    assert found.break_even_per_s is None
-    assert found.break_even_replicas is None
+    plan = plan_function(price, 5.0, mean_per_s=2, replica_per_s=1, spare=1, replica_per_hour=9)
+    assert plan.break_even_per_s is None
+    assert plan.break_even_replicas is None
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_what_cannot_be_a_price_is_refused(wrong: dict[str, float]) -> None:
 def test_a_plan_has_it_where_both_prices_are_known() -> None:
     """In JSON and on the page; a call is what a request takes alone, unless it is said."""
     function = FunctionPrice(per_gb_s=1e-4, per_million=0.2)
-    found = make_plan(MEASURED, replace(DEMAND, function=function))
-    assert found.function is not None
-    assert 10 < found.function.call_ms < 40
-    facts = json.loads(json.dumps(found.to_dict()))["function"]
+    plan = make_plan(MEASURED, replace(DEMAND, function=function))
+    assert plan.function is not None
+    assert 10 < plan.function.call_ms < 40
+    facts = json.loads(json.dumps(plan.to_dict()))["function"]
     assert facts["break_even_per_s"] > 0
-    text = page(found, "today", command="tritonkit plan")
+    text = page(plan, "today", command="tritonkit plan")
     assert "As calls of a function" in text
     assert "calls/s" in text
     assert make_plan(MEASURED, replace(DEMAND, function=function, price=None)).function is None

@@ -41,30 +41,30 @@ def plan() -> Plan:
 
 def test_a_plan_has_replicas_cost_and_savings() -> None:
     """Figures that hang together."""
-    found = plan()
-    assert found.replicas == found.sized.replicas + 1
-    assert found.sized.tails_ms[99.0] <= 100
-    assert found.per_month(2) == pytest.approx(730)
-    assert found.start_s == 3.5
-    assert found.best.group == FASTER
-    choices = {saving.knob: saving for saving in found.savings}
-    assert choices["way of serving"].replicas < found.replicas
-    assert choices["spare replicas"].replicas == found.sized.replicas
+    made = plan()
+    assert made.replicas == made.sized.replicas + 1
+    assert made.sized.tails_ms[99.0] <= 100
+    assert made.per_month(2) == pytest.approx(730)
+    assert made.start_s == 3.5
+    assert made.best.group == FASTER
+    choices = {saving.knob: saving for saving in made.savings}
+    assert choices["way of serving"].replicas < made.replicas
+    assert choices["spare replicas"].replicas == made.sized.replicas
     assert choices["autoscaling"].of_now < 1
-    random = next(s for s in found.savings if s.choice == "random")
-    assert random.replicas >= found.replicas
-    assert found.failure
-    assert found.failure.down_ms >= found.failure.before_ms
-    looser = [now for _, now, _ in found.costs_by_target if now is not None]
+    random = next(s for s in made.savings if s.choice == "random")
+    assert random.replicas >= made.replicas
+    assert made.failure
+    assert made.failure.down_ms >= made.failure.before_ms
+    looser = [now for _, now, _ in made.costs_by_target if now is not None]
     assert looser == sorted(looser, reverse=True)
 
 
 def test_the_first_rule_keeps_the_target_and_is_the_cheapest_that_does() -> None:
     """Others follow."""
-    found = plan()
-    keeping = [day for day in found.days if day.keeps(99.0)]
-    assert found.days[0] is min(keeping, key=lambda day: day.replica_hours)
-    assert found.fixed.rule.metric == "none"
+    made = plan()
+    keeping = [day for day in made.days if day.keeps(99.0)]
+    assert made.days[0] is min(keeping, key=lambda day: day.replica_hours)
+    assert made.fixed.rule.metric == "none"
 
 
 def test_json_has_the_same_figures() -> None:
@@ -81,9 +81,9 @@ def test_json_has_the_same_figures() -> None:
 @pytest.mark.parametrize("price", [DEMAND.price, None])
 def test_the_page_shows_all_of_it(price: object) -> None:
     """Four plots, rules, savings; nothing from outside as markup, no address."""
-    found = replace(plan(), demand=replace(DEMAND, price=price))
-    found = replace(found, measured=replace(MEASURED, model="<b>net</b>"))
-    text = page(found, "today", command="tritonkit plan <i>")
+    made = replace(plan(), demand=replace(DEMAND, price=price))
+    made = replace(made, measured=replace(MEASURED, model="<b>net</b>"))
+    text = page(made, "today", command="tritonkit plan <i>")
     assert text.count("<svg") == 4
     assert "<b>net</b>" not in text
     assert "&lt;i&gt;" in text
@@ -124,19 +124,19 @@ def test_a_file_that_is_not_there_is_refused() -> None:
 def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
     """Costs outside the runs (steps, the wire, the generator) bound all ways equally; the rest is a range."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
-    seen = replace(MEASURED, most_per_s=0.45 * capacity)
-    found = make_plan(seen, DEMAND)
-    assert found.held_per_s <= seen.most_per_s
-    assert found.simulated_per_s == pytest.approx(plan().held_per_s)
-    assert found.sized.replicas >= DEMAND.traffic.most_per_s / seen.most_per_s
-    assert found.sized.replicas > plan().sized.replicas
-    assert found.range_per_s == (found.held_per_s, found.simulated_per_s)
-    low, high = found.range_replicas
-    assert low < high == found.replicas
-    before = HeldRate("net", str(DEMAND.slo), found.held_per_s / 2, "tune", "2026-11-27 03:10", 2)
-    compared = replace(found, before=(before,))
+    measured = replace(MEASURED, most_per_s=0.45 * capacity)
+    made = make_plan(measured, DEMAND)
+    assert made.held_per_s <= measured.most_per_s
+    assert made.simulated_per_s == pytest.approx(plan().held_per_s)
+    assert made.sized.replicas >= DEMAND.traffic.most_per_s / measured.most_per_s
+    assert made.sized.replicas > plan().sized.replicas
+    assert made.range_per_s == (made.held_per_s, made.simulated_per_s)
+    low, high = made.range_replicas
+    assert low < high == made.replicas
+    before = HeldRate("net", str(DEMAND.slo), made.held_per_s / 2, "tune", "2026-11-27 03:10", 2)
+    compared = replace(made, before=(before,))
     assert compared.range_per_s[0] == before.rate_per_s
-    assert compared.range_replicas[1] == 2 * found.sized.replicas + DEMAND.spare
+    assert compared.range_replicas[1] == 2 * made.sized.replicas + DEMAND.spare
     facts = json.loads(json.dumps(compared.to_dict()))
     assert facts["measured_before"][0]["by"] == "tune"
     assert facts["replica_per_s_range"] == list(compared.range_per_s)
@@ -147,9 +147,9 @@ def test_no_more_is_promised_than_a_server_was_seen_to_do() -> None:
 def test_more_than_enough_seen_changes_nothing() -> None:
     """A server that did what its costs say, or a file of before that does not say what it did."""
     capacity = MEASURED.costs[NOW].capacity(MEASURED.now.batcher)
-    found = make_plan(replace(MEASURED, most_per_s=2 * capacity), DEMAND)
-    assert (found.held_per_s, found.simulated_per_s) == (plan().held_per_s, 0.0)
-    assert found.range_replicas == (found.replicas, found.replicas)
+    made = make_plan(replace(MEASURED, most_per_s=2 * capacity), DEMAND)
+    assert (made.held_per_s, made.simulated_per_s) == (plan().held_per_s, 0.0)
+    assert made.range_replicas == (made.replicas, made.replicas)
     facts = MEASURED.to_dict()
     del facts["most_per_s"]
     assert Measured.from_dict(facts) == MEASURED
@@ -157,8 +157,8 @@ def test_more_than_enough_seen_changes_nothing() -> None:
 
 def test_the_best_way_is_never_worse_than_the_present_one() -> None:
     """At no target that the page shows."""
-    for found in (plan(), make_plan(replace(MEASURED, now=Point(FASTER, 8)), DEMAND)):
-        for _, now, best in found.costs_by_target:
+    for made in (plan(), make_plan(replace(MEASURED, now=Point(FASTER, 8)), DEMAND)):
+        for _, now, best in made.costs_by_target:
             assert best is None or now is None or best <= now
 
 
@@ -169,9 +169,9 @@ def test_rates_are_kept_by_model_target_and_command(tmp_path: Path) -> None:
     keep_rate(tmp_path, "net", "p99=20ms", 90.0, "load --find-rate")
     keep_rate(tmp_path, "net", "p99=20ms", 110.0, "tune")
     keep_rate(tmp_path, "net", "p99=50ms", 500.0, "tune")
-    found = kept_rates(tmp_path, "net", "p99=20ms")
-    assert [(each.by, each.rate_per_s) for each in found] == [("load --find-rate", 90.0), ("tune", 110.0)]
-    assert "90.0/s held by load --find-rate on 2" in str(found[0])
+    rates = kept_rates(tmp_path, "net", "p99=20ms")
+    assert [(rate.by, rate.rate_per_s) for rate in rates] == [("load --find-rate", 90.0), ("tune", 110.0)]
+    assert "90.0/s held by load --find-rate on 2" in str(rates[0])
     (tmp_path / ".tritonkit" / "rates.json").write_text("[3]")
     assert kept_rates(tmp_path, "net", "p99=20ms") == ()
     (tmp_path / "file").write_text("")

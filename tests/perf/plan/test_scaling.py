@@ -36,23 +36,23 @@ def day(rule: ScalingRule, traffic: Traffic | None = None, **options: float) -> 
 
 def test_without_autoscaling_all_are_there_all_day() -> None:
     """And the target is kept."""
-    found = day(ScalingRule("none"))
-    assert found.replica_hours == pytest.approx(24 * terms().fixed)
-    assert (found.changes, found.flaps, found.behind_s) == (0, 0, 0)
-    assert found.least == found.most == terms().fixed
-    assert found.keeps(99.0)
-    assert len(found.minutes) == 24 * 60
+    simulated = day(ScalingRule("none"))
+    assert simulated.replica_hours == pytest.approx(24 * terms().fixed)
+    assert (simulated.changes, simulated.flaps, simulated.behind_s) == (0, 0, 0)
+    assert simulated.least == simulated.most == terms().fixed
+    assert simulated.keeps(99.0)
+    assert len(simulated.minutes) == 24 * 60
 
 
 def test_autoscaling_follows_the_day_and_costs_less() -> None:
     """Fewer in the night, enough in the afternoon."""
-    found = day(ScalingRule("rate", 0.8))
-    assert found.replica_hours < 0.9 * day(ScalingRule("none")).replica_hours
-    assert found.keeps(99.0)
-    assert found.least < found.most
-    night, afternoon = found.minutes[4 * 60], found.minutes[16 * 60]
+    simulated = day(ScalingRule("rate", 0.8))
+    assert simulated.replica_hours < 0.9 * day(ScalingRule("none")).replica_hours
+    assert simulated.keeps(99.0)
+    assert simulated.least < simulated.most
+    night, afternoon = simulated.minutes[4 * 60], simulated.minutes[16 * 60]
     assert night.ready < afternoon.ready
-    assert all(minute.ready >= 1 for minute in found.minutes)
+    assert all(minute.ready >= 1 for minute in simulated.minutes)
 
 
 def test_a_higher_target_is_cheaper_and_later() -> None:
@@ -76,19 +76,19 @@ def test_a_slow_start_is_late_in_a_spike() -> None:
 def test_a_schedule_knows_what_comes() -> None:
     """The same spike, and nobody is late."""
     traffic = of_shape("spike", RATE, noisy=False)
-    found = day(ScalingRule("schedule", 1.0), traffic, start_s=900.0)
-    assert found.behind_s == 0
-    assert found.late <= 0.01
+    simulated = day(ScalingRule("schedule", 1.0), traffic, start_s=900.0)
+    assert simulated.behind_s == 0
+    assert simulated.late <= 0.01
 
 
 def test_a_rate_that_swings_makes_rules_flap() -> None:
     """Up and down every ten minutes; a quick start does not help against the rule itself."""
     steps = np.arange(int(DAY_S / STEP_S)) * STEP_S
     swings = Traffic("swings", np.where(steps % 1200 < 600, RATE, RATE / 5))
-    found = day(ScalingRule("rate", 0.6), swings, start_s=5.0)
-    assert found.flaps > 20
-    assert not found.keeps(99.0)
-    assert str(found.rule) == "rate 60%"
+    simulated = day(ScalingRule("rate", 0.6), swings, start_s=5.0)
+    assert simulated.flaps > 20
+    assert not simulated.keeps(99.0)
+    assert str(simulated.rule) == "rate 60%"
 
 
 def test_utilization_asks_for_too_many_of_a_server_that_batches() -> None:
@@ -102,15 +102,15 @@ def test_what_is_over_capacity_waits_and_is_late() -> None:
     burst = Traffic("burst", np.where(steps < 3600, RATE, 1.0))
     held = of_one().highest_rate(SLO)
     few = Terms(99.0, 40.0, held, 2, 1, 60.0)
-    found = simulate_day(ScalingRule("none"), burst, of_one(), few)
-    assert found.late > 0.9
-    assert found.minutes[90].tail_ms > 60_000
-    assert found.minutes[-1].tail_ms < 40
+    simulated = simulate_day(ScalingRule("none"), burst, of_one(), few)
+    assert simulated.late > 0.9
+    assert simulated.minutes[90].tail_ms > 60_000
+    assert simulated.minutes[-1].tail_ms < 40
 
 
 def test_a_queue_time_rule_grows_where_requests_wait() -> None:
     """From one replica to enough."""
-    found = day(ScalingRule("queue time", 0.2), of_shape("steady", RATE, noisy=False))
+    simulated = day(ScalingRule("queue time", 0.2), of_shape("steady", RATE, noisy=False))
     needed = terms().fixed - 1
-    assert 0.6 * needed <= found.minutes[-1].ready <= 2 * needed + 2
-    assert found.minutes[-1].tail_ms <= 40
+    assert 0.6 * needed <= simulated.minutes[-1].ready <= 2 * needed + 2
+    assert simulated.minutes[-1].tail_ms <= 40

@@ -46,12 +46,12 @@ def test_a_target_below_what_a_request_takes_has_no_size() -> None:
 
 def test_the_curve_gives_the_rate_that_a_replica_holds() -> None:
     """At that rate the fleet is close to its target; looser targets give more."""
-    found = curve(FLEET)
-    held = found.highest_rate(SLO)
+    fleet_curve = curve(FLEET)
+    held = fleet_curve.highest_rate(SLO)
     assert FLEET.simulate(8 * held, 8).at(99) == pytest.approx(40, rel=0.15)
-    assert found.highest_rate(SLO, 3.0) > held
-    assert found.highest_rate(SLO, 0.01) == 0
-    read = found.reader(99.0, 40.0)
+    assert fleet_curve.highest_rate(SLO, 3.0) > held
+    assert fleet_curve.highest_rate(SLO, 0.01) == 0
+    read = fleet_curve.reader(99.0, 40.0)
     tail, late, busy = read(held)
     assert tail == pytest.approx(40, rel=0.02)
     assert late == pytest.approx(0.01, abs=0.005)

@@ -33,7 +33,7 @@ def test_a_recorded_day_keeps_its_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("", "no rate above 0"),
         ("0,0\n10,0\n", "no rate above 0"),
@@ -44,11 +44,11 @@ def test_a_recorded_day_keeps_its_form(tmp_path: Path) -> None:
         ("60,5\n\n30,6\n", "day.csv:3"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, text: str, words: str) -> None:
     """File and line."""
     file = tmp_path / "day.csv"
     file.write_text(text)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=words):
         read_traffic(file, 1.0)
 
 

@@ -15,7 +15,7 @@ from tritonkit.perf.simulation import Costs, ObservedRun, SimulatedBatcher, cali
 TRUE = Costs(0.006, 0.002, 0.004, spread=0.5)
 
 
-def seen(costs: Costs, batcher: SimulatedBatcher, share: float, seed: int) -> ObservedRun:
+def observed(costs: Costs, batcher: SimulatedBatcher, share: float, seed: int) -> ObservedRun:
     """A run that is simulated with the true costs, other runs' factors."""
     rate = share * costs.capacity(batcher)
     moments = draw(Arrivals(seed=seed), rate, 1000 / rate)
@@ -30,7 +30,7 @@ def seen(costs: Costs, batcher: SimulatedBatcher, share: float, seed: int) -> Ob
     ],
 )
 def test_what_was_measured_wrong_is_put_right(batcher: SimulatedBatcher, true: Costs) -> None:
-    """At rates that were not seen, too: the simulation is far closer to other runs than before."""
+    """At rates that were not observed, too: the simulation is far closer to other runs than before."""
     wrong = replace(
         true,
         fixed_s=0.6 * true.fixed_s,
@@ -39,17 +39,17 @@ def test_what_was_measured_wrong_is_put_right(batcher: SimulatedBatcher, true: C
         spread=0.2,
         contention=1.0,
     )
-    runs = [seen(true, batcher, share, k) for k, share in enumerate((0.4, 0.6, 0.8, 0.95))]
-    found = calibrated(wrong, batcher, runs)
-    assert misfit(found, batcher, runs) < 0.2 * misfit(wrong, batcher, runs)
-    others = [seen(true, batcher, share, 9) for share in (0.5, 0.7)]
-    assert misfit(found, batcher, others) < 0.5 * misfit(wrong, batcher, others)
+    runs = [observed(true, batcher, share, k) for k, share in enumerate((0.4, 0.6, 0.8, 0.95))]
+    corrected = calibrated(wrong, batcher, runs)
+    assert misfit(corrected, batcher, runs) < 0.2 * misfit(wrong, batcher, runs)
+    others = [observed(true, batcher, share, 9) for share in (0.5, 0.7)]
+    assert misfit(corrected, batcher, others) < 0.5 * misfit(wrong, batcher, others)
 
 
 def test_a_pause_in_one_turn_is_not_put_down_to_the_costs() -> None:
     """Percentiles are those of a typical turn; those of all requests as one have the pause in them."""
     batcher = SimulatedBatcher(1, 8)
-    run = seen(TRUE, batcher, 0.6, 3)
+    run = observed(TRUE, batcher, 0.6, 3)
     turn = np.arange(len(run.moments)) // 200
     calm = replace(run, turn=turn)
     paused = replace(calm, latency_s=run.latency_s + 5.0 * (turn == 2))
@@ -77,7 +77,7 @@ def test_turns_of_different_lengths() -> None:
     part = ObservedRun(np.arange(337.0), np.ones(337), None, turn).part(320)
     assert (np.diff(part.moments) > 0).all()
     assert part.moments[-7:].tolist() == list(range(330, 337))
-    assert [len(each) for each in part.turns] == [20] * 12 + [7]
+    assert [len(turn) for turn in part.turns] == [20] * 12 + [7]
 
 
 def test_the_whole_of_the_runs_decides() -> None:
@@ -88,8 +88,8 @@ def test_the_whole_of_the_runs_decides() -> None:
     run = ObservedRun(moments, simulate(moments, batcher, TRUE, seed=56).latency_s)
     taken = np.isin(run.moments, run.part(4000).moments)
     slow = replace(run, latency_s=np.where(taken, 4, 1) * run.latency_s)
-    found = calibrated(TRUE, batcher, [slow])
-    assert misfit(found, batcher, [slow]) <= misfit(TRUE, batcher, [slow])
+    corrected = calibrated(TRUE, batcher, [slow])
+    assert misfit(corrected, batcher, [slow]) <= misfit(TRUE, batcher, [slow])
 
 
 def test_requests_of_different_weight_are_put_right() -> None:
@@ -104,9 +104,9 @@ def test_requests_of_different_weight_are_put_right() -> None:
         choice = rng.integers(3, size=len(moments))
         latency_s = simulate(moments, batcher, true, seed=9, choice=choice).latency_s
         runs.append(ObservedRun(moments, latency_s, choice))
-    found = calibrated(wrong, batcher, runs)
-    assert max(found.weights) > 2.2
-    assert misfit(found, batcher, runs) < 0.3 * misfit(wrong, batcher, runs)
+    corrected = calibrated(wrong, batcher, runs)
+    assert max(corrected.weights) > 2.2
+    assert misfit(corrected, batcher, runs) < 0.3 * misfit(wrong, batcher, runs)
 
 
 def test_without_scipy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,4 +114,4 @@ def test_without_scipy_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "scipy.optimize", raising=False)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UsageError, match=r"pip install 'tritonkit\[plan\]'"):
-        calibrated(TRUE, SimulatedBatcher(1, 8), [seen(TRUE, SimulatedBatcher(1, 8), 0.5, 1)])
+        calibrated(TRUE, SimulatedBatcher(1, 8), [observed(TRUE, SimulatedBatcher(1, 8), 0.5, 1)])

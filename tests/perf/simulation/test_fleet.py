@@ -23,8 +23,8 @@ def test_one_replica_is_a_server() -> None:
     moments = draw(Arrivals(seed=1), 70.0, 20.0)
     alone = simulate(moments, SimulatedBatcher(2, 4), COSTS).latency_s
     for balancing in BALANCING:
-        found = simulate_fleet(moments, SimulatedBatcher(2, 4), COSTS, 1, balancing)  # type: ignore[arg-type]
-        assert (found.latency_s == alone).all()
+        simulated = simulate_fleet(moments, SimulatedBatcher(2, 4), COSTS, 1, balancing)  # type: ignore[arg-type]
+        assert (simulated.latency_s == alone).all()
 
 
 def test_the_less_chance_the_shorter_the_queues() -> None:
@@ -59,8 +59,8 @@ def test_what_a_replica_had_is_answered_by_others() -> None:
 def test_requests_wait_where_no_replica_is_up(balancing: Balancing) -> None:
     """For the first one that comes back."""
     both = [Outage(0, 1.0, 3.0), Outage(1, 1.0, 2.0)]
-    found = simulate_fleet([1.5], ONE, Costs(0.01, 0.0, spread=0.0), 2, balancing, outages=both)
-    assert found.latency_s == pytest.approx([0.51])
+    simulated = simulate_fleet([1.5], ONE, Costs(0.01, 0.0, spread=0.0), 2, balancing, outages=both)
+    assert simulated.latency_s == pytest.approx([0.51])
 
 
 def test_instances_that_share_cores_slow_each_other() -> None:

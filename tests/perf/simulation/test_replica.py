@@ -15,18 +15,18 @@ EXACT = Costs(0.010, 0.0, spread=0.0)
 
 def latencies_ms(moments: list[float], batcher: SimulatedBatcher, costs: Costs = EXACT) -> list[float]:
     """Rounded, of each request."""
-    found = simulate(moments, batcher, costs).latency_s
-    return [round(1e3 * each, 1) for each in found.tolist()]
+    simulated = simulate(moments, batcher, costs).latency_s
+    return [round(1e3 * latency_s, 1) for latency_s in simulated.tolist()]
 
 
 def test_a_queue_of_one_server_is_as_long_as_theory_says() -> None:
     """M/M/1 and M/D/1 at 70 % of capacity: the mean wait by Pollaczek and Khinchine, within 5 %."""
     moments = draw(Arrivals(seed=4), 70.0, 4000.0)
     for spread, wait_ms in ((1.0, 23.33), (0.0, 11.67)):
-        found = simulate(moments, SimulatedBatcher(1, 1), Costs(0.010, 0.0, spread=spread))
-        assert 1e3 * found.latency_s.mean() - 10 == pytest.approx(wait_ms, rel=0.06)
-        assert found.busy == pytest.approx(0.7, rel=0.03)
-        assert found.batch == 1
+        simulated = simulate(moments, SimulatedBatcher(1, 1), Costs(0.010, 0.0, spread=spread))
+        assert 1e3 * simulated.latency_s.mean() - 10 == pytest.approx(wait_ms, rel=0.06)
+        assert simulated.busy == pytest.approx(0.7, rel=0.03)
+        assert simulated.batch == 1
 
 
 def test_what_waits_leaves_together_when_an_instance_is_free() -> None:
@@ -66,17 +66,17 @@ def test_every_request_is_served_once_and_not_before_it_came(
     """Whatever the settings: no latency below a run, no batch above the largest."""
     moments = draw(Arrivals("bursty", 3.0, seed=seed), 300.0, 0.5)
     sizes = tuple(sorted(size for size in preferred if size <= most))
-    found = simulate(moments, SimulatedBatcher(instances, most, sizes, delay_s), EXACT)
-    assert len(found.latency_s) == len(moments)
-    assert not len(moments) or found.latency_s.min() >= 0.010 - 1e-9
-    assert found.batch <= most
+    simulated = simulate(moments, SimulatedBatcher(instances, most, sizes, delay_s), EXACT)
+    assert len(simulated.latency_s) == len(moments)
+    assert not len(moments) or simulated.latency_s.min() >= 0.010 - 1e-9
+    assert simulated.batch <= most
 
 
 def test_heavier_requests_take_longer() -> None:
     """A run takes the weights of its items together; they are drawn from those that there are."""
     costs = Costs(0.0, 0.010, spread=0.0, weights=(0.5, 2.0))
-    found = simulate(np.arange(100.0), SimulatedBatcher(1, 1), costs)
-    took = set((1e3 * found.latency_s).round().tolist())
+    simulated = simulate(np.arange(100.0), SimulatedBatcher(1, 1), costs)
+    took = set((1e3 * simulated.latency_s).round().tolist())
     assert took == {5, 20}
 
 
@@ -84,8 +84,8 @@ def test_heavier_requests_take_longer() -> None:
 def test_costs_are_found_again(fixed: float, item: float) -> None:
     """From runs of known sizes."""
     sizes = [1, 2, 4, 8, 16]
-    found = fit(sizes, [fixed + item * size for size in sizes])
-    assert found == pytest.approx((fixed, item), rel=1e-3, abs=1e-6)
+    costs = fit(sizes, [fixed + item * size for size in sizes])
+    assert costs == pytest.approx((fixed, item), rel=1e-3, abs=1e-6)
 
 
 def test_costs_are_never_below_zero() -> None:

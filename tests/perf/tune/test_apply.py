@@ -55,10 +55,10 @@ def test_only_what_differs_is_written(root: Path, write_model: WriteModel, point
     assert text.startswith("# What a person wrote.\n")
     spec.file.write_text(text)
     again = load(root / "models" / "net", root).model.serving
-    wanted = tuned(spec, point, root).model.serving
-    assert again.variant == wanted.variant
+    expected = tuned(spec, point, root).model.serving
+    assert again.variant == expected.variant
     if point.max_batch_size > 1:
-        assert again.dynamic_batching == wanted.dynamic_batching
+        assert again.dynamic_batching == expected.dynamic_batching
     else:
         assert again.dynamic_batching is False
 

@@ -26,13 +26,13 @@ def search(machine: Machine, objective: Objective, slo: Slo = SLO, **options: An
 
 
 @cache
-def seen(point: Point) -> tuple[float, float]:
+def simulated_at(point: Point) -> tuple[float, float]:
     """p99 in milliseconds and processor seconds for a request, in truth."""
     moments = draw(Arrivals(seed=99), RATE, 200.0)
-    found = simulate(moments, point.batcher, TRUE[point.group])
-    span_s = float((moments + found.latency_s).max() - moments.min())
-    used_s = found.busy * point.group.instances * point.group.threads * span_s
-    return found.percentile_ms(99), used_s / len(moments)
+    simulated = simulate(moments, point.batcher, TRUE[point.group])
+    span_s = float((moments + simulated.latency_s).max() - moments.min())
+    used_s = simulated.busy * point.group.instances * point.group.threads * span_s
+    return simulated.percentile_ms(99), used_s / len(moments)
 
 
 @pytest.mark.parametrize("off", [1.0, 0.7, 1.4])
@@ -41,14 +41,14 @@ def test_the_best_at_a_rate_is_found(name: Any, at: int, off: float) -> None:
     """Within a tenth of the best of all points that hold the target, also where the costs were measured wrong."""
     machine = Machine(off)
     outcome = search(machine, Objective(name, RATE))
-    holding = [point for point in POINTS if seen(point)[0] <= 50.0]
-    best = min(seen(point)[at] for point in holding)
+    holding = [point for point in POINTS if simulated_at(point)[0] <= 50.0]
+    best = min(simulated_at(point)[at] for point in holding)
     assert outcome.best
     assert not outcome.ended
     assert outcome.best.rate_per_s == RATE
     assert outcome.best.tail_ms is not None
     assert outcome.best.tail_ms <= 50.0
-    assert seen(outcome.best.point)[at] <= 1.1 * best
+    assert simulated_at(outcome.best.point)[at] <= 1.1 * best
     assert outcome.measurements == machine.runs <= 0.8 * len(POINTS)
     assert outcome.gain
     assert outcome.gain > 1.0
@@ -81,7 +81,7 @@ def test_a_variant_that_cannot_be_served_is_a_result_and_the_search_goes_on() ->
     outcome = search(Machine(broken=INT8), Objective("latency", RATE))
     assert outcome.best
     assert outcome.best.point.group.variant == FP32
-    assert any("it does not load" in each.problem for each in outcome.evaluations)
+    assert any("it does not load" in evaluation.problem for evaluation in outcome.evaluations)
 
 
 def test_an_interrupt_gives_the_best_so_far() -> None:
@@ -92,10 +92,10 @@ def test_an_interrupt_gives_the_best_so_far() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "wanted"),
+    ("name", "rate", "words"),
     [("speed", None, "throughput or latency or cost"), ("throughput", 5.0, "latency or cost")],
 )
-def test_an_objective_that_there_is_not_is_refused(name: Any, rate: Any, wanted: str) -> None:
+def test_an_objective_that_there_is_not_is_refused(name: Any, rate: Any, words: str) -> None:
     """With those that there are."""
-    with pytest.raises(UsageError, match=wanted):
+    with pytest.raises(UsageError, match=words):
         Objective(name, rate)

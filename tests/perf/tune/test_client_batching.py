@@ -46,46 +46,46 @@ class Machine:
 
 def best(machine: Machine, rate_per_s: float, budget_s: float = 600.0) -> tuple[Any, list[str]]:
     """The best way, and what was said."""
-    said: list[str] = []
-    found = best_client_batching(cast("Generator", machine), SLO, rate_per_s, budget_s, said.append)
-    return found, said
+    lines: list[str] = []
+    batching = best_client_batching(cast("Generator", machine), SLO, rate_per_s, budget_s, lines.append)
+    return batching, lines
 
 
 def test_where_requests_cost_much_beside_their_items_groups_hold_more() -> None:
     """2 ms a request and 0.1 ms an item: some 400/s one by one, the limit of items is 10,000/s."""
     machine = Machine(0.002, 0.0001)
-    found, said = best(machine, 400.0)
-    assert found.items == 16
-    assert 2000 < found.rate_per_s < 16 / (0.002 + 16 * 0.0001)
-    assert 0 < found.tail_ms <= 50
-    assert machine.runs == sum("items/s" in line for line in said)
+    batching, lines = best(machine, 400.0)
+    assert batching.items == 16
+    assert 2000 < batching.rate_per_s < 16 / (0.002 + 16 * 0.0001)
+    assert 0 < batching.tail_ms <= 50
+    assert machine.runs == sum("items/s" in line for line in lines)
     assert machine.items.tolist() == [1, 1]  # single ones again
-    assert sum(line.startswith(f"{found}: {found.rate_per_s:.1f} ") for line in said) == 3
+    assert sum(line.startswith(f"{batching}: {batching.rate_per_s:.1f} ") for line in lines) == 3
 
 
 def test_where_items_are_all_that_costs_nothing_beats_single_ones() -> None:
     """Each way misses its first run."""
     machine = Machine(0.0, 0.01)
-    found, said = best(machine, 95.0)
-    assert found is None
-    assert len(said) == machine.runs == 2  # 16 and 4; 1 ms would bring no company
-    assert all("missed" in line for line in said)
+    batching, lines = best(machine, 95.0)
+    assert batching is None
+    assert len(lines) == machine.runs == 2  # 16 and 4; 1 ms would bring no company
+    assert all("missed" in line for line in lines)
 
 
 def test_a_client_waits_for_a_fifth_of_the_target_at_most() -> None:
     """With a target of 2 ms it waits 0.4 ms."""
-    said: list[str] = []
+    lines: list[str] = []
     machine = cast("Generator", Machine(0.0004, 0.0))
-    best_client_batching(machine, parse_slo(["p99=2ms"]), 1500.0, 600.0, said.append)
-    assert {line.partition(":")[0] for line in said} == {"up to 16 items, 0.4 ms", "up to 4 items, 0.4 ms"}
+    best_client_batching(machine, parse_slo(["p99=2ms"]), 1500.0, 600.0, lines.append)
+    assert {line.partition(":")[0] for line in lines} == {"up to 16 items, 0.4 ms", "up to 4 items, 0.4 ms"}
 
 
 def test_groups_are_no_larger_than_the_model_takes() -> None:
     """A max_batch_size of 6 leaves 6 and 4."""
     machine = Machine(0.002, 0.0001, most_items=6)
-    found, said = best(machine, 400.0)
-    assert found.items == 6
-    assert not any(line.startswith("up to 16") for line in said)
+    batching, lines = best(machine, 400.0)
+    assert batching.items == 6
+    assert not any(line.startswith("up to 16") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_why_there_is_no_trial(most_items: int, rate: float, refused: str, words
     """It is said, in a line."""
     machine = Machine(0.002, 0.0001, most_items)
     machine.refused = refused
-    found, said = best(machine, rate)
-    assert found is None
+    batching, lines = best(machine, rate)
+    assert batching is None
     assert machine.runs == 0
-    (line,) = said
+    (line,) = lines
     assert words in line
 
 
 def test_without_time_there_is_no_trial() -> None:
     """A budget below three runs."""
     machine = Machine(0.002, 0.0001)
-    found, _ = best(machine, 400.0, budget_s=10.0)
-    assert found is None
+    batching, _ = best(machine, 400.0, budget_s=10.0)
+    assert batching is None
     assert machine.runs == 0

@@ -54,7 +54,7 @@ def test_what_triton_fills_in_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "words"),
     [
         ("max_batch_size: 8", "max_batch_size: 4", "max_batch_size 4, not 8"),
         ("count: 2", "count: 1", "instance counts [1], not [2]"),
@@ -65,10 +65,10 @@ def test_what_triton_fills_in_is_no_difference() -> None:
         ("dims: [ 4 ]", "dims: [ 5 ]", "inputs"),
     ],
 )
-def test_what_matters_is_named(old: str, new: str, said: str) -> None:
+def test_what_matters_is_named(old: str, new: str, words: str) -> None:
     """The field, what is served and what was wanted."""
     assert old in NETWORK
-    assert said in (unlike(read(NETWORK), read(NETWORK.replace(old, new))) or "")
+    assert words in (unlike(read(NETWORK), read(NETWORK.replace(old, new))) or "")
 
 
 def test_no_batching_is_another_thing_than_batching_at_once() -> None:
@@ -96,7 +96,7 @@ def test_they_are_what_a_build_would_publish() -> None:
     point = Point(InstanceGroup(artifact.variant, 3, 2), 4, (2,), 1000)
     made = configurations(spec, artifact, Path(PROJECT), 6, point)
     assert list(made) == ["digits_decode_image", "digits_network", "digits_top_k", "digits"]
-    assert {each.max_batch_size for each in made.values()} == {4}
+    assert {config.max_batch_size for config in made.values()} == {4}
     network = made["digits_network"]
     assert [group.count for group in network.instance_group] == [3]
     assert list(network.dynamic_batching.preferred_batch_size) == [2]

@@ -44,9 +44,9 @@ def test_a_search_that_found_nothing_has_a_page() -> None:
 
 def test_what_matters_is_what_the_best_choice_gains() -> None:
     """The variant is faster; a choice that changes nothing has a ratio of 1."""
-    found = dict(importance(search(Machine())))
-    assert found["variant"] > 1.2
-    assert min(found.values()) >= 1.0
+    gains = dict(importance(search(Machine())))
+    assert gains["variant"] > 1.2
+    assert min(gains.values()) >= 1.0
 
 
 def test_the_page_of_a_rate_shows_latency_and_processor_time_of_each_way() -> None:

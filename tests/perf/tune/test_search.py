@@ -76,12 +76,12 @@ class Machine:
         assert len(due)  # the generator refuses such a run
         true, by = TRUE[self.point.group], self.faster.get(self.point.buckets, 1.0)
         true = replace(true, fixed_s=true.fixed_s / by, item_s=true.item_s / by)
-        found = simulate(due, self.point.batcher, true, seed=self.runs)
+        simulated = simulate(due, self.point.batcher, true, seed=self.runs)
         count = len(due)
-        span_s = float((due + found.latency_s).max() - due.min())
+        span_s = float((due + simulated.latency_s).max() - due.min())
         group = self.point.group
-        self.processor_s += found.busy * group.instances * group.threads * span_s
-        record = Record(due, due, due + found.latency_s, np.zeros(count, np.int32), (), 0.1)
+        self.processor_s += simulated.busy * group.instances * group.threads * span_s
+        record = Record(due, due, due + simulated.latency_s, np.zeros(count, np.int32), (), 0.1)
         series = series_of("net", record, np.ones(count, bool), load.duration_s, slo)
         lag = times_of(np.zeros(max(1, count)))
         assert lag
@@ -158,8 +158,8 @@ def test_a_variant_that_cannot_be_served_is_a_result_and_the_search_goes_on() ->
     outcome = search(Machine(broken=INT8))
     assert outcome.best
     assert outcome.best.point.group.variant == FP32
-    problems = [each for each in outcome.evaluations if each.problem]
-    assert {each.point.group for each in problems} == {g for g in TRUE if g.variant == INT8}
+    problems = [evaluation for evaluation in outcome.evaluations if evaluation.problem]
+    assert {evaluation.point.group for evaluation in problems} == {g for g in TRUE if g.variant == INT8}
     assert "it does not load" in problems[0].problem
 
 
@@ -259,7 +259,7 @@ def test_a_part_of_the_time_is_left_for_the_validation(monkeypatch: pytest.Monke
     assert first.best
     assert first.best.stage == "validation"
     assert clock[0] < 300 + 11  # a run that has begun ends
-    second = search(Timed(), budget_s=2000.0, known=first.evaluations, costs=dict(first.costs))
+    second = search(Timed(), budget_s=2000.0, earlier=first.evaluations, costs=dict(first.costs))
     assert second.complete
     assert len(second.evaluations) > len(first.evaluations)
 
@@ -293,11 +293,11 @@ def test_the_next_best_wins_where_the_best_does_not_hold_again() -> None:
     """It is validated, too; what was luck in the race is no best for a later search either."""
     good = Point(InstanceGroup(INT8, 1, 2), 16)
     lucky = Point(InstanceGroup(FP32, 2, 1), 4)
-    known = [
+    earlier = [
         Evaluation(good, "race", truth(good), 0.9 * truth(good), 45.0),
         Evaluation(lucky, "race", truth(lucky), 3 * truth(good), 45.0),
     ]
-    outcome = search(Machine(), known=known, budget_s=6000.0)
+    outcome = search(Machine(), earlier=earlier, budget_s=6000.0)
     assert outcome.best
     assert outcome.current
     assert outcome.best.point == good
@@ -345,12 +345,12 @@ def test_what_is_known_is_not_measured_again() -> None:
     """A second search goes on from the first one's evaluations and costs."""
     first = search(Machine())
     machine = Machine()
-    second = search(machine, known=first.evaluations, costs=dict(first.costs))
+    second = search(machine, earlier=first.evaluations, costs=dict(first.costs))
     assert second.best
     assert first.best
     assert second.best.point == first.best.point
     # Only the validation is made again.
-    again = sum(len(each.trials) for each in (second.best, second.current) if each)
+    again = sum(len(evaluation.trials) for evaluation in (second.best, second.current) if evaluation)
     assert second.measurements == again
 
 
@@ -363,19 +363,19 @@ def test_answers_of_another_variant_are_known_before_it_is_loaded() -> None:
 
 def test_everything_is_told() -> None:
     """Stages, runs and points, in their order."""
-    told: list[str] = []
+    calls: list[str] = []
 
     class Telling(Listener):
         def stage(self, stage: str, text: str) -> None:
-            told.append(stage)
+            calls.append(stage)
 
         def trial(self, point: Point, trial: object) -> None:
-            told.append("trial")
+            calls.append("trial")
 
         def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
-            told.append("evaluated")
+            calls.append("evaluated")
 
     outcome = search(Machine(), listener=Telling())
-    assert told[:4] == ["costs"] * 4
-    assert told.index("current") < told.index("race") < told.index("validation")
-    assert told.count("trial") == outcome.measurements
+    assert calls[:4] == ["costs"] * 4
+    assert calls.index("current") < calls.index("race") < calls.index("validation")
+    assert calls.count("trial") == outcome.measurements

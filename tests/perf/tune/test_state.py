@@ -28,9 +28,9 @@ def test_what_was_saved_is_known_again(root: Path, spec: Spec) -> None:
     outcome = search(Machine())
     file = state_file(root, spec)
     save_state(file, spec, SLO, HASHES, MOST, outcome.costs, outcome.evaluations)
-    known = load_state(file, spec, SLO, HASHES, MOST)
-    assert known.costs == outcome.costs
-    assert tuple(known.evaluations) == outcome.evaluations
+    loaded = load_state(file, spec, SLO, HASHES, MOST)
+    assert loaded.costs == outcome.costs
+    assert tuple(loaded.evaluations) == outcome.evaluations
 
 
 def test_a_server_at_an_address_is_another_machine(root: Path, spec: Spec) -> None:

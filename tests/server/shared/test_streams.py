@@ -412,8 +412,8 @@ def test_a_sequence_that_fails_is_ended(server: Endpoint, tmp_path: Path) -> Non
 
 def test_streams_at_a_rate(server: Endpoint, tmp_path: Path) -> None:
     """A request is answered by its last reply; one that fails between its replies has failed."""
-    given = ("x=[3, 0.02, -1]", "note=")
-    with Generator(tmp_path, ("count",), (server.grpc,), given=given) as generator:
+    inputs = ("x=[3, 0.02, -1]", "note=")
+    with Generator(tmp_path, ("count",), (server.grpc,), inputs=inputs) as generator:
         load = OpenLoad(10.0, 1.0, warm_s=0.0, arrivals=Arrivals("constant"))
         (series,) = generator.run(load).series
     assert (series.requests, series.right) == (10, 10), series.words

@@ -39,5 +39,5 @@ class Model:
     def best(self, scores: np.ndarray) -> bytes:
         """Five labels with their probabilities."""
         order = np.argsort(-scores)[:5]
-        found = {"label": [self.labels[i] for i in order], "score": scores[order].tolist()}
-        return json.dumps(found).encode()
+        answer = {"label": [self.labels[i] for i in order], "score": scores[order].tolist()}
+        return json.dumps(answer).encode()

@@ -19,8 +19,8 @@ class Model:
     def __call__(self, bodies: list[bytes]) -> list[bytes]:
         """One answer for each body."""
         encoded = self.tokenizer.encode_batch([body.decode() for body in bodies])
-        ids = np.array([each.ids for each in encoded], np.int64)
-        mask = np.array([each.attention_mask for each in encoded], np.int64)
+        ids = np.array([encoding.ids for encoding in encoded], np.int64)
+        mask = np.array([encoding.attention_mask for encoding in encoded], np.int64)
         [hidden] = self.session.run(None, {"input_ids": ids, "attention_mask": mask})
         weights = mask[..., None].astype(np.float32)
         mean = (hidden * weights).sum(axis=1) / weights.sum(axis=1)

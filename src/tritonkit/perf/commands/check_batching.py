@@ -69,12 +69,12 @@ def command(
     with Client(address, **options) as client:
         signature = client.model(model, version).signature
         items = _given(inputs, signature) if inputs else _samples(project_or_here(root), model)
-        found = check_batching(client, model, _arrays(items, signature), version=version, tolerance=tolerance)
+        check = check_batching(client, model, _arrays(items, signature), version=version, tolerance=tolerance)
     if as_json:
-        print_json(found.to_dict())
+        print_json(check.to_dict())
     else:
-        _print(found)
-    if found.verdict != "independent":
+        _print(check)
+    if check.verdict != "independent":
         raise typer.Exit(1)
 
 
@@ -139,38 +139,38 @@ def _arrays(items: dict[str, Any], signature: ModelSignature) -> dict[str, Any]:
                 f"model {signature.name}", found=f"an input {name}", wanted=f"{', '.join(signature.inputs)}"
             )
         where = f"model {signature.name}, input {name}"
-        given = [values] if isinstance(values, bytes | str) else values
+        elements = [values] if isinstance(values, bytes | str) else values
         if spec.batched:
-            arrays[name] = conform(given, spec, where)
+            arrays[name] = conform(elements, spec, where)
         else:
-            arrays[name] = np.stack([conform(value, spec, where) for value in given])
+            arrays[name] = np.stack([conform(value, spec, where) for value in elements])
     return arrays
 
 
-def _print(found: BatchingCheck) -> None:
-    title = f"{found.model} version {found.version}: {found.verdict}"
-    if found.couplings:
+def _print(check: BatchingCheck) -> None:
+    title = f"{check.model} version {check.version}: {check.verdict}"
+    if check.couplings:
         columns = ["sent", "answers that differ", "worst item", "output", "differs by", "largest value"]
         rows = [
             [
-                each.arrangement,
-                f"{each.differing} of {each.compared}",
-                str(each.item),
-                each.output,
-                _figure(each.difference),
-                _figure(each.largest),
+                coupling.arrangement,
+                f"{coupling.differing} of {coupling.compared}",
+                str(coupling.item),
+                coupling.output,
+                _figure(coupling.difference),
+                _figure(coupling.largest),
             ]
-            for each in found.couplings
+            for coupling in check.couplings
         ]
         print_table(title, columns, rows)
     else:
-        print_line(f"{title}; {found.items} items: {', '.join(found.arrangements)}")
-    if found.requests_per_run is not None:
-        print_line(f"the server joined {found.requests_per_run:.1f} requests of the callers in a run")
-    if found.found:
-        print_line(f"found: {found.found}")
-    if found.change:
-        print_line(f"change: {found.change}")
+        print_line(f"{title}; {check.items} items: {', '.join(check.arrangements)}")
+    if check.requests_per_run is not None:
+        print_line(f"the server joined {check.requests_per_run:.1f} requests of the callers in a run")
+    if check.found:
+        print_line(f"found: {check.found}")
+    if check.change:
+        print_line(f"change: {check.change}")
 
 
 def _figure(value: float | None) -> str:

@@ -115,7 +115,7 @@ def command(
         raise UsageError("--load", found="no MODEL", wanted="the model to send requests to")
     if name is not None and (address is None or load is not None):
         _refuse_language_model(project, name)
-    with _servers(project, repository, name, address, options.metrics) as (addresses, found):
+    with _servers(project, repository, name, address, options.metrics) as (addresses, metrics_of):
         pids = None if options.pid is None else _pids(options.pid, len(addresses))
         processes = dict(zip(addresses, pids, strict=True)) if pids else {}
         inputs = None if name is None else _inputs(project, name, addresses)
@@ -126,7 +126,7 @@ def command(
 
             window_s = _WINDOW_S if options.watch or options.duration_s is None else options.duration_s
             with Watcher(
-                addresses, name or "", inputs=inputs, metrics=found, window_s=window_s, processes=processes
+                addresses, name or "", inputs=inputs, metrics=metrics_of, window_s=window_s, processes=processes
             ) as watcher:
                 _look(watcher, addresses, window_s, options, as_json)
 
@@ -168,7 +168,7 @@ def _look(
     evidence = evidence_of(watcher.observation())
     diagnosis = diagnose(evidence, target_ms)
     if as_json:
-        print_json(diagnosis.to_dict() | {"servers": [asdict(each) for each in evidence.servers]})
+        print_json(diagnosis.to_dict() | {"servers": [asdict(server) for server in evidence.servers]})
     else:
         _print(diagnosis, evidence)
 
@@ -181,13 +181,13 @@ def _print(diagnosis: Diagnosis, evidence: Evidence) -> None:
             print_table(title, columns, rows)
             print_line()
     print_line(f"verdict: {diagnosis.verdict}")
-    for number, found in enumerate(diagnosis.findings, 1):
+    for number, finding in enumerate(diagnosis.findings, 1):
         print_line()
-        print_line(f"{number}. {found.cause}: {found.where}")
-        for text in found.evidence:
+        print_line(f"{number}. {finding.cause}: {finding.where}")
+        for text in finding.evidence:
             print_line(f"   - {text}")
-        print_line(f"   change: {found.change}")
-        print_line(f"   gain: {found.gain}")
+        print_line(f"   change: {finding.change}")
+        print_line(f"   gain: {finding.gain}")
     for text in diagnosis.notes:
         note(f"note: {text}")
 
@@ -198,18 +198,18 @@ def figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             server.address,
-            each.name,
-            f"{each.rate_per_s:.1f}",
-            _figure(each.requests_per_run, 2),
-            _figure(each.queue_ms, 1),
-            _figure(each.compute_ms, 1),
-            f"{each.in_flight:.2f}",
-            "-" if each.pending is None else f"{each.pending[1]:.0f}",
-            f"{100 * min(1.0, each.utilization):.0f}",
+            model.name,
+            f"{model.rate_per_s:.1f}",
+            _figure(model.requests_per_run, 2),
+            _figure(model.queue_ms, 1),
+            _figure(model.compute_ms, 1),
+            f"{model.in_flight:.2f}",
+            "-" if model.pending is None else f"{model.pending[1]:.0f}",
+            f"{100 * min(1.0, model.utilization):.0f}",
         ]
         for server in evidence.servers
-        for each in server.parts
-        if each.rate_per_s and each.facts.language is None
+        for model in server.parts
+        if model.rate_per_s and model.facts.language is None
     ]
     return columns, rows
 
@@ -234,22 +234,22 @@ def language_figures(evidence: Evidence) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             server.address,
-            each.name,
-            f"{seen.running:.1f}",
-            f"{seen.waiting:.1f}",
-            f"{seen.stalled:.1f}",
-            f"{seen.tokens_per_s:.0f}",
-            f"{seen.prompt_tokens_per_s:.0f}",
-            _figure(seen.first_ms, 0),
-            _figure(seen.between_ms, 1),
-            _figure(seen.between_p95_ms, 1),
-            f"{100 * seen.cache:.0f}",
-            str(seen.paused),
-            f"{100 * seen.busy:.0f}",
+            part.name,
+            f"{language.running:.1f}",
+            f"{language.waiting:.1f}",
+            f"{language.stalled:.1f}",
+            f"{language.tokens_per_s:.0f}",
+            f"{language.prompt_tokens_per_s:.0f}",
+            _figure(language.first_ms, 0),
+            _figure(language.between_ms, 1),
+            _figure(language.between_p95_ms, 1),
+            f"{100 * language.cache:.0f}",
+            str(language.paused),
+            f"{100 * language.busy:.0f}",
         ]
         for server in evidence.servers
-        for each in server.parts
-        if (seen := each.language) is not None and seen.busy
+        for part in server.parts
+        if (language := part.language) is not None and language.busy
     ]
     return columns, rows
 
@@ -272,25 +272,25 @@ def _servers(
         load_all(project, (name or "",))  # a name that is not there is said before a server is started
     with called(project, folder, (name or "",), address) as (grpc, _):
         addresses = [part.strip() for part in grpc.split(",")]
-        found = {a: m for a in addresses if (m := find_metrics(project, a)) is not None}
+        urls = {a: m for a in addresses if (m := find_metrics(project, a)) is not None}
         if metrics is not None:
-            given = [part.strip() for part in metrics.split(",")]
-            if len(given) != len(addresses) or not all(_is_address(each) for each in given):
+            places = [part.strip() for part in metrics.split(",")]
+            if len(places) != len(addresses) or not all(_is_address(place) for place in places):
                 raise UsageError(
                     "--metrics", found=repr(metrics), wanted=f"host:port for each of {len(addresses)} servers"
                 )
-            found |= dict(zip(addresses, given, strict=True))
-        yield addresses, found
+            urls |= dict(zip(addresses, places, strict=True))
+        yield addresses, urls
 
 
 def _pids(text: str, count: int) -> list[int]:
-    given = [part.strip() for part in text.split(",")]
-    if len(given) != count or not all(each.isdecimal() for each in given):
+    pids = [part.strip() for part in text.split(",")]
+    if len(pids) != count or not all(pid.isdecimal() for pid in pids):
         raise UsageError("--pid", found=repr(text), wanted=f"a number for each of {count} servers")
-    gone = [each for each in given if not Path("/proc", each).is_dir()]
+    gone = [pid for pid in pids if not Path("/proc", pid).is_dir()]
     if gone:
         raise UsageError("--pid", found=f"there is no process {gone[0]} here")
-    return [int(each) for each in given]
+    return [int(pid) for pid in pids]
 
 
 def _is_address(text: str) -> bool:

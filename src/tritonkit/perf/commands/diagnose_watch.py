@@ -37,8 +37,8 @@ def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bo
                 print_line(form(*look))
             return
         with Live(console=Console(highlight=False, emoji=False), auto_refresh=False) as live:
-            for seen, evidence, diagnosis in _looks(observer, seconds, target_ms):
-                live.update(_view(seen, evidence, diagnosis), refresh=True)
+            for observation, evidence, diagnosis in _looks(observer, seconds, target_ms):
+                live.update(_view(observation, evidence, diagnosis), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -51,43 +51,43 @@ def _looks(
     end = math.inf if seconds is None else time.monotonic() + seconds
     while time.monotonic() < end:
         observer.wait(min(_EVERY_S, max(0.0, end - time.monotonic())))
-        seen = observer.observation()
-        evidence = evidence_of(seen)
-        yield seen, evidence, diagnose(evidence, target_ms)
+        observation = observer.observation()
+        evidence = evidence_of(observation)
+        yield observation, evidence, diagnose(evidence, target_ms)
 
 
-def percentiles(seen: Observation) -> dict[int, float]:
+def percentiles(observation: Observation) -> dict[int, float]:
     """Percentiles of our own requests in the window, in ms; empty if none was answered."""
-    times = sorted(probe.total_ms for probe in seen.probes if not probe.error)
+    times = sorted(probe.total_ms for probe in observation.probes if not probe.error)
     if not times:
         return {}
     return {p: times[min(len(times) - 1, len(times) * p // 100)] for p in _PERCENTS}
 
 
-def _line(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
+def _line(observation: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
     """One line for a log."""
     rate = sum(server.rate_per_s for server in evidence.servers)
-    return f"{rate:.1f} requests/s{_tail(seen)}: {diagnosis.verdict}"
+    return f"{rate:.1f} requests/s{_tail(observation)}: {diagnosis.verdict}"
 
 
-def _tail(seen: Observation) -> str:
+def _tail(observation: Observation) -> str:
     """Percentiles, and of how many requests: few, so that they disturb nothing."""
-    count = sum(not probe.error for probe in seen.probes)
-    tail = ", ".join(f"p{p} {ms:.1f} ms" for p, ms in percentiles(seen).items())
+    count = sum(not probe.error for probe in observation.probes)
+    tail = ", ".join(f"p{p} {ms:.1f} ms" for p, ms in percentiles(observation).items())
     return f"; {count} of our own: {tail}" if tail else ""
 
 
-def _json(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
+def _json(observation: Observation, evidence: Evidence, diagnosis: Diagnosis) -> str:
     """One object in a line."""
     from dataclasses import asdict
 
     facts: dict[str, Any] = diagnosis.to_dict()
-    facts["percentiles_ms"] = percentiles(seen)
-    facts["servers"] = [asdict(each) for each in evidence.servers]
+    facts["percentiles_ms"] = percentiles(observation)
+    facts["servers"] = [asdict(server) for server in evidence.servers]
     return json.dumps(to_plain(facts))
 
 
-def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> RenderableType:
+def _view(observation: Observation, evidence: Evidence, diagnosis: Diagnosis) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -109,14 +109,16 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
     others, spoken = figures(evidence), language_figures(evidence)
     good = not diagnosis.findings
     lines: list[RenderableType] = [
-        Text(f"{sum(each.rate_per_s for each in evidence.servers):.1f} requests/s{_tail(seen)}", style="bold"),
-        *(table(*each) for each in (others, spoken) if each[1] or (each is others and not spoken[1])),
+        Text(
+            f"{sum(server.rate_per_s for server in evidence.servers):.1f} requests/s{_tail(observation)}", style="bold"
+        ),
+        *(table(*rows) for rows in (others, spoken) if rows[1] or (rows is others and not spoken[1])),
         _machine(evidence),
         Text(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red"),
     ]
-    for found in diagnosis.findings[:3]:
-        lines.append(Text(printable(f"{found.cause}: {found.where}: {'; '.join(found.evidence)}")))
-        lines.append(Text(printable(f"  change: {found.change}"), style="dim"))
+    for finding in diagnosis.findings[:3]:
+        lines.append(Text(printable(f"{finding.cause}: {finding.where}: {'; '.join(finding.evidence)}")))
+        lines.append(Text(printable(f"  change: {finding.change}"), style="dim"))
     lines += [Text(printable(f"note: {text}"), style="dim") for text in diagnosis.notes]
     return Group(*lines)
 
@@ -124,9 +126,9 @@ def _view(seen: Observation, evidence: Evidence, diagnosis: Diagnosis) -> Render
 def _machine(evidence: Evidence) -> RenderableType:
     from rich.text import Text
 
-    said = [
-        f"{each.address}: the server uses {m.server_cores:.2f} of {m.cores} cores, others {m.other_cores:.2f}"
-        for each in evidence.servers
-        if (m := each.machine) is not None
+    sentences = [
+        f"{server.address}: the server uses {m.server_cores:.2f} of {m.cores} cores, others {m.other_cores:.2f}"
+        for server in evidence.servers
+        if (m := server.machine) is not None
     ]
-    return Text("\n".join(said), style="dim")
+    return Text("\n".join(sentences), style="dim")

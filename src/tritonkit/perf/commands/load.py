@@ -40,8 +40,8 @@ def command(
     Example: tritonkit load digits --rate 200 --duration 30s --slo p99=20ms
     """
     project = project_folder(root) if address is None else project_or_here(root)
-    given = whole_inputs(list(options.inputs), names)
-    options = replace(options, models=tuple(dict.fromkeys(names)), given=given)
+    inputs = whole_inputs(list(options.inputs), names)
+    options = replace(options, models=tuple(dict.fromkeys(names)), whole_inputs=inputs)
     is_trace = options.arrivals is not None and options.arrivals not in _KINDS
     if has_language_model(project, names, address):
         _check_tokens(options)

@@ -45,14 +45,14 @@ def has_language_model(project: Path, names: Sequence[str], address: str | None)
         SpecError: a spec that cannot be read.
         ClientError: the server does not answer.
     """
-    found = [name for name in dict.fromkeys(names) if _is_language_model(project, name, address)]
-    if found and len({*names}) > 1:
+    language_models = [name for name in dict.fromkeys(names) if _is_language_model(project, name, address)]
+    if language_models and len({*names}) > 1:
         raise UsageError(
             "MODEL",
-            found=f"{found[0]}, a language model, and others",
+            found=f"{language_models[0]}, a language model, and others",
             wanted="the language model alone: it cannot be loaded together with other models",
         )
-    return bool(found)
+    return bool(language_models)
 
 
 def _is_language_model(project: Path, name: str, address: str | None) -> bool:
@@ -74,11 +74,11 @@ def _is_language_model(project: Path, name: str, address: str | None) -> bool:
 
 def load_language_model(project: Path, address: str | None, options: LoadOptions) -> None:
     """Check what can be checked before a server is started, then send; `typer.Exit` as `load_at_rate`."""
-    asked = _read(project, options)
+    request = _read(project, options)
     folder = project / "model_repository"
     first, *others = (address or "").split(",")
     with called(project, folder, options.models, first or None) as (grpc, _):
-        _run((grpc, *others), asked, options)
+        _run((grpc, *others), request, options)
 
 
 def _read(project: Path, options: LoadOptions) -> _Asked:
@@ -138,8 +138,8 @@ def _check(options: LoadOptions, is_open: bool, is_trace: bool) -> None:
     if options.find and (shape or is_trace):
         raise UsageError("--find-rate", found="a rate that changes, or a trace", wanted="a steady rate")
     if options.slo:
-        given = {"--tier": options.tier, "--thresholds": options.thresholds}
-        refuse(given, "no --slo, which goes before the thresholds file")
+        rivals = {"--tier": options.tier, "--thresholds": options.thresholds}
+        refuse(rivals, "no --slo, which goes before the thresholds file")
     if options.trace:
         lengths = {"--prompt-tokens": options.prompt_tokens, "--output-tokens": options.output_tokens}
         refuse(lengths, "no --trace, which has its own")
@@ -154,13 +154,13 @@ def _target(project: Path, options: LoadOptions) -> tuple[Slo, float | None]:
     if options.slo:
         return parse_slo(options.slo, language=True), None
     file = (options.thresholds or own_or_shipped(project, THRESHOLDS)).resolve()
-    known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
-    thresholds = read_thresholds(file, [*known, options.models[0]])
+    models = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
+    thresholds = read_thresholds(file, [*models, options.models[0]])
     limits = limits_for(thresholds, options.models[0], options.tier, language=True)
     return limits.slo, limits.min_rate
 
 
-def _run(addresses: Sequence[str], asked: _Asked, options: LoadOptions) -> None:
+def _run(addresses: Sequence[str], request: _Asked, options: LoadOptions) -> None:
     """Run the load or the search, print what it showed, write the reports."""
     from tritonkit.perf.load.generation import TextGenerator
 
@@ -168,34 +168,34 @@ def _run(addresses: Sequence[str], asked: _Asked, options: LoadOptions) -> None:
     report: GenerationReport | None
     note(f"looking at {options.models[0]} at {', '.join(addresses)} ...")
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with TextGenerator(options.models[0], addresses, asked.traffic, timeout_s, asked.min_rate) as generator:
+    with TextGenerator(options.models[0], addresses, request.traffic, timeout_s, request.min_rate) as generator:
         if options.find:
-            search = find_highest(generator, asked.slo, options, DURATION_S)
+            search = find_highest(generator, request.slo, options, DURATION_S)
             report = search.report
         else:
-            report = _loaded(generator, asked, options)
+            report = _loaded(generator, request, options)
     if options.report is not None and report is not None:
-        write_generation(options.report, report, search, asked.slo, addresses)
+        write_generation(options.report, report, search, request.slo, addresses)
     if options.as_json:
         shown = search or report
-        print_json(({} if shown is None else shown.to_dict()) | {"slo": str(asked.slo)})
+        print_json(({} if shown is None else shown.to_dict()) | {"slo": str(request.slo)})
     else:
         if search:
             print_line(search.summary)
         if report:
             print_generation(report)
-    end_generation(report, search, asked.slo)
+    end_generation(report, search, request.slo)
 
 
-def _loaded(generator: TextGenerator, asked: _Asked, options: LoadOptions) -> GenerationReport:
+def _loaded(generator: TextGenerator, request: _Asked, options: LoadOptions) -> GenerationReport:
     from tritonkit.perf.load.generation import ClosedLoad
 
-    if asked.open is not None:
-        moments = asked.open.trace is not None
-        said = "the trace" if moments else f"{asked.open.rate_per_s:g} requests/s"
-        note(f"{said} for {asked.open.duration_s:g} s ...")
-        return generator.run(asked.open)
+    if request.open is not None:
+        moments = request.open.trace is not None
+        what = "the trace" if moments else f"{request.open.rate_per_s:g} requests/s"
+        note(f"{what} for {request.open.duration_s:g} s ...")
+        return generator.run(request.open)
     users, duration_s = options.users or _USERS, options.duration_s or DURATION_S
     warm_s = _WARM_S if options.warm_s is None else options.warm_s
     note(f"{users} streams at the same time for {duration_s:g} s ...")
-    return generator.run_closed(ClosedLoad(users, duration_s, warm_s, options.seed or 0, asked.slo))
+    return generator.run_closed(ClosedLoad(users, duration_s, warm_s, options.seed or 0, request.slo))

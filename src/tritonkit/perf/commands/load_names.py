@@ -23,7 +23,7 @@ def whole_inputs(inputs: list[str], names: list[str]) -> tuple[str, ...]:
     )
 
 
-def check_names(project: Path, names: Sequence[str], address: str | None, given: Sequence[str]) -> bool:
+def check_names(project: Path, names: Sequence[str], address: str | None, inputs: Sequence[str]) -> bool:
     """Whether one of the models has no spec, as in a repository made elsewhere; only the server knows such a model.
 
     Raises:
@@ -35,7 +35,7 @@ def check_names(project: Path, names: Sequence[str], address: str | None, given:
     own = [name for name in names if (project / "models" / name / "model.yaml").is_file()]
     served = [name for name in names if (folder / name / "config.pbtxt").is_file()]
     outside = [name for name in names if name not in own]
-    may_be_served = address is not None and (given or not (project / "models").is_dir())
+    may_be_served = address is not None and (inputs or not (project / "models").is_dir())
     if not outside or not all(name in served or may_be_served for name in outside):
         load_all(project, tuple(names))
         return False

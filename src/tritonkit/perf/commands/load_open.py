@@ -54,7 +54,7 @@ def load_at_rate(project: Path, address: str | None, options: LoadOptions) -> No
     load = open_load(options, slo)
     if not options.find:
         moments_of(load)
-    check_names(project, options.models, address, options.given)
+    check_names(project, options.models, address, options.whole_inputs)
     first, *others = (address or "").split(",")
     with called(project, project / "model_repository", options.models, first or None) as (grpc, _):
         _run(project, (grpc, *others), options, load, slo)
@@ -69,15 +69,15 @@ def _run(project: Path, addresses: Sequence[str], options: LoadOptions, load: Op
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
     calls = options.sequence_calls or SEQUENCE_CALLS
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with Generator(project, options.models, addresses, timeout_s, options.given, calls) as generator:
+    with Generator(project, options.models, addresses, timeout_s, options.whole_inputs, calls) as generator:
         if options.find:
             search = find_highest(generator, slo, options, _TRIAL_S)
             report = search.report
             if generator.unit == "requests":
                 _keep(project, addresses, options, slo, search)
         else:
-            said = "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
-            note(f"{said} for {load.duration_s:g} s ...")
+            what = "the trace" if load.trace is not None else f"{load.rate_per_s:g} {generator.unit}/s"
+            note(f"{what} for {load.duration_s:g} s ...")
             report = generator.run(load)
     if options.report is not None:
         _write(options.report, report, search, slo, options, addresses)
@@ -238,7 +238,7 @@ def _print(report: OpenReport) -> None:
 def _cells(times: Times | None) -> list[str]:
     if times is None:
         return ["-"] * 6
-    return [*(f"{each.value:.2f}" for each in times.percentiles.values()), f"{times.largest:.2f}"]
+    return [*(f"{estimate.value:.2f}" for estimate in times.percentiles.values()), f"{times.largest:.2f}"]
 
 
 def _write(
@@ -291,6 +291,6 @@ def write_reports(folder: Path, files: Mapping[str, str]) -> None:
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        found = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+        reason = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
     note(f"reports: {folder}")

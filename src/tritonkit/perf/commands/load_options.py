@@ -29,7 +29,7 @@ class LoadOptions:
 
     Args:
         models: the models to call.
-        given: `inputs`, with the whole paths of files.
+        whole_inputs: `inputs`, with the whole paths of files.
         as_json: whether the report is printed as JSON.
     """
 
@@ -154,4 +154,4 @@ class LoadOptions:
     report: Annotated[Path | None, Option("Folder for report.html, report.json and CSV files.")] = None
     as_json: Annotated[bool, Option("Print JSON for programs.", name="--json")] = False
     models: tuple[str, ...] = ()
-    given: tuple[str, ...] = field(default=(), repr=False)
+    whole_inputs: tuple[str, ...] = field(default=(), repr=False)

@@ -35,7 +35,7 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
     users = options.users or _USERS
     duration_s = _whole_seconds(options.duration_s or _DURATION_S)
     pause_s = _THINK_TIME_S if options.think_time_s is None else options.think_time_s
-    outside = _check(project, options.models, file, options.tier, address, options.given)
+    outside = _check(project, options.models, file, options.tier, address, options.whole_inputs)
     folder = project / "model_repository"
     with called(project, folder, options.models, address, options.http_address, http=options.rest) as (grpc, http):
         plan = LoadPlan(
@@ -50,7 +50,7 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
             thresholds=file,
             tier=options.tier,
             report=None if options.report is None else options.report.resolve(),
-            given=options.given,
+            inputs=options.whole_inputs,
             outside=outside,
             sequence_calls=options.sequence_calls or SEQUENCE_CALLS,
         )
@@ -67,14 +67,14 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
 
 
 def _check(
-    project: Path, names: Sequence[str], file: Path, tier: str | None, address: str | None, given: Sequence[str]
+    project: Path, names: Sequence[str], file: Path, tier: str | None, address: str | None, inputs: Sequence[str]
 ) -> bool:
     """Refuse wrong names before a server is started for them; whether one has no spec."""
     from tritonkit.perf.load import limits_for, read_thresholds
 
-    outside = check_names(project, names, address, given)
-    known = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
-    limits = read_thresholds(file, known)
+    outside = check_names(project, names, address, inputs)
+    models = [path.parent.name for path in (project / "models").glob("*/model.yaml")]
+    limits = read_thresholds(file, models)
     for name in names:
         limits_for(limits, name, tier)
     return outside

@@ -151,13 +151,13 @@ def command(
         Arrivals("poisson" if fleet.cv == 1 else "bursty", fleet.cv),
         _function(prices, fleet.price),
     )
-    found = _measured(name, replica.measured, list(replica.variants), target, root)
+    measured = _measured(name, replica.measured, list(replica.variants), target, root)
     if replica.save is not None:
-        found.save(replica.save)
+        measured.save(replica.save)
         note(f"measured: {replica.save}")
-    plan = make_plan(found, demand, lambda text: note(f"{text} ..."))
+    plan = make_plan(measured, demand, lambda text: note(f"{text} ..."))
     if replica.measured is None:  # measured on this machine
-        plan = replace(plan, before=kept_rates(project_folder(root), found.model, str(target)))
+        plan = replace(plan, before=kept_rates(project_folder(root), measured.model, str(target)))
     if as_json:
         print_json(plan.to_dict())
     else:
@@ -172,8 +172,8 @@ def _function(prices: LambdaOptions, price: str | None) -> FunctionPrice | None:
 
     gb_s, million, call_s = prices.lambda_price_gb_s, prices.lambda_price_million, prices.lambda_call_s
     if gb_s is None and million is None:
-        given = {"--lambda-memory": prices.lambda_memory, "--lambda-call": call_s}
-        for option in (name for name, value in given.items() if value is not None):
+        options = {"--lambda-memory": prices.lambda_memory, "--lambda-call": call_s}
+        for option in (name for name, value in options.items() if value is not None):
             raise UsageError(option, found="no price of a function", wanted="--lambda-price-gb-s too")
         return None
     needed = {"--lambda-price-gb-s": gb_s, "--lambda-price-million": million, "--price": price}
@@ -204,10 +204,10 @@ def _measured(name: str | None, file: Path | None, variants: list[str], slo: obj
     from tritonkit.perf.tune.run import TunePlan
 
     if file is not None:
-        found = read_measured(file)
-        if name not in (None, found.model):
-            raise UsageError(f"--measured {file}", found=f"model {found.model}", wanted=f"model {name}")
-        return found
+        measured = read_measured(file)
+        if name not in (None, measured.model):
+            raise UsageError(f"--measured {file}", found=f"model {measured.model}", wanted=f"model {name}")
+        return measured
     if name is None:
         raise UsageError("MODEL", found="none", wanted="a model of models/, or --measured FILE")
     assert isinstance(slo, Slo)  # noqa: S101
@@ -220,7 +220,7 @@ def _print(plan: Plan) -> None:
 
     demand, price = plan.demand, plan.demand.price
     percent, _ = demand.slo.tightest
-    tails = ", ".join(f"p{p:g} {found:.1f} ms" for p, found in plan.sized.tails_ms.items())
+    tails = ", ".join(f"p{p:g} {ms:.1f} ms" for p, ms in plan.sized.tails_ms.items())
     print_line(f"one replica   holds {demand.slo} up to {plan.held_per_s:.1f}/s in a large fleet: {plan.point}")
     _print_range(plan)
     needed = f"{count_text(plan.sized.replicas)} for {demand.traffic.most_per_s:g}/s: {tails}"
@@ -254,13 +254,13 @@ def _print_tables(plan: Plan) -> None:
     if price is not None:
         header.append("a month")
     for title, savings in (
-        ("what would save", [each for each in plan.savings if each.of_now < 1]),
-        ("what would not", [each for each in plan.savings if each.of_now >= 1]),
+        ("what would save", [saving for saving in plan.savings if saving.of_now < 1]),
+        ("what would not", [saving for saving in plan.savings if saving.of_now >= 1]),
     ):
         rows = [
-            [each.knob, each.choice, count_text(each.replicas), f"{each.of_now:.0%}"]
-            + ([] if price is None else [price.text(plan.per_month(each.replicas) or 0)])
-            for each in savings
+            [saving.knob, saving.choice, count_text(saving.replicas), f"{saving.of_now:.0%}"]
+            + ([] if price is None else [price.text(plan.per_month(saving.replicas) or 0)])
+            for saving in savings
         ]
         if rows or title == "what would save":
             print_table(title, header, rows)
@@ -292,24 +292,25 @@ def _print_range(plan: Plan) -> None:
             f"              no more than the server was seen to do here; by the costs of its runs alone"
             f" {plan.simulated_per_s:,.1f}/s"
         )
-    for each in plan.before:
-        print_line(f"              {each}, {each.rate_per_s / max(plan.held_per_s, 1e-9):.0%} of that")
+    for rate in plan.before:
+        print_line(f"              {rate}, {rate.rate_per_s / max(plan.held_per_s, 1e-9):.0%} of that")
     low, high = plan.range_per_s
     fewest, most = plan.range_replicas
     if high > low:
         print_line(f"              so {low:,.1f} to {high:,.1f}/s: {count_text(fewest)} to {count_text(most)} replicas")
 
 
-def _as_function(plan: Plan, found: FunctionPlan, price: Price) -> str:
+def _as_function(plan: Plan, function: FunctionPlan, price: Price) -> str:
     """The cost of calls, compared with the recommended day of replicas, and the rate up to which they cost less."""
     pods = plan.per_month(plan.days[0].replica_hours / 24) or 0
     cost = (
-        f"{price.text(found.per_month)} a month, and {price.text(pods)} for replicas ({plan.days[0].rule}),"
-        f" {price.text(found.per_million)} for a million calls of {found.call_ms:.3g} ms, {found.memory_mib} MiB"
+        f"{price.text(function.per_month)} a month, and {price.text(pods)} for replicas ({plan.days[0].rule}),"
+        f" {price.text(function.per_million)} for a million calls of {function.call_ms:.3g} ms,"
+        f" {function.memory_mib} MiB"
     )
-    if found.break_even_per_s is None:
+    if function.break_even_per_s is None:
         return f"{cost}; cheaper at every rate"
-    even = f"{found.break_even_per_s:.3g} calls/s, the cost of {found.break_even_replicas} replicas"
+    even = f"{function.break_even_per_s:.3g} calls/s, the cost of {function.break_even_replicas} replicas"
     return f"{cost}; cheaper up to {even}"
 
 
@@ -326,6 +327,6 @@ def _write(folder: Path, plan: Plan) -> None:
         (folder / "report.html").write_text(text, encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(plan.to_dict(), indent=1) + "\n")
     except OSError as error:
-        found = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+        reason = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
     note(f"reports: {folder}")

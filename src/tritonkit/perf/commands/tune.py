@@ -199,7 +199,7 @@ def _end(outcome: Outcome) -> None:
         raise typer.Exit(_INTERRUPTED)
     if outcome.best is None:
         holds = f"holds {outcome.slo}"
-        tried = f"nothing that was measured in time {holds}" if outcome.seen else "nothing was measured in time"
+        tried = f"nothing that was measured in time {holds}" if outcome.answered else "nothing was measured in time"
         note(tried if outcome.ended else f"no way of serving {holds}")
         if outcome.limit:
             note(outcome.limit)
@@ -207,10 +207,10 @@ def _end(outcome: Outcome) -> None:
 
 
 def _print(outcome: Outcome, diff: str) -> None:
-    for name, found in (("now", outcome.current), ("best", outcome.best)):
-        if found is not None:
-            words = outcome.objective.words(found, str(outcome.slo))
-            print_line(f"{name:5} {words}: {found.point}")
+    for name, evaluation in (("now", outcome.current), ("best", outcome.best)):
+        if evaluation is not None:
+            words = outcome.objective.words(evaluation, str(outcome.slo))
+            print_line(f"{name:5} {words}: {evaluation.point}")
     if outcome.gain is not None:
         gain = outcome.objective.gain_words(outcome.gain)
         print_line(f"{gain}, {outcome.measurements} runs, {outcome.seconds:.0f} s")
@@ -242,8 +242,8 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
         )
         (folder / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1) + "\n")
     except OSError as error:
-        found = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=found, wanted="a folder") from None
+        reason = f"it cannot be written: {error.strerror}"
+        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
     note(f"reports: {folder}")
 
 
@@ -312,9 +312,9 @@ class _View:
         if self.best is not None:
             best = f"best {self.objective.words(self.best, self.slo).strip()}: {self.best.point}"
             table.add_row(Text(printable(best, lines=False), "green"))
-        for each in self.done[-_SHOWN:]:
-            rate = f"{each.rate_per_s:8.1f}/s" if each.rate_per_s else "  no better"
-            table.add_row(Text(printable(f"  {rate}  {each.point}", lines=False), "dim"))
+        for evaluation in self.done[-_SHOWN:]:
+            rate = f"{evaluation.rate_per_s:8.1f}/s" if evaluation.rate_per_s else "  no better"
+            table.add_row(Text(printable(f"  {rate}  {evaluation.point}", lines=False), "dim"))
         table.add_row(Text(printable(self.at, lines=False)))
         table.add_row(Text(printable(f"  {self.last}", lines=False)))
         return table

@@ -16,7 +16,7 @@ def stall_note(facts: Iterable[ModelFacts], version: str, pid: int | None) -> st
 
     `pid` is the server's process if it runs on this machine: the guard in it works around Triton's fault.
     """
-    bounded = sorted(each.name for each in facts if each.bounded)
+    bounded = sorted(model.name for model in facts if model.bounded)
     release = release_of_server(version)
     if not bounded or release is None or release >= BOUNDED_QUEUES_WAKE:
         return ""
@@ -35,7 +35,7 @@ def in_flight_note(facts: Iterable[ModelFacts], pid: int | None) -> str:
 
     Requests that wait for that bound appear in none of the server's figures.
     """
-    bounds = sorted(f"{each.name} ({each.in_flight})" for each in facts if each.in_flight)
+    bounds = sorted(f"{model.name} ({model.in_flight})" for model in facts if model.in_flight)
     if not bounds:
         return ""
     named = f"max_inflight_requests of {', '.join(bounds)}"

@@ -104,7 +104,7 @@ class ServerEvidence:
     @property
     def rate_per_s(self) -> float:
         """Requests of all callers, our own included."""
-        return sum(each.rate_per_s for each in self.entries)
+        return sum(model.rate_per_s for model in self.entries)
 
     @property
     def server_ms(self) -> float | None:
@@ -117,8 +117,8 @@ class ServerEvidence:
     @property
     def first_token_ms(self) -> float | None:
         """The mean time to the first token of its slowest language model."""
-        seen = [part.language for part in self.parts if part.language is not None]
-        return max((each.first_ms for each in seen if each.first_ms is not None), default=None)
+        languages = [part.language for part in self.parts if part.language is not None]
+        return max((language.first_ms for language in languages if language.first_ms is not None), default=None)
 
     @property
     def compute_ms(self) -> float:
@@ -139,52 +139,52 @@ class Evidence:
     @property
     def traffic_per_s(self) -> float:
         """Requests of other callers."""
-        own = sum(each.probes / max(each.seconds, 1e-9) for each in self.servers)
-        return max(0.0, sum(each.rate_per_s for each in self.servers) - own)
+        own = sum(server.probes / max(server.seconds, 1e-9) for server in self.servers)
+        return max(0.0, sum(server.rate_per_s for server in self.servers) - own)
 
     @property
     def running(self) -> float:
         """The mean number of running sequences of language models; one may outlast the window."""
         every = [part.language for server in self.servers for part in server.parts]
-        return sum(each.running for each in every if each is not None)
+        return sum(language.running for language in every if language is not None)
 
 
-def evidence_of(seen: Observation) -> Evidence:
+def evidence_of(observation: Observation) -> Evidence:
     """Work out the evidence in an observation."""
-    servers = tuple(_server(seen, address, looks) for address, looks in seen.looks.items())
-    return Evidence(servers, seen.entry, seen.notes)
+    servers = tuple(_server(observation, address, looks) for address, looks in observation.looks.items())
+    return Evidence(servers, observation.entry, observation.notes)
 
 
-def _server(seen: Observation, address: str, looks: Sequence[Look]) -> ServerEvidence:
+def _server(observation: Observation, address: str, looks: Sequence[Look]) -> ServerEvidence:
     good = [look for look in looks if look.models]
     error = looks[-1].error if looks else "no look was made"
-    probes = [probe for probe in seen.probes if probe.address == address]
-    calls = [call for call in seen.calls if call.address == address]
+    probes = [probe for probe in observation.probes if probe.address == address]
+    calls = [call for call in observation.calls if call.address == address]
     right = [probe for probe in (*probes, *calls) if not probe.error]
-    trips = seen.round_trips_ms.get(address, ())
-    roles = _roles(seen)
+    trips = observation.round_trips_ms.get(address, ())
+    roles = _roles(observation)
     seconds = good[-1].at_s - good[0].at_s if len(good) > 1 else 0.0
-    models = [_model(facts, address, good, roles) for facts in seen.facts.values()] if seconds else []
-    steps = {step for facts in seen.facts.values() for step in (*facts.steps, *facts.calls)}
+    models = [_model(facts, address, good, roles) for facts in observation.facts.values()] if seconds else []
+    steps = {step for facts in observation.facts.values() for step in (*facts.steps, *facts.calls)}
     return ServerEvidence(
         address,
         seconds,
-        tuple(each for each in models if not each.facts.steps),
-        tuple(e for e in models if e.name == seen.entry or (not seen.entry and e.name not in steps)),
+        tuple(model for model in models if not model.facts.steps),
+        tuple(e for e in models if e.name == observation.entry or (not observation.entry and e.name not in steps)),
         statistics.median(trips) if trips else None,
         statistics.median(p.total_ms for p in right) if right else None,
         statistics.median(p.total_ms - p.wait_ms for p in right) if right else None,
         len(probes),
         tuple(dict.fromkeys(probe.error for probe in probes if probe.error)),
-        machine_evidence(looks, seen.runnable, seen.runnable_all),
+        machine_evidence(looks, observation.runnable, observation.runnable_all),
         error,
     )
 
 
-def _roles(seen: Observation) -> dict[str, Role]:
+def _roles(observation: Observation) -> dict[str, Role]:
     roles: dict[str, Role] = {}
-    for facts in seen.facts.values():
-        roles |= roles_of(facts, seen.facts)
+    for facts in observation.facts.values():
+        roles |= roles_of(facts, observation.facts)
     return roles
 
 
@@ -271,10 +271,10 @@ def _rise(before: ModelStatistics | None, after: ModelStatistics) -> Number:
 
 def _run_s(before: ModelStatistics | None, after: ModelStatistics) -> float:
     """Seconds of all runs, each counted once whatever its batch size."""
-    spent = sum(each.compute_s for each in after.batches)
+    spent = sum(batch.compute_s for batch in after.batches)
     if before is None or after.execution_count < before.execution_count:
         return spent
-    return max(0.0, spent - sum(each.compute_s for each in before.batches))
+    return max(0.0, spent - sum(batch.compute_s for batch in before.batches))
 
 
 def _runs_before(first: ModelStatistics | None, last: ModelStatistics) -> int:
@@ -294,9 +294,9 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _sizes(first: ModelStatistics | None, last: ModelStatistics) -> dict[int, int]:
     counts: dict[int, int] = {}
-    for each in last.batches:
-        counts[each.size] = counts.get(each.size, 0) + each.runs
+    for batch in last.batches:
+        counts[batch.size] = counts.get(batch.size, 0) + batch.runs
     if first is not None and last.execution_count >= first.execution_count:
-        for each in first.batches:
-            counts[each.size] = counts.get(each.size, 0) - each.runs
+        for batch in first.batches:
+            counts[batch.size] = counts.get(batch.size, 0) - batch.runs
     return {size: runs for size, runs in sorted(counts.items()) if runs > 0}

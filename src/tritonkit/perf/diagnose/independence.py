@@ -126,7 +126,7 @@ def check_batching(
         except (InferenceError, InvalidInput) as error:
             if isinstance(error, Overloaded):
                 raise
-            return _result(name, check, "batches-refused", (), tuple(done), found=error.found)
+            return _result(name, check, "batches-refused", (), tuple(done), reason=error.found)
         done.append(arrangement)
         if coupling:
             couplings.append(coupling)
@@ -151,10 +151,10 @@ def _result(
     couplings: tuple[Coupling, ...],
     done: tuple[str, ...],
     joined: float | None = None,
-    found: str = "",
+    reason: str = "",
 ) -> BatchingCheck:
     return BatchingCheck(
-        name, check.version, len(check.items), check.signature.max_batch_size, verdict, couplings, done, joined, found
+        name, check.version, len(check.items), check.signature.max_batch_size, verdict, couplings, done, joined, reason
     )
 
 
@@ -179,13 +179,13 @@ class _Check:
     def _answer(self, places: Sequence[int]) -> Arrays:
         """The outputs of one request with these items."""
         if self.signature.max_batch_size:
-            given: dict[str, Any] = {
+            inputs: dict[str, Any] = {
                 name: np.stack([self.items[place][name] for place in places]) for name in self.items[0]
             }
         else:
             (place,) = places
-            given = dict(self.items[place])
-        reply = self._predict(inputs=given, idempotent=True)
+            inputs = dict(self.items[place])
+        reply = self._predict(inputs=inputs, idempotent=True)
         self.version = reply.version
         return {name: reply[name] for name in reply}
 
@@ -218,19 +218,19 @@ class _Check:
         compared = 0
         for place, outputs in answers:
             compared += 1
-            found = difference(self._alone[place], outputs, self._datatypes, self._tolerance)
-            if found is not None:
-                differing.append((place, found))
+            worst_of_item = difference(self._alone[place], outputs, self._datatypes, self._tolerance)
+            if worst_of_item is not None:
+                differing.append((place, worst_of_item))
         if not differing:
             return None
-        place, worst = max(differing, key=lambda each: _weight(each[1]))
+        place, worst = max(differing, key=lambda pair: _weight(pair[1]))
         return Coupling(arrangement, place, worst.output, worst.distance, worst.largest, len(differing), compared)
 
 
-def _weight(found: Difference) -> float:
-    if found.distance is None or not np.isfinite(found.distance):
+def _weight(deviation: Difference) -> float:
+    if deviation.distance is None or not np.isfinite(deviation.distance):
         return np.inf
-    return found.distance / max(found.largest or 0.0, 1e-30)
+    return deviation.distance / max(deviation.largest or 0.0, 1e-30)
 
 
 def _arrangements(count: int, most: int) -> Iterator[tuple[str, list[list[int]]]]:
@@ -262,7 +262,7 @@ def _different(name: str, inputs: Arrays) -> list[Arrays]:
         )
     items: list[Arrays] = []
     for place in range(max(counts, default=0)):
-        item = {each: array[place] for each, array in inputs.items()}
+        item = {name: array[place] for name, array in inputs.items()}
         if not any(all(np.array_equal(item[n], other[n]) for n in item) for other in items):
             items.append(item)
     if len(items) < 2:
@@ -277,7 +277,7 @@ def _different(name: str, inputs: Arrays) -> list[Arrays]:
 
 def _runs(client: Client, name: str, version: str) -> tuple[int, int]:
     """Requests and runs of a model so far."""
-    for each in client.statistics(name):
-        if each.version == version:
-            return each.success_count, each.execution_count
+    for version_statistics in client.statistics(name):
+        if version_statistics.version == version:
+            return version_statistics.success_count, version_statistics.execution_count
     return 0, 0

@@ -108,7 +108,7 @@ def _rise(first: Counters, last: Counters) -> Rise:
 
 def _buckets(name: str, rise: Rise, counters: Counters) -> list[tuple[float, float]]:
     """Upper bounds in ms, and the number of values within each."""
-    bounds = [own for each, own in counters if each == name]
+    bounds = [own for metric, own in counters if metric == name]
     return sorted((1e3 * float(own), rise(name, own)) for own in bounds)
 
 

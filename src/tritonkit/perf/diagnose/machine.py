@@ -55,7 +55,7 @@ def _listeners(port: int, proc: Path) -> Iterator[str]:
 
 def server_processes(pid: int, proc: Path = _PROC) -> dict[int, str]:
     """The server and all processes below it: pid -> the model of a Python stub, else nothing."""
-    return {each: _stub_model(proc / str(each)) for each in process_tree(pid, proc)}
+    return {process: _stub_model(proc / str(process)) for process in process_tree(pid, proc)}
 
 
 def _stub_model(folder: Path) -> str:
@@ -70,8 +70,8 @@ def _stub_model(folder: Path) -> str:
 
 def look_at_machine(pid: int, cores: int, proc: Path = _PROC) -> MachineLook | None:
     """One look at the machine of a server; None when its process is gone."""
-    processes = tuple(_look_at(proc / str(each), model) for each, model in server_processes(pid, proc).items())
-    if not any(each.threads for each in processes):
+    processes = tuple(_look_at(proc / str(process), model) for process, model in server_processes(pid, proc).items())
+    if not any(process.threads for process in processes):
         return None
     busy = [int(word) for word in (proc / "stat").read_text().split("\n", 1)[0].split()[1:]]
     ticks = os.sysconf("SC_CLK_TCK")
@@ -236,9 +236,9 @@ class RunnableThreads:
 
     def means(self) -> tuple[dict[int, float], float | None]:
         """Numbers by process, and of the whole machine; empty before the first look."""
-        seen = tuple(self._seen)
-        if not seen:
+        samples = tuple(self._seen)
+        if not samples:
             return {}, None
-        pids = {pid for counts, _ in seen for pid in counts}
-        sums = {pid: sum(counts.get(pid, 0) for counts, _ in seen) for pid in pids}
-        return {pid: n / len(seen) for pid, n in sums.items()}, sum(n for _, n in seen) / len(seen)
+        pids = {pid for counts, _ in samples for pid in counts}
+        sums = {pid: sum(counts.get(pid, 0) for counts, _ in samples) for pid in pids}
+        return {pid: n / len(samples) for pid, n in sums.items()}, sum(n for _, n in samples) / len(samples)

@@ -69,15 +69,15 @@ def machine_evidence(
     looks: Sequence[Look], runnable: Mapping[int, float], everywhere: float | None
 ) -> MachineEvidence | None:
     """Changes from the first to the last look at the machine; None for fewer than two looks."""
-    seen = [(look.at_s, look.machine) for look in looks if look.machine is not None]
-    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
+    machines = [(look.at_s, look.machine) for look in looks if look.machine is not None]
+    if len(machines) < 2 or machines[-1][0] <= machines[0][0]:
         return None
-    (start, first), (end, last) = seen[0], seen[-1]
+    (start, first), (end, last) = machines[0], machines[-1]
     seconds = end - start
     used = _used(first, last)
-    before = {each.pid: each.cpu_s for each in first.processes}
-    spent = {each.pid: max(0.0, each.cpu_s - before.get(each.pid, 0.0)) for each in last.processes}
-    waits = {each.pid: each.waits for each in first.processes}
+    before = {process.pid: process.cpu_s for process in first.processes}
+    spent = {process.pid: max(0.0, process.cpu_s - before.get(process.pid, 0.0)) for process in last.processes}
+    waits = {process.pid: process.waits for process in first.processes}
     server_s = sum(spent.values())
     busy_s = last.busy_s - first.busy_s - (last.own_s - first.own_s)
     own = [runnable[pid] for pid in used if pid in runnable]
@@ -88,9 +88,11 @@ def machine_evidence(
         server_s / seconds,
         max(0.0, busy_s - server_s) / seconds,
         stubs=tuple(
-            _stub(each, spent[each.pid] / seconds, used[each.pid], runnable, waits.get(each.pid, {}), seconds)
-            for each in last.processes
-            if each.model
+            _stub(
+                process, spent[process.pid] / seconds, used[process.pid], runnable, waits.get(process.pid, {}), seconds
+            )
+            for process in last.processes
+            if process.model
         ),
         runnable=can_run,
         other_runnable=(None if can_run is None or everywhere is None else max(0.0, everywhere - can_run)),
@@ -99,21 +101,23 @@ def machine_evidence(
         periods=_rise(first.periods, last.periods),
         throttled=_share(first.throttled, last.throttled, _rise(first.periods, last.periods) or 0),
         throttled_s=_share(first.throttled_s, last.throttled_s, 1.0),
-        memory_share=max((m.memory_share for _, m in seen if m.memory_share is not None), default=None),
+        memory_share=max((m.memory_share for _, m in machines if m.memory_share is not None), default=None),
         memory_limit_mib=last.memory_limit_mib,
         memory_hits=_rise(first.memory_hits, last.memory_hits),
         oom_kills=_rise(first.oom_kills, last.oom_kills),
-        shm_free_mib=min((m.shm_free_mib for _, m in seen if m.shm_free_mib is not None), default=None),
+        shm_free_mib=min((m.shm_free_mib for _, m in machines if m.shm_free_mib is not None), default=None),
         shm_mib=last.shm_mib,
     )
 
 
 def _used(first: MachineLook, last: MachineLook) -> dict[int, dict[int, float]]:
     """Seconds of CPU by process and thread; a thread that is new has all of its own."""
-    before = {each.pid: each.threads for each in first.processes}
+    before = {process.pid: process.threads for process in first.processes}
     return {
-        each.pid: {tid: max(0.0, s - before.get(each.pid, {}).get(tid, 0.0)) for tid, s in each.threads.items()}
-        for each in last.processes
+        process.pid: {
+            tid: max(0.0, s - before.get(process.pid, {}).get(tid, 0.0)) for tid, s in process.threads.items()
+        }
+        for process in last.processes
     }
 
 

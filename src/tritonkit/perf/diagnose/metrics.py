@@ -62,7 +62,7 @@ def parse_metrics(text: str) -> Metrics:
         labels = dict(_LABEL.findall(written))
         model = labels.get("model", "")
         if model and name.startswith(_LLM):
-            own = next((labels[each] for each in _OWN_LABELS if each in labels), "")
+            own = next((labels[label] for label in _OWN_LABELS if label in labels), "")
             language.setdefault(model, []).append((name.removeprefix(_LLM), own, float(value)))
         into = pending if name == _PENDING else None
         if name == _FAILED and labels.get("reason") == "REJECTED":

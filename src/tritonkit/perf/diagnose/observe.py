@@ -256,7 +256,7 @@ class Watcher:
         while self._pids and not self._end.wait(_STATES_EVERY_S):
             if time.monotonic() - at > 1:
                 at = time.monotonic()
-                pids = tuple({p for each in self._pids.values() for p in server_processes(each)})
+                pids = tuple({p for server in self._pids.values() for p in server_processes(server)})
             self._runnable.look(pids)
 
 
@@ -273,11 +273,11 @@ def _local(address: str) -> int | None:
 def _together(versions: Sequence[ModelStatistics]) -> dict[str, ModelStatistics]:
     """Counters by model, its versions added up."""
     counters = [field.name for field in fields(ModelStatistics)][2:]
-    found: dict[str, ModelStatistics] = {}
-    for each in versions:
-        so_far = found.get(each.name)
+    by_name: dict[str, ModelStatistics] = {}
+    for statistics in versions:
+        so_far = by_name.get(statistics.name)
         if so_far is not None:
-            added = {name: getattr(so_far, name) + getattr(each, name) for name in counters}
-            each = replace(so_far, **added)
-        found[each.name] = each
-    return found
+            added = {name: getattr(so_far, name) + getattr(statistics, name) for name in counters}
+            statistics = replace(so_far, **added)
+        by_name[statistics.name] = statistics
+    return by_name

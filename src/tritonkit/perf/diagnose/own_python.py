@@ -27,7 +27,7 @@ Arrays = Mapping[str, Any]
 
 
 def prove_own_python(
-    root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Arrays]
+    root: Path, models: Sequence[Rendered], names: Sequence[str], item_sets: Sequence[Arrays]
 ) -> dict[str, Independence]:
     """Try a user's own Python in batches as it will be served, with `check_batching` on a separate server.
 
@@ -35,8 +35,8 @@ def prove_own_python(
         root: the project, whose server is used.
         models: the models of one spec, the called one last.
         names: names of the models to try.
-        given: items along the first axis, by the names of the pipeline's tensors; each step's outputs for them are the
-            inputs of the next.
+        item_sets: items along the first axis, by the names of the pipeline's tensors; each step's outputs for them
+            are the inputs of the next.
 
     Returns:
         A verdict for each of the names; `unknown`, with the reason, if it was not tried.
@@ -49,7 +49,7 @@ def prove_own_python(
         try:
             with server, Client(server.endpoint.grpc, timeout_s=_TIMEOUT_S) as client:
                 trial = _Trial(client, [model.plan for model in models], names)
-                for items in given:
+                for items in item_sets:
                     trial.walk(items)
                 return trial.verdicts
         except ServerNotFound:
@@ -123,8 +123,8 @@ def _said(check: BatchingCheck) -> Independence:
     if check.verdict == "batches-refused":
         return Independence("coupled", f"it takes an item alone and not several ({check.found})")
     worst = check.couplings[0]
-    seen = (
+    report = (
         f"sent as {worst.arrangement}, {worst.differing} of {worst.compared} answers differ, most in"
         f" {worst.output} of item {worst.item}"
     )
-    return Independence("coupled" if check.verdict == "coupled" else "random", seen)
+    return Independence("coupled" if check.verdict == "coupled" else "random", report)

@@ -22,24 +22,24 @@ def split_inputs(texts: Sequence[str]) -> dict[str, Any]:
         UsageError: no name, a name twice, or a file that cannot be read.
     """
     pairs = [_split(text) for text in texts]
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise UsageError("--input", found="one name is given twice", wanted="each input once", todo="drop one")
-    return given
+    return values
 
 
-def read_inputs(given: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
+def read_inputs(inputs: dict[str, Any], signature: ModelSignature, notes: list[str] | None = None) -> dict[str, Any]:
     """The values for a model: BYTES are taken unchanged, numbers as JSON, arrays in the model's type.
 
     Args:
-        given: the inputs, as `split_inputs` returns them.
+        inputs: texts and arrays by name, as `split_inputs` returns them.
         signature: the model's inputs and outputs.
         notes: a list that gets a line for each array that had to be rounded.
 
     Raises:
         UsageError: a value that does not fit the input's datatype.
     """
-    return {name: _value(name, value, signature, [] if notes is None else notes) for name, value in given.items()}
+    return {name: _value(name, value, signature, [] if notes is None else notes) for name, value in inputs.items()}
 
 
 def _split(text: str) -> tuple[str, Any]:

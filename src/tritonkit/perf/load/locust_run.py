@@ -49,7 +49,7 @@ class LoadPlan:
         thresholds: the file with limits; `THRESHOLDS` by default.
         tier: judge every model by this tier of that file instead.
         report: a folder for report.html, report.json and Locust's CSV files; None keeps none.
-        given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
+        inputs: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         outside: whether the models need no folder in `models/`, because the server knows them.
         sequence_calls: calls of each sequence, for models that keep state.
     """
@@ -65,7 +65,7 @@ class LoadPlan:
     thresholds: Path | None = None
     tier: str | None = None
     report: Path | None = None
-    given: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     outside: bool = False
     sequence_calls: int = SEQUENCE_CALLS
 
@@ -151,7 +151,7 @@ def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
         "--report-json",
         str(folder / _REPORT),
     ]
-    command += [f"--input={text}" for text in plan.given]
+    command += [f"--input={text}" for text in plan.inputs]
     if plan.sequence_calls != SEQUENCE_CALLS:  # a locustfile of the project's own may not know it
         command += ["--sequence-calls", str(plan.sequence_calls)]
     if plan.outside:

@@ -62,18 +62,18 @@ def example_inputs(spec: Spec, root: Path, client: Client) -> dict[str, Any]:
         UsageError: no real data is known for an input.
     """
     tensors = client.model(spec.name).signature.inputs
-    given: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in tensors}
+    inputs: dict[str, Any] = {name: read_example(spec, name) for name in spec.model.example if name in tensors}
     needed = [name for name, tensor in tensors.items() if not tensor.optional]
-    if any(name not in given for name in needed):
-        given = _sample(spec, root) | given
-    if left := [name for name in needed if name not in given]:
+    if any(name not in inputs for name in needed):
+        inputs = _sample(spec, root) | inputs
+    if left := [name for name in needed if name not in inputs]:
         raise UsageError(
             f"{spec.file} example",
             found=f"no example for input {left[0]}",
             wanted="real data to send",
             todo=f"add it: example: {{{left[0]}: {{file: examples/NAME}}}}",
         )
-    return {name: given[name] for name in tensors if name in given}
+    return {name: inputs[name] for name in tensors if name in inputs}
 
 
 def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mapping[str, Any]) -> NetworkProfile:
@@ -84,7 +84,7 @@ def profile_network(spec: Spec, client: Client, repository: Path, inputs: Mappin
         inputs: the request's inputs, from which the steps before the network make its input.
     """
     model = spec.network_name
-    version = max(client.statistics(model), key=lambda each: int(each.version)).version
+    version = max(client.statistics(model), key=lambda statistics: int(statistics.version)).version
     folder = repository / model / version
     facts = read_manifest(folder)
     if facts is None:
@@ -118,11 +118,11 @@ def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Bat
     """The network's input for a request: the steps before it are called one by one."""
     tensors: Batch = dict(checked_inputs(client.model(spec.name).signature, inputs))
     for step in steps_of(client, spec.name):
-        given = {own: tensors[name] for own, name in step.input_map.items()}
+        step_inputs = {own: tensors[name] for own, name in step.input_map.items()}
         if step.model == spec.network_name:
-            tensors = given
+            tensors = step_inputs
             break
-        reply = client.model(step.model).predict(inputs=given)
+        reply = client.model(step.model).predict(inputs=step_inputs)
         tensors |= {name: reply[own] for own, name in step.output_map.items()}
     # Answers are read-only views of bytes, which not every engine takes.
     return {name: array.copy() for name, array in tensors.items()}
@@ -131,8 +131,8 @@ def network_inputs(client: Client, spec: Spec, inputs: Mapping[str, Any]) -> Bat
 def _threads(client: Client, model: str) -> int:
     """The number of threads with which it is served; all cores if its configuration does not set it."""
     parameters = client.config(model).parameters
-    given = [parameters[key].string_value for key in _THREADS if key in parameters]
-    return next((int(text) for text in given if text.isdecimal() and int(text)), cores())
+    counts = [parameters[key].string_value for key in _THREADS if key in parameters]
+    return next((int(text) for text in counts if text.isdecimal() and int(text)), cores())
 
 
 def _sample(spec: Spec, root: Path) -> Batch:

@@ -97,9 +97,9 @@ def profile_requests(
         statistics.quantiles(total_ms, n=20)[-1] if requests > 1 else total_ms[0],
         spans_of(model, spent, mean_ms, wait_ms),
         {
-            name: round(each.inference_count / each.execution_count, 2)
-            for name, each in _parts(model, spent).items()
-            if each.execution_count
+            name: round(statistics.inference_count / statistics.execution_count, 2)
+            for name, statistics in _parts(model, spent).items()
+            if statistics.execution_count
         },
         tuple(_notes(model, spent, requests, concurrency)),
     )
@@ -129,8 +129,8 @@ def spans_of(model: str, spent: Mapping[str, ModelStatistics], mean_ms: float, w
     ]
     parts = _parts(model, spent)
     inside = [
-        Span(name, what, getattr(each, key) / count * 1e3, "server")
-        for name, each in parts.items()
+        Span(name, what, getattr(statistics, key) / count * 1e3, "server")
+        for name, statistics in parts.items()
         for key, what in zip(_SECONDS, ("queue", "transfer in", "compute", "transfer out"), strict=True)
     ]
     left = server_ms - sum(span.ms for span in inside)
@@ -141,7 +141,7 @@ def spans_of(model: str, spent: Mapping[str, ModelStatistics], mean_ms: float, w
 
 def _parts(model: str, spent: Mapping[str, ModelStatistics]) -> dict[str, ModelStatistics]:
     """The models that run: an ensemble's steps, or the model itself."""
-    return {name: each for name, each in spent.items() if name != model} or {model: spent[model]}
+    return {name: statistics for name, statistics in spent.items() if name != model} or {model: spent[model]}
 
 
 def _in_threads(send: Any, requests: int, concurrency: int) -> list[Reply]:
@@ -166,7 +166,7 @@ def _counters(client: Client, names: Sequence[str]) -> dict[str, ModelStatistics
 
 
 def _together(versions: Sequence[ModelStatistics]) -> ModelStatistics:
-    return _combined(versions[0], lambda key: sum(getattr(each, key) for each in versions))
+    return _combined(versions[0], lambda key: sum(getattr(version, key) for version in versions))
 
 
 def _spent(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics:
@@ -193,6 +193,6 @@ def _notes(model: str, spent: Mapping[str, ModelStatistics], requests: int, conc
     count = spent[model].success_count
     if count > requests:
         notes.append(f"others sent {count - requests} requests meanwhile: the server's times are means over all")
-    if count and not any(each.execution_count for each in _parts(model, spent).values()):
+    if count and not any(statistics.execution_count for statistics in _parts(model, spent).values()):
         notes.append("nothing ran: the answers came from the server's response cache")
     return notes

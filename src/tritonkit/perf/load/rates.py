@@ -44,10 +44,10 @@ def keep_rate(root: Path, model: str, slo: str, rate_per_s: float, by: str) -> N
     left as it is."""
     at = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     made = HeldRate(model, slo, rate_per_s, by, at, cores())
-    others = [each for each in _read(root) if (each.model, each.slo, each.by) != (model, slo, by)]
+    others = [rate for rate in _read(root) if (rate.model, rate.slo, rate.by) != (model, slo, by)]
     try:
         (root / _FILE).parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps([asdict(each) for each in [*others, made][-_MOST:]], indent=1)
+        text = json.dumps([asdict(rate) for rate in [*others, made][-_MOST:]], indent=1)
         (root / _FILE).write_text(text + "\n", encoding="utf-8")
     except OSError:
         return
@@ -56,15 +56,15 @@ def keep_rate(root: Path, model: str, slo: str, rate_per_s: float, by: str) -> N
 def kept_rates(root: Path, model: str, slo: str) -> tuple[HeldRate, ...]:
     """Rates noted for a model and a target on a machine with the same number of cores, the latest last."""
     return tuple(
-        each
-        for each in _read(root)
-        if (each.model, each.slo, each.cores) == (model, slo, cores()) and each.rate_per_s > 0
+        rate
+        for rate in _read(root)
+        if (rate.model, rate.slo, rate.cores) == (model, slo, cores()) and rate.rate_per_s > 0
     )
 
 
 def _read(root: Path) -> Sequence[HeldRate]:
     try:
         rows: Any = json.loads((root / _FILE).read_text(encoding="utf-8"))
-        return [HeldRate(**each) for each in rows]
+        return [HeldRate(**row) for row in rows]
     except (OSError, ValueError, TypeError):
         return []

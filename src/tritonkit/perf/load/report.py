@@ -52,7 +52,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        series = [asdict(each) | {"error_rate": each.error_rate} for each in self.series]
+        series = [asdict(one) | {"error_rate": one.error_rate} for one in self.series]
         return {"duration_s": self.duration_s, "series": series}
 
     @classmethod

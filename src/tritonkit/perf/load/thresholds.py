@@ -80,12 +80,12 @@ class Thresholds(Strict):
         return self
 
 
-def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
+def read_thresholds(file: Path, models: Sequence[str]) -> Thresholds:
     """Read a thresholds file.
 
     Args:
         file: the path of the file.
-        known: names of the models there are.
+        models: names of the project's models.
 
     Raises:
         SpecError: it cannot be read, has an unknown key, tier or model, or a limit out of range.
@@ -101,11 +101,11 @@ def read_thresholds(file: Path, known: Sequence[str]) -> Thresholds:
             details=error.details,
         ) from None
     for model in thresholds.models:
-        if model not in known and model not in _SHIPPED:
+        if model not in models and model not in _SHIPPED:
             raise SpecError(
                 f"{file} models.{model}",
                 found=f"there is no model {model!r}",
-                wanted=nearest(model, known),
+                wanted=nearest(model, models),
                 todo="correct the name, or remove it",
             )
     return thresholds
@@ -141,9 +141,9 @@ def _limits(thresholds: Thresholds, model: str, tier: str | None) -> Limits:
                 wanted=nearest(tier, list(thresholds.tiers)),
             )
         return thresholds.tiers[tier]
-    given = thresholds.models.get(model, ModelLimits())
-    base = thresholds.tiers[given.tier] if given.tier else Limits()
-    own = given.model_dump(exclude_unset=True, exclude={"tier"})
+    limits = thresholds.models.get(model, ModelLimits())
+    base = thresholds.tiers[limits.tier] if limits.tier else Limits()
+    own = limits.model_dump(exclude_unset=True, exclude={"tier"})
     return base.model_copy(update=own)
 
 
@@ -154,12 +154,12 @@ def judge(report: Report, limits: Mapping[str, Limits]) -> list[str]:
     without any request misses.
     """
     missed: list[str] = []
-    for model, wanted in limits.items():
+    for model, bounds in limits.items():
         series = next((s for p in ("grpc", "http") for s in report.series if (s.protocol, s.model) == (p, model)), None)
         if series is None:
             missed.append(f"{model}: no request was answered")
         else:
-            missed += [f"{model} over {series.protocol}: {text}" for text in _missed(series, wanted)]
+            missed += [f"{model} over {series.protocol}: {text}" for text in _missed(series, bounds)]
     return missed
 
 

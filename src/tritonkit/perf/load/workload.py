@@ -61,17 +61,17 @@ def expect_label(label: str, output: str = "label") -> Check:
     return check
 
 
-def expect_embedding(known: NDArray[Any], output: str = "embedding") -> Check:
-    """float32 [1, width] has length 1 and the direction of `known` [width], which has length 1."""
+def expect_embedding(expected: NDArray[Any], output: str = "embedding") -> Check:
+    """float32 [1, width] has length 1 and the direction of `expected` [width], which has length 1."""
 
     def check(outputs: Outputs) -> str:
         values = outputs[output].ravel()
-        if values.shape != known.shape:
-            return f"{output} has {values.size} numbers, expected {known.size}"
+        if values.shape != expected.shape:
+            return f"{output} has {values.size} numbers, expected {expected.size}"
         # Written so that NaN, which compares with nothing, is wrong too.
         if not abs(float(np.linalg.norm(values)) - 1.0) <= _LENGTH_OFF:
             return f"{output} is not of length 1"
-        if not float(values @ known) >= LEAST_COSINE:
+        if not float(values @ expected) >= LEAST_COSINE:
             return f"{output} has a cosine below {LEAST_COSINE} to the known one"
         return ""
 

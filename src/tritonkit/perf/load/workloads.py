@@ -115,7 +115,7 @@ SHIPPED: dict[str, Callable[[Path, Client], Workload]] = {"digits": digits, "sen
 """Makers of the workloads of the models that ship."""
 
 
-def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) -> Workload:
+def prepare(name: str, root: Path, client: Client, pairs: Sequence[str] = ()) -> Workload:
     """The workload of a model: the given inputs; else a function for it, here or in the project; else its example from
     model.yaml; else, for a network without steps, the samples that a build would check it on.
 
@@ -125,14 +125,14 @@ def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) ->
         name: the model's name.
         root: the project.
         client: a client of a server that serves the model.
-        given: inputs as on the command line, NAME=VALUE.
+        pairs: inputs as on the command line, NAME=VALUE.
 
     Raises:
         UsageError: the model neither ships nor has an example for each input.
         ClientError: the server does not answer, or its answer is invalid.
     """
-    if given:
-        inputs = read_inputs(split_inputs(given), client.model(name).signature)
+    if pairs:
+        inputs = read_inputs(split_inputs(pairs), client.model(name).signature)
         return Workload(name, (_expecting(client, name, inputs),))
     makers = SHIPPED | _own(root)
     if name in makers:
@@ -142,12 +142,12 @@ def prepare(name: str, root: Path, client: Client, given: Sequence[str] = ()) ->
         return _made_up(name, client)
     spec = load(folder, root)
     model = client.model(name)
-    needed = [each for each in model.signature.inputs.values() if not each.optional]
+    needed = [tensor for tensor in model.signature.inputs.values() if not tensor.optional]
     numbers = all(tensor.datatype != "BYTES" for tensor in needed)
     if numbers and not spec.model.example and not spec.steps:
         return _sampled(spec, client)
     inputs = {key: read_example(spec, key) for key in spec.model.example}
-    if missing := [each.name for each in needed if each.name not in inputs]:
+    if missing := [tensor.name for tensor in needed if tensor.name not in inputs]:
         raise _no_example(f"{spec.file} example", missing[0])
     return Workload(name, (_expecting(client, name, inputs),))
 
@@ -172,13 +172,13 @@ def _expecting(client: Client, name: str, inputs: Mapping[str, Any]) -> Request:
 def _made_up(name: str, client: Client) -> Workload:
     """Made-up numbers for a model whose tensors alone are known, at the first size of free axes that it accepts."""
     signature = client.model(name).signature
-    needed = [each for each in signature.inputs.values() if not each.optional]
-    if texts := [each.name for each in needed if each.datatype == "BYTES"]:
+    needed = [tensor for tensor in signature.inputs.values() if not tensor.optional]
+    if texts := [tensor.name for tensor in needed if tensor.datatype == "BYTES"]:
         raise _no_example(f"model {name}", texts[0])
     random = np.random.default_rng(0)
     refused: InferenceError | None = None
-    for size in _FREE_SIZES if any(-1 in each.dims for each in needed) else (1,):
-        inputs = {each.name: _numbers(random, each, size) for each in needed}
+    for size in _FREE_SIZES if any(-1 in tensor.dims for tensor in needed) else (1,):
+        inputs = {tensor.name: _numbers(random, tensor, size) for tensor in needed}
         try:
             return Workload(name, (_expecting(client, name, inputs),))
         except Overloaded:
@@ -220,9 +220,9 @@ def _sampled(spec: Spec, client: Client) -> Workload:
     signature: Any = client.model(spec.name).signature
     batched = signature.max_batch_size > 0
     is_real = spec.model.quality.samples is not None
-    sent = [each for each in signature.inputs.values() if is_real or not each.optional]
-    tensors = [TensorInfo(each.name, each.datatype, tuple(each.dims)) for each in sent]
-    given = batches(spec, Signature(tuple(tensors), (), batched))[:_SAMPLES]
+    sent = [tensor for tensor in signature.inputs.values() if is_real or not tensor.optional]
+    tensors = [TensorInfo(tensor.name, tensor.datatype, tuple(tensor.dims)) for tensor in sent]
+    samples = batches(spec, Signature(tuple(tensors), (), batched))[:_SAMPLES]
     if batched:
-        given = [{name: array[:1] for name, array in batch.items()} for batch in given]
-    return Workload(spec.name, tuple(_expecting(client, spec.name, item) for item in given))
+        samples = [{name: array[:1] for name, array in batch.items()} for batch in samples]
+    return Workload(spec.name, tuple(_expecting(client, spec.name, item) for item in samples))

@@ -104,7 +104,7 @@ class Plan:
     @property
     def range_per_s(self) -> tuple[float, float]:
         """Range of rates at which one replica holds the target: the lowest and the highest known estimate."""
-        rates = [self.held_per_s, *(each.rate_per_s for each in self.before)]
+        rates = [self.held_per_s, *(rate.rate_per_s for rate in self.before)]
         return min(rates), max(*rates, self.simulated_per_s)
 
     @property
@@ -113,8 +113,8 @@ class Plan:
         low, high = self.range_per_s
         held = self.held_per_s
         counts = [
-            max(1, int(np.ceil(self.sized.replicas * held / each - 1e-9))) if each else self.sized.replicas
-            for each in (high, low)
+            max(1, int(np.ceil(self.sized.replicas * held / rate - 1e-9))) if rate else self.sized.replicas
+            for rate in (high, low)
         ]
         return counts[0] + self.demand.spare, counts[1] + self.demand.spare
 
@@ -148,7 +148,7 @@ class Plan:
             "replica_per_s": self.held_per_s,
             "replica_per_s_range": list(self.range_per_s),
             "replicas_range": list(self.range_replicas),
-            "measured_before": [asdict(each) for each in self.before],
+            "measured_before": [asdict(rate) for rate in self.before],
             "sized": self.sized.to_dict(),
             "spare": demand.spare,
             "replicas": self.replicas,
@@ -161,7 +161,7 @@ class Plan:
             "recommended_per_month": self.per_month(best.replica_hours / 24),
             "failure": None if self.failure is None else asdict(self.failure),
             "days": [_day(day) for day in self.days],
-            "savings": [asdict(each) for each in self.savings],
+            "savings": [asdict(saving) for saving in self.savings],
             "costs_by_target": [{"target_ms": ms, "now": now, "best": best} for ms, now, best in self.costs_by_target],
             "best": str(self.best),
             "function": None if self.function is None else self.function.to_dict(),

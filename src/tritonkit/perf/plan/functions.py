@@ -92,22 +92,22 @@ def plan_function(
         replica_per_hour: the price of a replica for an hour.
     """
     call_ms = alone_ms if price.call_ms is None else price.call_ms
-    each = price.per_call(call_ms)
-    count = _crossing(each, replica_per_s, spare, replica_per_hour / 3600)
+    call_price = price.per_call(call_ms)
+    count = _crossing(call_price, replica_per_s, spare, replica_per_hour / 3600)
     paid = None if count is None else count + spare
     return FunctionPlan(
         call_ms,
         price.memory_mib,
-        each * 1e6,
-        each * mean_per_s * 3600 * HOURS_A_MONTH,
-        None if paid is None else paid * replica_per_hour / 3600 / each,
+        call_price * 1e6,
+        call_price * mean_per_s * 3600 * HOURS_A_MONTH,
+        None if paid is None else paid * replica_per_hour / 3600 / call_price,
         paid,
     )
 
 
-def _crossing(each: float, held: float, spare: int, replica_per_s: float) -> int | None:
+def _crossing(call_price: float, held: float, spare: int, replica_per_s: float) -> int | None:
     """The smallest number of replicas, spare ones aside, that costs less than the calls that they hold."""
-    gained = each * held - replica_per_s
+    gained = call_price * held - replica_per_s
     if gained <= 0:
         return None
     return max(1, math.ceil(spare * replica_per_s / gained - 1e-9))

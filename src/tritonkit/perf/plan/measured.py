@@ -75,10 +75,10 @@ class Measured:
         if facts["version"] != _VERSION:
             raise ValueError(f"version {facts['version']}")
         costs = {
-            InstanceGroup(**each["group"]): Costs(
-                **each["costs"] | {name: tuple(each["costs"][name]) for name in ("weights", "shapes", "factors")}
+            InstanceGroup(**row["group"]): Costs(
+                **row["costs"] | {name: tuple(row["costs"][name]) for name in ("weights", "shapes", "factors")}
             )
-            for each in facts["costs"]
+            for row in facts["costs"]
         }
         now = Point.from_dict(facts["now"])
         if now.group not in costs:

@@ -51,10 +51,10 @@ def _by_target(plan: Plan) -> Lines | None:
             return count
         return plan.per_million(count)
 
-    given = [Line("as now", [(ms, cost(now)) for ms, now, _ in plan.costs_by_target])]
+    curves = [Line("as now", [(ms, cost(now)) for ms, now, _ in plan.costs_by_target])]
     if plan.best != plan.point:
-        given.append(Line("best way", [(ms, cost(best)) for ms, _, best in plan.costs_by_target]))
-    return lines(given, width=_WIDTH, height=280)
+        curves.append(Line("best way", [(ms, cost(best)) for ms, _, best in plan.costs_by_target]))
+    return lines(curves, width=_WIDTH, height=280)
 
 
 def _replicas(day: Day) -> Lines | None:

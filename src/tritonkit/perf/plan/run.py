@@ -154,7 +154,7 @@ def _days(traffic: Traffic, of_one: Curve, terms: Terms) -> tuple[Day, ...]:
         ("queue time", _QUEUE_TIME),
         ("schedule", _SCHEDULE),
     )
-    rules = [ScalingRule("none"), *(ScalingRule(metric, each) for metric, targets in pairs for each in targets)]
+    rules = [ScalingRule("none"), *(ScalingRule(metric, target) for metric, targets in pairs for target in targets)]
     days = [simulate_day(rule, traffic, of_one, terms) for rule in rules]
     return tuple(sorted(days, key=lambda day: (not day.keeps(terms.percent), day.replica_hours)))
 
@@ -241,7 +241,7 @@ def _savings(
 
 
 def _balancing(name: str) -> Balancing:
-    return next(each for each in ("random", "round_robin", "least_request") if each == name)
+    return next(policy for policy in ("random", "round_robin", "least_request") if policy == name)
 
 
 def _count(rate: float, held: float) -> float:
@@ -254,8 +254,8 @@ def _by_target(demand: Demand, now: Curve, best: Curve) -> tuple[tuple[float, in
     rows = []
     for times in _TARGETS:
         counts = []
-        for each in (now, best):
-            held = each.highest_rate(demand.slo, times)
+        for way in (now, best):
+            held = way.highest_rate(demand.slo, times)
             whole = _count(demand.traffic.most_per_s, held)
             counts.append(int(whole) + demand.spare if held else None)
         # If the best way for the target is worse for another target, the present way is the best there.

@@ -216,7 +216,7 @@ class _Fleet:
         while self._wanted[0][0] < now - _STABILIZATION_S:
             self._wanted.popleft()
         if target < count:
-            target = min(count, max(each for _, each in self._wanted))
+            target = min(count, max(wish for _, wish in self._wanted))
         if target != count:
             self._change(now, count, target)
 
@@ -234,13 +234,13 @@ class _Fleet:
             return count
         return math.ceil(count * ratio - 1e-9)
 
-    def _change(self, now: float, count: int, wanted: int) -> None:
-        self._changes.append((now, wanted - count))
-        if wanted > count:
-            self._starting.append((now + self._terms.start_s, wanted - count))
+    def _change(self, now: float, count: int, target: int) -> None:
+        self._changes.append((now, target - count))
+        if target > count:
+            self._starting.append((now + self._terms.start_s, target - count))
         else:
-            self._shrink(count - wanted)
-        self._least, self._most = min(self._least, wanted), max(self._most, wanted)
+            self._shrink(count - target)
+        self._least, self._most = min(self._least, target), max(self._most, target)
 
     def _shrink(self, fewer: int) -> None:
         """Remove replicas; starting ones go first."""

@@ -61,13 +61,13 @@ class ObservedRun:
         if len(self.moments) <= count:
             return self
         length = max(1, count // (len(self.turns) * _STRETCHES))
-        keep = [each for turn in self.turns for each in _stretches(turn, length)]
+        keep = [stretch for turn in self.turns for stretch in _stretches(turn, length)]
         index = np.concatenate(keep)
         return ObservedRun(
             self.moments[index],
             self.latency_s[index],
             None if self.choice is None else self.choice[index],
-            np.repeat(np.arange(len(keep)), [len(each) for each in keep]),
+            np.repeat(np.arange(len(keep)), [len(stretch) for stretch in keep]),
         )
 
     @property
@@ -75,7 +75,7 @@ class ObservedRun:
         """The places of each turn's requests."""
         if self.turn is None:
             return [np.arange(len(self.moments))]
-        return [np.flatnonzero(self.turn == each) for each in np.unique(self.turn)]
+        return [np.flatnonzero(self.turn == turn) for turn in np.unique(self.turn)]
 
     def percentiles_s(
         self, percents: Sequence[float], latency_s: NDArray[np.float64] | None = None
@@ -108,13 +108,13 @@ def calibrated(
     Raises:
         UsageError: SciPy is not installed.
     """
-    parts = [each.part(_MOST) for each in observations]
+    parts = [run.part(_MOST) for run in observations]
     # How instances share the cores is what single runs say least of: from both ends.
     alone = batcher.instances == 1
     starts = [costs.contention] if alone else [costs.contention, batcher.instances]
-    candidates = [_descended(replace(costs, contention=each), batcher, parts, replicas) for each in starts]
+    candidates = [_descended(replace(costs, contention=contention), batcher, parts, replicas) for contention in starts]
     # Against all of it: what fits a part of the runs best may fit the whole worse than what was measured.
-    return min([costs, *candidates], key=lambda each: misfit(each, batcher, observations, replicas))
+    return min([costs, *candidates], key=lambda candidate: misfit(candidate, batcher, observations, replicas))
 
 
 def _descended(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int) -> Costs:
@@ -151,9 +151,9 @@ def _least(off: Callable[[NDArray[np.float64]], float], count: int) -> NDArray[n
 def misfit(costs: Costs, batcher: SimulatedBatcher, observations: Sequence[ObservedRun], replicas: int = 1) -> float:
     """The distance of simulated percentiles from the real ones: the mean of the logarithms' squares."""
     total = 0.0
-    for each in observations:
-        simulated = simulate_fleet(each.moments, batcher, costs, replicas, "round_robin", choice=each.choice).latency_s
-        ratios = each.percentiles_s(_POINTS, simulated) / each.percentiles_s(_POINTS)
+    for run in observations:
+        simulated = simulate_fleet(run.moments, batcher, costs, replicas, "round_robin", choice=run.choice).latency_s
+        ratios = run.percentiles_s(_POINTS, simulated) / run.percentiles_s(_POINTS)
         total += float(np.average(np.log(np.maximum(ratios, 1e-9)) ** 2, weights=_WEIGHTS))
     return total / max(1, len(observations))
 

@@ -115,8 +115,8 @@ class _Balancer:
         """Choose among replicas that are up; if there is none, the next one to come back."""
         up = self._fleet
         if self.may_be_down:
-            up = [each for each in up if each.down_until <= now]
-            up = up or [min(self._fleet, key=lambda each: each.down_until)]
+            up = [replica for replica in up if replica.down_until <= now]
+            up = up or [min(self._fleet, key=lambda replica: replica.down_until)]
         if self._balancing == "round_robin":
             self._turn += 1
             return up[self._turn % len(up)]

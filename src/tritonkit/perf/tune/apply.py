@@ -88,5 +88,5 @@ def _pad(pipeline: Any, point: Point) -> None:
 
     lengths = CommentedSeq(point.buckets)
     lengths.fa.set_flow_style()
-    step = next(each for each in pipeline if hasattr(each, "get") and each.get("step") == TOKENIZE)
+    step = next(step for step in pipeline if hasattr(step, "get") and step.get("step") == TOKENIZE)
     step["parameters"]["buckets"] = lengths

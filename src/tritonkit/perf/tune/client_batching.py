@@ -112,7 +112,7 @@ def _tried(
     )
     if not rate:
         return None
-    tails = [each.trial.tail_ms or 0.0 for each in trials if each.trial.rate_per_s == rate]
+    tails = [trial.trial.tail_ms or 0.0 for trial in trials if trial.trial.rate_per_s == rate]
     return ClientBatching(*way, rate, max(tails))
 
 
@@ -120,11 +120,11 @@ def _named(items: int, delay_s: float) -> str:
     return f"up to {items} items, {1e3 * delay_s:g} ms"
 
 
-def _words(each: GroupedTrial) -> str:
-    trial = each.trial
+def _words(grouped: GroupedTrial) -> str:
+    trial = grouped.trial
     tail = "no right answer" if trial.tail_ms is None else f"{trial.tail_ms:.1f} ms"
     late = "" if trial.valid else " (the generator was late)"
     return (
-        f"{trial.rate_per_s:.1f} items/s, {each.company:.1f} in a request: {tail}:"
+        f"{trial.rate_per_s:.1f} items/s, {grouped.company:.1f} in a request: {tail}:"
         f" {'holds' if trial.holds else 'missed'}{late}"
     )

@@ -73,12 +73,14 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
     medians = np.median(times, axis=0)
     middle = int(np.argmin(abs(medians - medians.mean())))
     levels = []
-    for each in _UNDER_WAY:
-        under_way = max(1, each * instances // servers)
+    for level in _UNDER_WAY:
+        under_way = max(1, level * instances // servers)
         count = int(_LEVEL_S * instances / mean_s)
         count = min(max(count, _REPEATS * under_way * servers), _MOST)
         levels.append(_load(generator, network, np.full(count, kinds[middle]), under_way))
-    fixed_s, item_s = fit([each.batch for each in levels], [instances * each.batch / each.per_s for each in levels])
+    fixed_s, item_s = fit(
+        [level.batch for level in levels], [instances * level.batch / level.per_s for level in levels]
+    )
     contention = 1.0
     if instances > 1:
         # The same run alone, as Triton counts it: the rest is the cost of the others that run next to it.
@@ -95,7 +97,7 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
         shapes=tuple(shapes[k] for k in kinds) if shapes and not alike else (),
         factors=_factors(times / medians),
         contention=contention,
-        most_per_s=_MORE * max(each.per_s for each in levels),
+        most_per_s=_MORE * max(level.per_s for level in levels),
     )
 
 
@@ -125,9 +127,9 @@ def observe(generator: Generator, rates_per_s: Sequence[float], seconds: float, 
     for k in range(turns):
         for number in rng.permutation(len(rates_per_s)).tolist():
             arrivals = Arrivals(seed=1000 * seed + 10 * k + number)
-            found = draw(arrivals, rates_per_s[number], seconds / turns)
-            moments.append(start_s + found)
-            labels.append(np.full(len(found), number + k * len(rates_per_s)))
+            in_turn = draw(arrivals, rates_per_s[number], seconds / turns)
+            moments.append(start_s + in_turn)
+            labels.append(np.full(len(in_turn), number + k * len(rates_per_s)))
             start_s += seconds / turns + _PAUSE_S
     due = np.concatenate(moments)
     turn, number_of = np.divmod(np.concatenate(labels), len(rates_per_s))
@@ -172,9 +174,9 @@ def _counts(addresses: Sequence[str], model: str) -> NDArray[np.float64]:
     total = np.zeros(3)
     for address in addresses:
         with Client(address, retry=None, breaker=None) as client:
-            for each in client.statistics(model):
-                run_s = each.compute_input_s + each.compute_infer_s + each.compute_output_s
-                total += (each.inference_count, each.execution_count, run_s)
+            for statistics in client.statistics(model):
+                run_s = statistics.compute_input_s + statistics.compute_infer_s + statistics.compute_output_s
+                total += (statistics.inference_count, statistics.execution_count, run_s)
     return total
 
 

@@ -38,26 +38,26 @@ class Objective:
                 wanted="--objective latency or cost",
             )
 
-    def value(self, found: Evaluation | None) -> float:
+    def value(self, evaluation: Evaluation | None) -> float:
         """The value of a way: twice the number is twice as good; 0 for a way that does not hold the target."""
-        if found is None or not found.rate_per_s:
+        if evaluation is None or not evaluation.rate_per_s:
             return 0.0
         if self.name == "latency":
-            return 1e3 / found.tail_ms if found.tail_ms else 0.0
+            return 1e3 / evaluation.tail_ms if evaluation.tail_ms else 0.0
         if self.name == "cost":
-            return 1 / found.cpu_s if found.cpu_s else 0.0
-        return found.rate_per_s
+            return 1 / evaluation.cpu_s if evaluation.cpu_s else 0.0
+        return evaluation.rate_per_s
 
-    def words(self, found: Evaluation, slo: str) -> str:
+    def words(self, evaluation: Evaluation, slo: str) -> str:
         """The figures of a way, as a line."""
         what = "worst tail" if self.name == "throughput" else "median tail"
-        tail = "" if found.tail_ms is None else f", {what} {found.tail_ms:.1f} ms"
+        tail = "" if evaluation.tail_ms is None else f", {what} {evaluation.tail_ms:.1f} ms"
         if self.name == "throughput":
-            return f"{found.rate_per_s:8.1f} requests/s hold {slo}{tail}"
-        cpu = "" if found.cpu_s is None else f", {1e3 * found.cpu_s:.2f} ms of processor a request"
-        if not found.rate_per_s:
+            return f"{evaluation.rate_per_s:8.1f} requests/s hold {slo}{tail}"
+        cpu = "" if evaluation.cpu_s is None else f", {1e3 * evaluation.cpu_s:.2f} ms of processor a request"
+        if not evaluation.rate_per_s:
             return f"does not hold {slo}"
-        return f"{found.rate_per_s:8.1f} requests/s at {slo}{tail}{cpu}"
+        return f"{evaluation.rate_per_s:8.1f} requests/s at {slo}{tail}{cpu}"
 
     def gain_words(self, gain: float) -> str:
         """The gain of the best over the present way, in words."""

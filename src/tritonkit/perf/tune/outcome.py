@@ -81,8 +81,8 @@ class Outcome:
             "current": None if self.current is None else asdict(self.current),
             "gain": self.gain,
             "limit": "" if self.best else self.limit,
-            "evaluations": [asdict(each) for each in self.evaluations],
-            "costs": [asdict(group) | asdict(each) for group, each in self.costs.items()],
+            "evaluations": [asdict(evaluation) for evaluation in self.evaluations],
+            "costs": [asdict(group) | asdict(costs) for group, costs in self.costs.items()],
             "measurements": self.measurements,
             "seconds": self.seconds,
             "ended": self.ended,
@@ -92,12 +92,12 @@ class Outcome:
         }
 
     @property
-    def seen(self) -> list[tuple[float, float, Point]]:
+    def answered(self) -> list[tuple[float, float, Point]]:
         """Rate, tail in milliseconds and way of serving of each run under load that had an answer."""
         return [
-            (trial.rate_per_s, trial.tail_ms, each.point)
-            for each in self.evaluations
-            for trial in each.trials
+            (trial.rate_per_s, trial.tail_ms, evaluation.point)
+            for evaluation in self.evaluations
+            for trial in evaluation.trials
             if trial.tail_ms is not None
         ]
 
@@ -110,8 +110,8 @@ class Outcome:
             for group, costs in self.costs.items()
         ]
         parts = []
-        if self.seen:
-            tail, rate, point = min((tail, rate, point) for rate, tail, point in self.seen)
+        if self.answered:
+            tail, rate, point = min((tail, rate, point) for rate, tail, point in self.answered)
             parts.append(f"closest: p{percent:g} of {tail:.1f} ms at {rate:.1f}/s, {point}")
         if alone:
             least, group = min(alone)

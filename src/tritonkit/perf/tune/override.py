@@ -25,19 +25,19 @@ def configurations(spec: Spec, artifact: Artifact, root: Path, cores: int, point
         RenderError: it cannot be served in this way.
     """
     rendered = render_models(tuned(spec, point, root), artifact, root, "cpu", cores)
-    return {each.plan.name: parse_text(each.config, f"{each.plan.name}/config.pbtxt") for each in rendered}
+    return {model.plan.name: parse_text(model.config, f"{model.plan.name}/config.pbtxt") for model in rendered}
 
 
-def unlike(wanted: Any, found: Any) -> str | None:
+def unlike(expected: Any, actual: Any) -> str | None:
     """The first relevant difference between two `ModelConfig` messages of a model, in words.
 
     What Triton fills in (names of instance groups, files, defaults) and the warm-up do not matter.
     """
-    pairs = zip(_facts(wanted).items(), _facts(found).values(), strict=True)
+    pairs = zip(_facts(expected).items(), _facts(actual).values(), strict=True)
     return next((f"{key} {b}, not {a}" for (key, a), b in pairs if a != b), None)
 
 
-def in_order(wanted: Configs, found: Configs) -> list[str]:
+def in_order(configs: Configs, served: Configs) -> list[str]:
     """The models in the order in which their loads leave each ensemble with parts that take its batches.
 
     Triton stops serving an ensemble of larger batches than a part of it takes: one that shrinks goes before its
@@ -45,21 +45,21 @@ def in_order(wanted: Configs, found: Configs) -> list[str]:
     """
 
     def place(name: str) -> int:
-        config = wanted[name]
+        config = configs[name]
         if not config.HasField("ensemble_scheduling"):
             return 0
-        before = found[name].max_batch_size if name in found else 0
+        before = served[name].max_batch_size if name in served else 0
         return -1 if config.max_batch_size < before else 1
 
-    return sorted(wanted, key=place)
+    return sorted(configs, key=place)
 
 
 def _facts(config: Any) -> dict[str, Any]:
     batching = config.dynamic_batching
     return {
         "backend": config.backend or config.platform,
-        "inputs": [_tensor(each) for each in config.input],
-        "outputs": [_tensor(each) for each in config.output],
+        "inputs": [_tensor(tensor) for tensor in config.input],
+        "outputs": [_tensor(tensor) for tensor in config.output],
         "max_batch_size": config.max_batch_size,
         "dynamic_batching": {
             # Without one Triton fills in the largest.
@@ -68,7 +68,7 @@ def _facts(config: Any) -> dict[str, Any]:
         }
         if config.HasField("dynamic_batching")
         else "off",
-        "instance counts": [each.count for each in config.instance_group]
+        "instance counts": [instances.count for instances in config.instance_group]
         if not config.HasField("ensemble_scheduling")
         else [],
         "parameters": {key: config.parameters[key].string_value for key in sorted(config.parameters)},

@@ -32,7 +32,7 @@ def page(
     template = environment(Path(__file__).parent / "templates").get_template("tune.html.j2")
     percent, ms = outcome.slo.tightest
     at_rate = outcome.objective.name != "throughput"
-    trials = outcome.seen
+    trials = outcome.answered
     front = _front([(rate, tail) for rate, tail, _ in trials])
     plot = lines(
         [
@@ -106,13 +106,13 @@ def _front(points: list[tuple[float, float]]) -> list[tuple[float, float | None]
 def _points(outcome: Outcome) -> list[dict[str, Any]]:
     """A row for each point that was measured, best first."""
     rows: dict[Point, dict[str, Any]] = {}
-    for each in outcome.evaluations:
-        row = rows.setdefault(each.point, {"point": each.point, "rate": 0.0, "trials": 0, "problem": ""})
-        row["rate"] = max(row["rate"], each.rate_per_s)
-        row["trials"] += len(each.trials)
-        row["problem"] = row["problem"] or each.problem.split("\n")[0]
-        row["predicted"] = each.predicted
-        row["tail"], row["cpu"] = each.tail_ms, each.cpu_s
-        highest = [trial.rate_per_s for trial in each.trials if not trial.holds]
+    for evaluation in outcome.evaluations:
+        row = rows.setdefault(evaluation.point, {"point": evaluation.point, "rate": 0.0, "trials": 0, "problem": ""})
+        row["rate"] = max(row["rate"], evaluation.rate_per_s)
+        row["trials"] += len(evaluation.trials)
+        row["problem"] = row["problem"] or evaluation.problem.split("\n")[0]
+        row["predicted"] = evaluation.predicted
+        row["tail"], row["cpu"] = evaluation.tail_ms, evaluation.cpu_s
+        highest = [trial.rate_per_s for trial in evaluation.trials if not trial.holds]
         row["missed"] = min(highest, default=None)
     return sorted(rows.values(), key=lambda row: (-row["rate"], row["tail"] or 0.0))

@@ -146,16 +146,16 @@ class Remote:
     def _configurations(self, point: Point) -> dict[str, Any]:
         return configurations(self._spec, self._artifact, self._root, self._cores, point)
 
-    def _load(self, client: Client, wanted: Configs) -> None:
+    def _load(self, client: Client, configs: Configs) -> None:
         """Load these configurations; models that already have them stay."""
-        served = _served(client, wanted)
-        for name in in_order(wanted, served):
-            if name not in served or unlike(wanted[name], served[name]) is not None:
-                client.load(name, config=wanted[name], timeout_s=_LOAD_S)
-        self._check(_served(client, wanted), wanted)
+        served = _served(client, configs)
+        for name in in_order(configs, served):
+            if name not in served or unlike(configs[name], served[name]) is not None:
+                client.load(name, config=configs[name], timeout_s=_LOAD_S)
+        self._check(_served(client, configs), configs)
 
-    def _check_same(self, wanted: Configs) -> None:
-        for name, config in wanted.items():
+    def _check_same(self, configs: Configs) -> None:
+        for name, config in configs.items():
             reason = unlike(config, self._before[name])
             if reason is not None:
                 raise UsageError(
@@ -165,8 +165,8 @@ class Remote:
                     todo="give the server's cores (--cores N), or build it for them and restart the server",
                 )
 
-    def _check(self, served: Configs, wanted: Configs) -> None:
-        for name, config in wanted.items():
+    def _check(self, served: Configs, configs: Configs) -> None:
+        for name, config in configs.items():
             reason = unlike(config, served[name]) if name in served else "no configuration"
             if reason is not None:
                 raise InferenceError(
@@ -216,16 +216,16 @@ class Remote:
         )
 
 
-def _served(client: Client, wanted: Configs) -> dict[str, Any]:
+def _served(client: Client, configs: Configs) -> dict[str, Any]:
     """The configurations of those of these models that are served."""
     configurations = {}
-    for name in wanted:
+    for name in configs:
         with contextlib.suppress(ModelNotFound):
             configurations[name] = client.config(name)
     return configurations
 
 
-def _check_served(client: Client, wanted: Configs) -> None:
+def _check_served(client: Client, configs: Configs) -> None:
     """Check that the server accepts the key and serves all models."""
     try:
         ready = {status.name for status in client.models() if status.ready}
@@ -238,7 +238,7 @@ def _check_served(client: Client, wanted: Configs) -> None:
             wanted="the server's admin key",
             todo="name its file: --key-file FILE",
         ) from error
-    for name in wanted:
+    for name in configs:
         if name not in ready:
             raise ModelNotFound(
                 f"model {name} at {client.address}",
@@ -275,5 +275,5 @@ def _signals(handler: Handler) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, each in former.items():
-            signal.signal(number, each)
+        for number, former_handler in former.items():
+            signal.signal(number, former_handler)

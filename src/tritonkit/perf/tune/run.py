@@ -173,7 +173,7 @@ def tune(plan: TunePlan, listener: Listener | None = None) -> tuple[Spec, Outcom
             ready.shapes,
             plan.budget_s,
             plan.trial_s,
-            known=earlier.evaluations,
+            earlier=earlier.evaluations,
             costs=earlier.costs,
             objective=plan.objective,
         )
@@ -300,7 +300,7 @@ def _network(spec: Spec, artifact: Artifact, plan: TunePlan) -> ModelPlan:
 def _shapes(spec: Spec, root: Path, address: str) -> tuple[int, ...]:
     """A number for the shape of the network's input for each request; none if it takes all together."""
     with Client(address) as client:
-        if any(each.allow_ragged_batch for each in client.config(spec.network_name).input):
+        if any(tensor.allow_ragged_batch for tensor in client.config(spec.network_name).input):
             return ()
         shapes = [
             tuple((k, a.shape) for k, a in network_inputs(client, spec, request.inputs).items())

@@ -76,7 +76,7 @@ class Search:
         budget_s: the time for the whole search.
         trial_s: duration of a run under load.
         repeats: runs of a validation.
-        known: evaluations of an earlier search of the same model and target, which are not repeated.
+        earlier: evaluations of an earlier search of the same model and target, which are not repeated.
         costs: costs of runs from an earlier search.
         objective: the highest rate; `SearchAtRate` has the others.
     """
@@ -91,12 +91,12 @@ class Search:
     trial_s: float = 4.0
     repeats: int = 3
     listener: Listener = field(default_factory=Listener)
-    known: Sequence[Evaluation] = ()
+    earlier: Sequence[Evaluation] = ()
     costs: dict[InstanceGroup, Costs] = field(default_factory=dict)
     objective: Objective = field(default_factory=Objective)
 
     def __post_init__(self) -> None:
-        self.evaluations: list[Evaluation] = list(self.known)
+        self.evaluations: list[Evaluation] = list(self.earlier)
 
     def run(self) -> Outcome:
         """Search until nothing better can be expected, the budget is used up, or an interrupt comes."""
@@ -255,12 +255,12 @@ class Search:
             self.generator.prepare()
             self._checked = point.group.variant, point.buckets
 
-    def _keep(self, found: Evaluation) -> Evaluation:
-        self.evaluations.append(found)
-        if self._value(found) > self._value(self._best):
-            self._best = found
-        self.listener.evaluated(found, self._best)
-        return found
+    def _keep(self, evaluation: Evaluation) -> Evaluation:
+        self.evaluations.append(evaluation)
+        if self._value(evaluation) > self._value(self._best):
+            self._best = evaluation
+        self.listener.evaluated(evaluation, self._best)
+        return evaluation
 
     def _search_rate(self, point: Point, predicted: float) -> tuple[float, list[RateTrial]]:
         """The highest rate of one point, searched from the model's prediction on."""
@@ -334,11 +334,11 @@ class Search:
         chosen = {e.point: e for e in (self._best, current) if e is not None and e.rate_per_s}
         others = {e.point: e for e in self.evaluations if e.rate_per_s and e.point not in chosen}
         sure: dict[Point, Evaluation] = {}
-        for each in (*chosen.values(), *sorted(others.values(), key=self._value, reverse=True)):
-            if each.point in others and self._value(each) <= max(map(self._value, sure.values())):
+        for evaluation in (*chosen.values(), *sorted(others.values(), key=self._value, reverse=True)):
+            if evaluation.point in others and self._value(evaluation) <= max(map(self._value, sure.values())):
                 break
             try:
-                sure[each.point] = self._hold(each)
+                sure[evaluation.point] = self._hold(evaluation)
             except _Over:
                 if not any(e.rate_per_s for e in sure.values()):
                     raise

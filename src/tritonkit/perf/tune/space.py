@@ -148,7 +148,7 @@ def current(spec: Spec, network: ModelPlan, variant: str) -> Point:
 
 def other_buckets(spec: Spec) -> tuple[tuple[int, ...], ...]:
     """Lengths that texts could be padded to instead: fine, in doublings, and one alone; none without a tokenizer."""
-    step = next((each for each in spec.model.pipeline if _tokenizes(each)), None)
+    step = next((step for step in spec.model.pipeline if _tokenizes(step)), None)
     most = step.parameters.get("max_length") if isinstance(step, PipelineStep) else None
     if not isinstance(step, PipelineStep) or not isinstance(most, int):
         return ()
@@ -156,9 +156,9 @@ def other_buckets(spec: Spec) -> tuple[tuple[int, ...], ...]:
     # Four lengths in each doubling: a text is padded by a quarter of its length at most.
     fine = [n for low in doublings for n in range(low, 2 * low, max(_SHORTEST, low // 4))]
     now = step.parameters.get("buckets")
-    given = [n for n in now if isinstance(n, int)] if isinstance(now, list) else []
+    present = [n for n in now if isinstance(n, int)] if isinstance(now, list) else []
     choices = [_up_to(most, lengths) for lengths in (fine, doublings, [])]
-    return tuple(each for each in choices if each != _up_to(most, given))
+    return tuple(choice for choice in choices if choice != _up_to(most, present))
 
 
 def _up_to(most: int, lengths: Sequence[int]) -> tuple[int, ...]:
@@ -170,7 +170,7 @@ def tuned(spec: Spec, point: Point, root: Path) -> Spec:
     """The spec of a project served in this way; what the point does not say stays."""
     changed: dict[str, Any] = {"serving": _serving(spec, point)}
     if point.buckets:
-        changed["pipeline"] = tuple(_padded(each, point) for each in spec.model.pipeline)
+        changed["pipeline"] = tuple(_padded(step, point) for step in spec.model.pipeline)
     return resolve(spec.folder, spec.model.model_copy(update=changed), root)
 
 

@@ -50,10 +50,10 @@ def load_state(
         facts = json.loads(file.read_text(encoding="utf-8"))
         if facts["key"] != _key(spec, slo, artifacts, where):
             return Known()
-        costs = {InstanceGroup(**each["group"]): Costs(**_costs(each["costs"])) for each in facts["costs"]}
+        costs = {InstanceGroup(**row["group"]): Costs(**_costs(row["costs"])) for row in facts["costs"]}
         if facts["objective"] != asdict(objective):
             return Known(costs)
-        return Known(costs, [_evaluation(each) for each in facts["evaluations"]])
+        return Known(costs, [_evaluation(row) for row in facts["evaluations"]])
     except (OSError, ValueError, KeyError, TypeError):
         return Known()
 
@@ -72,8 +72,8 @@ def save_state(
     facts = {
         "key": _key(spec, slo, artifacts, where),
         "objective": asdict(objective),
-        "costs": [{"group": asdict(group), "costs": asdict(each)} for group, each in costs.items()],
-        "evaluations": [asdict(each) for each in evaluations],
+        "costs": [{"group": asdict(group), "costs": asdict(cost)} for group, cost in costs.items()],
+        "evaluations": [asdict(evaluation) for evaluation in evaluations],
     }
     part = file.with_suffix(".part")
     try:
@@ -96,5 +96,5 @@ def _costs(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation(facts: dict[str, Any]) -> Evaluation:
-    trials = tuple(RateTrial(**each | {"missed": tuple(each["missed"])}) for each in facts["trials"])
+    trials = tuple(RateTrial(**trial | {"missed": tuple(trial["missed"])}) for trial in facts["trials"])
     return Evaluation(**facts | {"point": Point.from_dict(facts["point"]), "trials": trials})

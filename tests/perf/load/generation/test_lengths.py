@@ -91,7 +91,7 @@ def test_a_trace_with_and_without_seconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("prompt_tokens\n3\n", "1: no column 'output_tokens'"),
         ("3,4\n", "no column 'prompt_tokens'"),
@@ -103,11 +103,11 @@ def test_a_trace_with_and_without_seconds(tmp_path: Path) -> None:
         ("prompt_tokens,output_tokens,seconds\n5,5,nan\n", "trace.csv:2: 'nan'"),
     ],
 )
-def test_a_trace_that_cannot_be_sent(tmp_path: Path, text: str, said: str) -> None:
+def test_a_trace_that_cannot_be_sent(tmp_path: Path, text: str, words: str) -> None:
     """File and line."""
     with pytest.raises(UsageError) as caught:
         read_token_trace(write(tmp_path, text))
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def fitted(tokenizer: Tokenizer, begin: int = 0) -> Fit:
     """Counts as from a server with that tokenizer, which puts some tokens before each prompt."""
     rng = np.random.default_rng(1)
     sizes = np.geomspace(4, 120, 24).astype(int).tolist()
-    asked = [(int(rng.integers(len(CORPUS.words))), size) for size in sizes]
-    counted = [begin + len(tokenizer.encode(CORPUS.take(*each)).ids) for each in asked]
-    return fit(CORPUS, asked, np.array(counted))
+    excerpts = [(int(rng.integers(len(CORPUS.words))), size) for size in sizes]
+    counted = [begin + len(tokenizer.encode(CORPUS.take(*excerpt)).ids) for excerpt in excerpts]
+    return fit(CORPUS, excerpts, np.array(counted))
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_prompts_have_about_the_tokens_that_were_asked_for(make: Callable[[], To
     tokenizer = make()
     worth = fitted(tokenizer, begin=2)
     rng = np.random.default_rng(2)
-    starts, wanted = rng.integers(0, len(CORPUS.words), 200), rng.integers(40, 500, 200)
-    words = worth.words(starts, wanted)
-    texts = [CORPUS.take(*each) for each in zip(starts.tolist(), words.tolist(), strict=True)]
-    found = np.array([2 + len(tokenizer.encode(text).ids) for text in texts])
-    assert np.abs(found - wanted).mean() <= most * wanted.mean()
-    assert found.sum() == pytest.approx(wanted.sum(), rel=0.05)
+    starts, target = rng.integers(0, len(CORPUS.words), 200), rng.integers(40, 500, 200)
+    words = worth.words(starts, target)
+    texts = [CORPUS.take(*excerpt) for excerpt in zip(starts.tolist(), words.tolist(), strict=True)]
+    counts = np.array([2 + len(tokenizer.encode(text).ids) for text in texts])
+    assert np.abs(counts - target).mean() <= most * target.mean()
+    assert counts.sum() == pytest.approx(target.sum(), rel=0.05)
 
 
 def test_a_prompt_longer_than_the_whole_text() -> None:

@@ -14,33 +14,33 @@ MOMENTS = st.lists(st.floats(0, 10), min_size=1, max_size=60).map(lambda m: np.a
 
 def test_a_full_group_leaves_with_its_last_item() -> None:
     """The third of three items in groups of two waits, alone, for the delay."""
-    found = group(np.array([0.0, 1.0, 1.5]), 2, 2.0)
-    assert found.closes.tolist() == [1.0, 3.5]
-    assert found.sizes.tolist() == [2, 1]
-    assert found.of_item.tolist() == [0, 0, 1]
+    groups = group(np.array([0.0, 1.0, 1.5]), 2, 2.0)
+    assert groups.closes.tolist() == [1.0, 3.5]
+    assert groups.sizes.tolist() == [2, 1]
+    assert groups.of_item.tolist() == [0, 0, 1]
 
 
 def test_a_group_that_does_not_fill_leaves_when_its_first_item_has_waited() -> None:
     """An item that comes at that very moment is in it; the next one begins another."""
-    found = group(np.array([1.0, 1.5, 2.0, 2.25]), 8, 1.0)
-    assert found.closes.tolist() == [2.0, 3.25]
-    assert found.sizes.tolist() == [3, 1]
+    groups = group(np.array([1.0, 1.5, 2.0, 2.25]), 8, 1.0)
+    assert groups.closes.tolist() == [2.0, 3.25]
+    assert groups.sizes.tolist() == [3, 1]
 
 
 def test_without_a_delay_only_items_of_one_moment_go_together() -> None:
     """Groups hold the largest number that fits."""
-    found = group(np.array([1.0, 1.0, 1.0, 2.0]), 2, 0.0)
-    assert found.closes.tolist() == [1.0, 1.0, 2.0]
-    assert found.sizes.tolist() == [2, 1, 1]
+    groups = group(np.array([1.0, 1.0, 1.0, 2.0]), 2, 0.0)
+    assert groups.closes.tolist() == [1.0, 1.0, 2.0]
+    assert groups.sizes.tolist() == [2, 1, 1]
 
 
 def test_items_of_other_kinds_go_in_other_groups() -> None:
     """In the order in which the groups close, whichever began first."""
     arrivals, kinds = np.array([0.0, 0.1, 0.2, 0.3]), np.array([5, 3, 3, 5])
-    found = group(arrivals, 2, 1.0, kinds)
-    assert found.closes.tolist() == [0.2, 0.3]
-    assert found.kinds.tolist() == [3, 5]
-    assert found.of_item.tolist() == [1, 0, 0, 1]
+    groups = group(arrivals, 2, 1.0, kinds)
+    assert groups.closes.tolist() == [0.2, 0.3]
+    assert groups.kinds.tolist() == [3, 5]
+    assert groups.of_item.tolist() == [1, 0, 0, 1]
 
 
 @given(MOMENTS, st.integers(1, 8), st.floats(0, 3), st.integers(1, 3), st.integers(0, 9))
@@ -49,17 +49,17 @@ def test_every_item_is_in_one_group_that_closes_in_time(
 ) -> None:
     """Groups are of one kind, never too large, full or as old as the delay, and in the order of their closing."""
     kind_of = np.random.default_rng(seed).integers(kinds, size=len(arrivals))
-    found = group(arrivals, most, delay_s, kind_of)
-    assert (np.diff(found.closes) >= 0).all()
-    assert np.array_equal(np.bincount(found.of_item, minlength=len(found.sizes)), found.sizes)
-    for k, (closes, size) in enumerate(zip(found.closes, found.sizes, strict=True)):
-        own = arrivals[found.of_item == k]
-        assert set(kind_of[found.of_item == k]) == {found.kinds[k]}
+    groups = group(arrivals, most, delay_s, kind_of)
+    assert (np.diff(groups.closes) >= 0).all()
+    assert np.array_equal(np.bincount(groups.of_item, minlength=len(groups.sizes)), groups.sizes)
+    for k, (closes, size) in enumerate(zip(groups.closes, groups.sizes, strict=True)):
+        own = arrivals[groups.of_item == k]
+        assert set(kind_of[groups.of_item == k]) == {groups.kinds[k]}
         assert 1 <= size <= most
         assert own[-1] <= closes <= own[0] + delay_s
         assert closes == (own[-1] if size == most else own[0] + delay_s)
         # Nobody of its kind who came while it was open is in another one.
-        there = arrivals[(kind_of == found.kinds[k]) & (arrivals > own[0]) & (arrivals < closes)]
+        there = arrivals[(kind_of == groups.kinds[k]) & (arrivals > own[0]) & (arrivals < closes)]
         assert len(there) <= size
 
 
@@ -80,9 +80,9 @@ class Limit:
 def test_the_rate_that_is_found_is_close_below_the_highest(limit: float) -> None:
     """Within the search's 5 %, in few runs, three of them at that rate."""
     holds = Limit(limit)
-    found = climb(holds, 100.0, lambda _: True)
-    assert limit / 1.06 <= found <= limit
-    assert holds.tried.count(found) == 3
+    rate = climb(holds, 100.0, lambda _: True)
+    assert limit / 1.06 <= rate <= limit
+    assert holds.tried.count(rate) == 3
     assert len(holds.tried) <= 13
 
 
@@ -98,9 +98,9 @@ def test_what_held_once_by_luck_is_not_given() -> None:
     calm = Limit(300.0)
     highest = climb(calm, 100.0, lambda _: True)
     unlucky = Limit(300.0, (len(calm.tried),))
-    found = climb(unlucky, 100.0, lambda _: True)
-    assert found == pytest.approx(highest / 1.05)
-    assert unlucky.tried[-2:] == [found, found]
+    rate = climb(unlucky, 100.0, lambda _: True)
+    assert rate == pytest.approx(highest / 1.05)
+    assert unlucky.tried[-2:] == [rate, rate]
 
 
 def test_nothing_is_given_that_is_not_above_the_known_rate() -> None:
@@ -113,9 +113,9 @@ def test_nothing_is_given_that_is_not_above_the_known_rate() -> None:
 def test_climbing_ends_while_there_is_time_to_make_sure(most: int) -> None:
     """The given rate has held in further runs, also if time is short."""
     holds = Limit(10_000.0)
-    found = climb(holds, 100.0, lambda runs: len(holds.tried) + runs <= most)
-    assert found == holds.tried[-1]
-    assert holds.tried.count(found) == 3
+    rate = climb(holds, 100.0, lambda runs: len(holds.tried) + runs <= most)
+    assert rate == holds.tried[-1]
+    assert holds.tried.count(rate) == 3
     assert len(holds.tried) == most
 
 

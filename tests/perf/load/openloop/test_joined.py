@@ -28,13 +28,13 @@ def signature(max_batch_size: int = 8, batched: bool = True) -> ModelSignature:
     return ModelSignature("numbers", ("1",), max_batch_size, MappingProxyType({"x": x}), MappingProxyType({"y": y}))
 
 
-def expect(wanted: int) -> Check:
+def expect(number: int) -> Check:
     """The first number of the only item."""
 
     def check(outputs: Outputs) -> str:
         if outputs["y"].shape[0] != 1:
             return f"{len(outputs['y'])} items"
-        return "" if outputs["y"][0, 0] == wanted else "another number"
+        return "" if outputs["y"][0, 0] == number else "another number"
 
     return check
 
@@ -47,7 +47,7 @@ def single(number: int, right: int | None = None, width: int = 1) -> Encodable:
 
 def first_numbers(requests: Sequence[Encodable]) -> list[list[int]]:
     """The check of each item of each request."""
-    return [each.arrays["x"][:, 0].tolist() for each in requests]
+    return [request.arrays["x"][:, 0].tolist() for request in requests]
 
 
 class Echo(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
@@ -95,7 +95,7 @@ def test_every_item_is_in_a_request_and_the_last_one_begins_again() -> None:
     """Five items in requests of two: three of them."""
     requests = joined(signature(), [single(k) for k in range(5)], 2)
     assert first_numbers(requests) == [[0, 1], [2, 3], [4, 0]]
-    assert [each.items for each in requests] == [2, 2, 2]
+    assert [request.items for request in requests] == [2, 2, 2]
 
 
 def test_one_request_is_repeated() -> None:
@@ -111,15 +111,15 @@ def test_single_items_stay_as_they_are() -> None:
 
 def test_only_items_of_one_shape_share_a_request() -> None:
     """The layouts say which."""
-    given = [single(1), single(2, width=2), single(3), single(4, width=2), single(5)]
-    requests = joined(signature(), given, 2)
+    singles = [single(1), single(2, width=2), single(3), single(4, width=2), single(5)]
+    requests = joined(signature(), singles, 2)
     assert first_numbers(requests) == [[1, 3], [5, 1], [2, 4]]
-    assert layouts(given) == [0, 1, 0, 1, 0]
-    assert layouts([*given, *requests]) == [0, 1, 0, 1, 0, 0, 0, 1]
+    assert layouts(singles) == [0, 1, 0, 1, 0]
+    assert layouts([*singles, *requests]) == [0, 1, 0, 1, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "found"),
+    ("model", "singles", "words"),
     [
         (signature(0, batched=False), [single(1)], "it does not batch"),
         (signature(8, batched=False), [single(1)], "it does not batch"),
@@ -128,18 +128,18 @@ def test_only_items_of_one_shape_share_a_request() -> None:
         (signature(), [single(1), single(2, width=2)], "2 requests of 2 shapes"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(model: ModelSignature, given: list[Encodable], found: str) -> None:
+def test_what_cannot_be_joined_is_refused(model: ModelSignature, singles: list[Encodable], words: str) -> None:
     """With what stands in the way."""
-    with pytest.raises(UsageError, match=found) as caught:
-        joined(model, given, 4)
+    with pytest.raises(UsageError, match=words) as caught:
+        joined(model, singles, 4)
     assert caught.value.where == "model numbers: requests of 4 items"
 
 
 def test_each_item_is_checked_by_its_own_check_and_one_wrong_fails_its_request_alone() -> None:
     """The eighth of twelve items in threes is wrong, so the third request is."""
-    given = [single(k, right=99 if k == 7 else None) for k in range(12)]
+    singles = [single(k, right=99 if k == 7 else None) for k in range(12)]
     with serving() as (address, echo):
-        record = send(address, joined(signature(), given, 3))
+        record = send(address, joined(signature(), singles, 3))
     assert record.outcome.tolist() == [0, 0, 1, 0]
     assert record.failures == ("another number",)
     assert echo.sizes == [3, 3, 3, 3]

@@ -33,30 +33,30 @@ def series(
 
 def test_latency_counts_from_when_a_request_was_due() -> None:
     """The generator's delay is part of the latency, and not of the service's time."""
-    found = series([0, 1], [0.5, 1], [0.6, 1.2], [0, 0])
-    assert found.latency
-    assert found.service
-    assert found.latency.largest == pytest.approx(600)
-    assert found.service.largest == pytest.approx(200)
+    judged = series([0, 1], [0.5, 1], [0.6, 1.2], [0, 0])
+    assert judged.latency
+    assert judged.service
+    assert judged.latency.largest == pytest.approx(600)
+    assert judged.service.largest == pytest.approx(200)
 
 
 def test_only_right_answers_have_times() -> None:
     """An immediate refusal makes no server look quick; failures are counted by their messages."""
-    found = series([0, 1, 2, 3], [0, 1, 2, 3], [0.1, 1.001, 2.001, 3.001], [0, 1, 1, 2])
-    assert found.latency
-    assert (found.requests, found.right, found.failures) == (4, 1, 3)
-    assert found.latency.at(50) == pytest.approx(100)
-    assert found.words == {"wrong label": 2, "DeadlineExceeded": 1}
-    assert found.rate_per_s == pytest.approx(0.25)
-    assert found.error_rate == pytest.approx(0.75)
+    judged = series([0, 1, 2, 3], [0, 1, 2, 3], [0.1, 1.001, 2.001, 3.001], [0, 1, 1, 2])
+    assert judged.latency
+    assert (judged.requests, judged.right, judged.failures) == (4, 1, 3)
+    assert judged.latency.at(50) == pytest.approx(100)
+    assert judged.words == {"wrong label": 2, "DeadlineExceeded": 1}
+    assert judged.rate_per_s == pytest.approx(0.25)
+    assert judged.error_rate == pytest.approx(0.75)
 
 
 def test_seconds_are_those_in_which_requests_were_due() -> None:
     """A slow answer shows where its request belongs; what came is counted where it came."""
-    found = series([0.1, 0.2, 2.5], [0.1, 0.2, 2.5], [0.3, 1.2, 2.6], [0, 0, 0])
-    assert [(s.due, s.answers) for s in found.seconds] == [(2, 1), (0, 1), (1, 1), (0, 0)]
-    assert found.seconds[0].p99_ms == pytest.approx(1000, rel=0.05)
-    assert found.seconds[1].p50_ms is None
+    judged = series([0.1, 0.2, 2.5], [0.1, 0.2, 2.5], [0.3, 1.2, 2.6], [0, 0, 0])
+    assert [(s.due, s.answers) for s in judged.seconds] == [(2, 1), (0, 1), (1, 1), (0, 0)]
+    assert judged.seconds[0].p99_ms == pytest.approx(1000, rel=0.05)
+    assert judged.seconds[1].p50_ms is None
     short = series([0.1], [0.1], [0.2], [0], duration_s=2.2).seconds
     assert [s.at_s for s in short] == [0.0, 1.0]
 
@@ -68,10 +68,10 @@ def test_percentiles_have_intervals_that_hold() -> None:
     for _ in range(200):
         times = times_of(rng.exponential(10.0, 300))
         assert times
-        found = times.percentiles[90.0]
-        assert found.low is not None
-        assert found.high is not None
-        hits += found.low <= 10 * np.log(10) <= found.high
+        estimate = times.percentiles[90.0]
+        assert estimate.low is not None
+        assert estimate.high is not None
+        hits += estimate.low <= 10 * np.log(10) <= estimate.high
     assert 180 <= hits <= 199
 
 
@@ -89,8 +89,8 @@ def test_a_target_is_judged_by_its_own_percentile() -> None:
     moments = [k / 100 for k in range(100)]
     answered = [due + (0.001 if k < 97 else 0.5) for k, due in enumerate(moments)]
     slo = Slo({97.0: 10.0, 98.0: 10.0})
-    found = series(moments, moments, answered, [0] * 100, slo)
-    assert judge_slo(found, slo) == ["net: p98 500.00 ms, at most 10 ms"]
+    judged = series(moments, moments, answered, [0] * 100, slo)
+    assert judge_slo(judged, slo) == ["net: p98 500.00 ms, at most 10 ms"]
     broken = series([0, 1], [0, 1], [0.001, 1.001], [0, 2], slo)
     assert judge_slo(broken, slo) == [
         "net: 50.000% of the requests failed, at most 0.000% (1 of 2; first: DeadlineExceeded)"

@@ -56,10 +56,10 @@ def prepared(number: int, right: int | None = None, size: int = 0) -> LoadReques
     request = service_pb2.ModelInferRequest(model_name="numbers", id="x" * size)
     request.inputs.add(name="x", datatype="INT32", shape=[1])
     request.raw_input_contents.append(np.int32(number).tobytes())
-    wanted = number if right is None else right
+    expected = number if right is None else right
 
     def check(outputs: Mapping[str, Any]) -> str:
-        return "" if outputs["y"][0] == wanted else "another number"
+        return "" if outputs["y"][0] == expected else "another number"
 
     return LoadRequest([request.SerializeToString()], check)
 
@@ -228,16 +228,16 @@ def test_messages_larger_than_the_windows_arrive() -> None:
 
 def test_servers_get_requests_in_turns() -> None:
     """With two addresses each gets half."""
-    seen: list[list[int]] = [[], []]
+    numbers: list[list[int]] = [[], []]
 
     def noting(k: int) -> Answer:
-        return lambda number: seen[k].append(number) or number
+        return lambda number: numbers[k].append(number) or number
 
     with serving(noting(0)) as first, serving(noting(1)) as second:
         record = send([first, second], [prepared(k) for k in range(4)], [0.0] * 20)
     assert (record.outcome == 0).all()
-    assert sorted(seen[0]) == [0] * 5 + [2] * 5
-    assert sorted(seen[1]) == [1] * 5 + [3] * 5
+    assert sorted(numbers[0]) == [0] * 5 + [2] * 5
+    assert sorted(numbers[1]) == [1] * 5 + [3] * 5
 
 
 def test_a_run_ends_when_its_target_is_missed_for_certain() -> None:
@@ -255,9 +255,9 @@ def test_a_run_ends_when_its_target_is_missed_for_certain() -> None:
 
 def test_an_interrupt_keeps_what_was_counted() -> None:
     """Answers under way are waited for."""
-    asked, moments = iter([False] * 20), [k / 100 for k in range(9000)]
+    interrupts, moments = iter([False] * 20), [k / 100 for k in range(9000)]
     with serving(lambda number: number) as address:
-        record = send([address], [prepared(1)], moments, interrupted=lambda: next(asked, True))
+        record = send([address], [prepared(1)], moments, interrupted=lambda: next(interrupts, True))
     assert record.ended == INTERRUPTED
     sent = int((record.outcome >= 0).sum())
     assert 0 < sent < len(moments)
@@ -282,11 +282,11 @@ def test_a_server_that_comes_back_is_used_again() -> None:
     """On a new connection, by itself."""
     stack = contextlib.ExitStack()
     address = stack.enter_context(serving(lambda number: number))
-    asked: list[int] = []
+    numbers: list[int] = []
     # Once it is asked again the run has shown what it is for.
-    sender = Sender([address], [prepared(1)], 5.0, Stop(), lambda: len(asked) > 20)
+    sender = Sender([address], [prepared(1)], 5.0, Stop(), lambda: len(numbers) > 20)
     stack.close()
-    with serving(lambda number: asked.append(number) or number, port=int(address.rpartition(":")[2])):
+    with serving(lambda number: numbers.append(number) or number, port=int(address.rpartition(":")[2])):
         moments = np.arange(0.0, 90.0, 0.01)
         record = sender.run(moments, np.zeros(len(moments), np.int64), time.monotonic())
     assert record.ended == INTERRUPTED

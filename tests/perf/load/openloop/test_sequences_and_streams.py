@@ -133,8 +133,8 @@ def test_a_sequence_goes_through_requests_call_by_call(numbers: tuple[Numbers, s
         assert record.intended[own[1:]].tolist() == record.answered[own[:-1]].tolist()
         (name,) = {n for n, start, _, number in service.calls if start and number == arrival}
         calls = [call[1:] for call in service.calls if call[0] == name]
-        wanted = [(arrival + k) % 4 for k in range(3)]
-        assert calls == [(True, False, wanted[0]), (False, False, wanted[1]), (False, True, wanted[2])]
+        firsts = [(arrival + k) % 4 for k in range(3)]
+        assert calls == [(True, False, firsts[0]), (False, False, firsts[1]), (False, True, firsts[2])]
 
 
 def test_a_call_that_fails_ends_its_sequence(numbers: tuple[Numbers, str]) -> None:
@@ -171,12 +171,12 @@ def test_first_calls_that_wait_end_a_trial(numbers: tuple[Numbers, str]) -> None
     """They are late by their moments, as requests are."""
     service, address = numbers
     service.hold.clear()
-    seen: list[float] = []
+    moments_called: list[float] = []
 
     def let_go() -> bool:
         if service.calls:
-            seen.append(time.monotonic())
-        if seen and time.monotonic() - seen[0] > 0.5:
+            moments_called.append(time.monotonic())
+        if moments_called and time.monotonic() - moments_called[0] > 0.5:
             service.hold.set()
         return False
 

@@ -82,7 +82,7 @@ def diagnose(evidence: Evidence, target_ms: float = TARGET_MS) -> Diagnosis:
     findings = [
         finding
         for rule in RULES.values()
-        for finding in sorted(rule(evidence, target_ms), key=lambda each: -each.share)
+        for finding in sorted(rule(evidence, target_ms), key=lambda finding: -finding.share)
     ]
     notes = list(evidence.notes)
     for name in _unseen(evidence):

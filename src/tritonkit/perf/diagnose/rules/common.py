@@ -33,9 +33,9 @@ def languages(evidence: Evidence) -> Iterator[tuple[ServerEvidence, ModelEvidenc
     """Every language model that answered, with its server."""
     for server in evidence.servers:
         for model in server.parts:
-            facts, seen = model.facts.language, model.language
-            if facts is not None and seen is not None and seen.busy:
-                yield server, model, facts, seen
+            facts, language = model.facts.language, model.language
+            if facts is not None and language is not None and language.busy:
+                yield server, model, facts, language
 
 
 def waits(model: ModelEvidence) -> bool:

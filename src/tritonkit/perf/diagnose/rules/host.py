@@ -120,7 +120,7 @@ def oversubscribed_cores(evidence: Evidence, target_ms: float) -> Iterator[Findi
     """
     for address, machine in _machines(evidence):
         ran = [part for server, part in parts(evidence) if server.address == address]
-        engines = [seen.busy for server, _, _, seen in languages(evidence) if server.address == address]
+        engines = [language.busy for server, _, _, language in languages(evidence) if server.address == address]
         if not (any(at_stake(part, target_ms) for part in ran) or max(engines, default=0.0) >= BUSY):
             continue
         busy = sum(part.busy for part in ran) + sum(engines)

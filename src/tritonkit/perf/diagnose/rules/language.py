@@ -26,22 +26,23 @@ def static_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
     "Wait" means half a request on average, "free places" a fifth of `max_sequences`.
     """
-    for _, model, facts, seen in languages(evidence):
-        if not facts.static or seen.waiting < _WAITING:
+    for _, model, facts, language in languages(evidence):
+        if not facts.static or language.waiting < _WAITING:
             continue
-        if seen.running > _FREE_PLACES * facts.max_sequences:
+        if language.running > _FREE_PLACES * facts.max_sequences:
             continue
-        free = facts.max_sequences - seen.running
+        free = facts.max_sequences - language.running
         yield Finding(
             "static-batching",
             model.name,
-            _waiting_share(seen),
+            _waiting_share(language),
             (
-                f"{seen.waiting:.1f} requests wait while {seen.running:.1f} of {facts.max_sequences} places are taken",
+                f"{language.waiting:.1f} requests wait while"
+                f" {language.running:.1f} of {facts.max_sequences} places are taken",
                 "batching is static: the next batch begins when the last sequence of this one has ended",
             ),
             "serving.generation: {batching: continuous}, the default",
-            f"{min(free, seen.waiting):.1f} more sequences run at a time: those that wait while places are free",
+            f"{min(free, language.waiting):.1f} more sequences run at a time: those that wait while places are free",
         )
 
 
@@ -53,22 +54,22 @@ def kv_cache_full(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     must leave out half a sequence on average, or one sequence pause in five seconds, or requests wait for a place, and
     more places would find no room.
     """
-    for server, model, facts, seen in languages(evidence):
-        paused_per_s = seen.paused / max(server.seconds, 1e-9)
-        held_up = seen.stalled >= _WAITING or paused_per_s >= _PAUSES_PER_S
-        if seen.cache < _CACHE_FULL or not (held_up or _queues(facts, seen)):
+    for server, model, facts, language in languages(evidence):
+        paused_per_s = language.paused / max(server.seconds, 1e-9)
+        held_up = language.stalled >= _WAITING or paused_per_s >= _PAUSES_PER_S
+        if language.cache < _CACHE_FULL or not (held_up or _queues(facts, language)):
             continue
-        served = max(1.0, seen.running - seen.stalled)
-        times = (seen.running + seen.waiting) / served
+        served = max(1.0, language.running - language.stalled)
+        times = (language.running + language.waiting) / served
         yield Finding(
             "kv-cache-full",
             model.name,
-            _held_share(seen),
+            _held_share(language),
             (
-                f"its cache is {seen.cache:.0%} full, and of {seen.running:.1f} running sequences a step leaves out"
-                f" {seen.stalled:.1f}; {seen.waiting:.1f} requests wait for a place",
-                f"sequences that had begun to answer paused {seen.paused} times ({paused_per_s:.1f} a second)",
-                *_queue(seen),
+                f"its cache is {language.cache:.0%} full, and of {language.running:.1f} running sequences"
+                f" a step leaves out {language.stalled:.1f}; {language.waiting:.1f} requests wait for a place",
+                f"sequences that had begun to answer paused {language.paused} times ({paused_per_s:.1f} a second)",
+                *_queue(language),
             ),
             "a larger serving.generation.cache_mib; or keys and values as u8 (serving.parameters:"
             " {cache_precision: u8}), fewer max_sequences, or a smaller max_tokens",
@@ -84,19 +85,20 @@ def places_taken(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     "Wait" means half a request on average, "reached" 80 % of the places; there is room if less than three quarters of
     the cache are used.
     """
-    for _, model, facts, seen in languages(evidence):
-        if not _queues(facts, seen) or seen.cache >= _CACHE_FULL:
+    for _, model, facts, language in languages(evidence):
+        if not _queues(facts, language) or language.cache >= _CACHE_FULL:
             continue
-        room = math.floor(0.9 * seen.running / max(seen.cache, 1e-3))
-        places = max(facts.max_sequences + 1, min(math.ceil(seen.running + seen.waiting), room))
+        room = math.floor(0.9 * language.running / max(language.cache, 1e-3))
+        places = max(facts.max_sequences + 1, min(math.ceil(language.running + language.waiting), room))
         yield Finding(
             "places-taken",
             model.name,
-            _waiting_share(seen),
+            _waiting_share(language),
             (
-                f"{seen.running:.1f} of {facts.max_sequences} places are taken, and {seen.waiting:.1f} requests wait",
-                f"the cache is {seen.cache:.0%} full",
-                *_queue(seen),
+                f"{language.running:.1f} of {facts.max_sequences} places are taken,"
+                f" and {language.waiting:.1f} requests wait",
+                f"the cache is {language.cache:.0%} full",
+                *_queue(language),
             ),
             f"serving.generation.max_sequences {places}; if tokens then become too slow, another replica",
             f"up to {places / facts.max_sequences:.1f} times the tokens a second, if a step with {places} sequences"
@@ -111,13 +113,13 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     It fires if the mean number of running sequences is 1.5 or more: a single one delays no other. If every step
     computes prompts there is nothing to compare with, so a step longer than a token may take is enough.
     """
-    for _, model, facts, seen in languages(evidence):
-        prefill, decode = seen.prefill_ms, seen.decode_ms or 0.0
-        if prefill is None or seen.between_ms is None or seen.running < 1.5:
+    for _, model, facts, language in languages(evidence):
+        prefill, decode = language.prefill_ms, language.decode_ms or 0.0
+        if prefill is None or language.between_ms is None or language.running < 1.5:
             continue
-        if seen.prefill_share < _PREFILL_SHARE or prefill < max(_PREFILL_TIMES * decode, target_ms):
+        if language.prefill_share < _PREFILL_SHARE or prefill < max(_PREFILL_TIMES * decode, target_ms):
             continue
-        tokens = min(seen.prompt_tokens_per_step or math.inf, facts.max_batched_tokens)
+        tokens = min(language.prompt_tokens_per_step or math.inf, facts.max_batched_tokens)
         least = max(_LEAST_BATCHED, facts.max_sequences)
         limit = max(least, math.ceil(tokens * max(target_ms, 2 * decode) / prefill))
         if limit >= facts.max_batched_tokens:
@@ -129,10 +131,10 @@ def large_prefills(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             (
                 f"a step that computes prompts takes {prefill:.0f} ms"
                 + (f", others {decode:.1f} ms" if decode else ""),
-                f"{seen.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
+                f"{language.prefill_share:.0%} of the engine's time are such steps, in which others get one token each",
                 f"such a step has {tokens:.0f} tokens of prompts on average; max_batched_tokens is"
                 f" {facts.max_batched_tokens}",
-                *_pace(seen),
+                *_pace(language),
             ),
             f"serving.generation.max_batched_tokens {limit}: a prompt takes more steps, and others go on between them",
             f"gaps of about {max(prefill * limit / tokens, decode):.0f} ms instead of {prefill:.0f} ms (a step's time"
@@ -146,9 +148,9 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
     The median between two tokens, and the mean step without prompts, are above `--target`.
     """
-    for server, model, _, seen in languages(evidence):
-        between, decode = seen.between_ms, seen.decode_ms
-        if between is None or decode is None or seen.busy < FULL:
+    for server, model, _, language in languages(evidence):
+        between, decode = language.between_ms, language.decode_ms
+        if between is None or decode is None or language.busy < FULL:
             continue
         if between <= target_ms or decode <= target_ms:
             continue
@@ -163,9 +165,9 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
             model.name,
             min(1.0, decode / between),
             (
-                f"the engine makes steps {seen.busy:.0%} of the time, and one takes {decode:.1f} ms for"
-                f" {seen.running:.1f} sequences",
-                *_pace(seen),
+                f"the engine makes steps {language.busy:.0%} of the time, and one takes {decode:.1f} ms for"
+                f" {language.running:.1f} sequences",
+                *_pace(language),
                 cores,
             ),
             "a variant with smaller weights (llm-int8, llm-int4), more cores, or fewer sequences in a step"
@@ -175,34 +177,35 @@ def slow_decode(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         )
 
 
-def _queues(facts: LanguageFacts, seen: LanguageEvidence) -> bool:
+def _queues(facts: LanguageFacts, language: LanguageEvidence) -> bool:
     """Whether requests wait because all places are taken."""
-    return seen.waiting >= _WAITING and seen.running >= _TAKEN * facts.max_sequences
+    return language.waiting >= _WAITING and language.running >= _TAKEN * facts.max_sequences
 
 
-def _held_share(seen: LanguageEvidence) -> float:
+def _held_share(language: LanguageEvidence) -> float:
     """The share of the model's sequences and requests that waits for the cache; at least the rule's own threshold."""
-    every = max(seen.running + seen.waiting, 1.0)
-    return min(1.0, max(_WAITING, seen.stalled + seen.waiting) / every)
+    every = max(language.running + language.waiting, 1.0)
+    return min(1.0, max(_WAITING, language.stalled + language.waiting) / every)
 
 
-def _waiting_share(seen: LanguageEvidence) -> float:
-    return seen.waiting / (seen.waiting + seen.running)
+def _waiting_share(language: LanguageEvidence) -> float:
+    return language.waiting / (language.waiting + language.running)
 
 
-def _queue(seen: LanguageEvidence) -> tuple[str, ...]:
+def _queue(language: LanguageEvidence) -> tuple[str, ...]:
     """Effects of a wait on callers, as far as they were seen."""
     sentences = []
-    if seen.first_ms is not None:
-        sentences.append(f"a request waits {seen.first_ms:.0f} ms for its first token")
-    if seen.refused:
-        sentences.append(f"{seen.refused} of {seen.ended} requests were refused")
+    if language.first_ms is not None:
+        sentences.append(f"a request waits {language.first_ms:.0f} ms for its first token")
+    if language.refused:
+        sentences.append(f"{language.refused} of {language.ended} requests were refused")
     return tuple(sentences)
 
 
-def _pace(seen: LanguageEvidence) -> tuple[str, ...]:
-    if seen.between_ms is None or seen.between_p95_ms is None:
+def _pace(language: LanguageEvidence) -> tuple[str, ...]:
+    if language.between_ms is None or language.between_p95_ms is None:
         return ()
     return (
-        f"the time between two tokens is {seen.between_ms:.1f} ms in the median, {seen.between_p95_ms:.0f} ms at p95",
+        f"the time between two tokens is {language.between_ms:.1f} ms in the median,"
+        f" {language.between_p95_ms:.0f} ms at p95",
     )

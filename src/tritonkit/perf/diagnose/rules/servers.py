@@ -21,7 +21,7 @@ def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
     if len(evidence.servers) < 2:
         return
     for server in evidence.servers:
-        others = [each for each in evidence.servers if each is not server]
+        others = [other for other in evidence.servers if other is not server]
         evidence_lines = _worse(server, others)
         if evidence_lines:
             yield Finding(
@@ -36,15 +36,15 @@ def bad_replica(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def _worse(server: ServerEvidence, others: list[ServerEvidence]) -> tuple[str, ...]:
-    if server.error and any(not each.error for each in others):
+    if server.error and any(not other.error for other in others):
         return (f"it does not answer ({server.error}); {_count(others)} do",)
-    ours, theirs = _failing(server), max(_failing(each) for each in others)
+    ours, theirs = _failing(server), max(_failing(other) for other in others)
     if ours >= _FAILED and theirs < _FAILED / 2:
         why = f": {server.probe_errors[0]}" if server.probe_errors else ""
         return (f"{ours:.0%} of its requests fail, of the others' {theirs:.0%}{why}",)
     for what, mine, of_others in (
-        ("our requests take", server.probe_ms, [each.probe_ms for each in others]),
-        ("requests are in it for", server.server_ms, [each.server_ms for each in others]),
+        ("our requests take", server.probe_ms, [other.probe_ms for other in others]),
+        ("requests are in it for", server.server_ms, [other.server_ms for other in others]),
     ):
         times = [ms for ms in of_others if ms is not None]
         if mine is None or not times:
@@ -56,14 +56,14 @@ def _worse(server: ServerEvidence, others: list[ServerEvidence]) -> tuple[str, .
 
 
 def _failing(server: ServerEvidence) -> float:
-    failed = sum(each.failed for each in server.entries)
+    failed = sum(model.failed for model in server.entries)
     done = failed + server.rate_per_s * server.seconds
     counted = failed / done if done else 0.0
     return max(counted, len(server.probe_errors) / server.probes if server.probes else 0.0)
 
 
 def _count(others: list[ServerEvidence]) -> str:
-    return f"{sum(not each.error for each in others)} of {len(others)} others"
+    return f"{sum(not other.error for other in others)} of {len(others)} others"
 
 
 def network_or_client(evidence: Evidence, target_ms: float) -> Iterator[Finding]:

@@ -66,21 +66,21 @@ def parse_lengths(option: str, text: str) -> Lengths:
     Raises:
         UsageError: it is not a distribution, or has impossible numbers.
     """
-    given = text.strip()
-    if given == "sharegpt":
+    spec = text.strip()
+    if spec == "sharegpt":
         mean, sigma = SHAREGPT["prompt" if "prompt" in option else "output"]
-        return Lengths(given, mean=mean, sigma=sigma)
-    kind, colon, rest = given.partition(":")
+        return Lengths(spec, mean=mean, sigma=sigma)
+    kind, colon, rest = spec.partition(":")
     if colon and kind == "lognormal":
         values = [float(part) if is_number(part) else math.nan for part in rest.split(",")]
         if len(values) == 2 and 1 <= values[0] <= _MOST and 0 < values[1] <= 4:
-            return Lengths(given, mean=values[0], sigma=values[1])
+            return Lengths(spec, mean=values[0], sigma=values[1])
         raise UsageError(option, found=repr(text), wanted=f"lognormal:MEAN,SIGMA, 1 to {_MOST} tokens, above 0 to 4")
-    ends = [part.strip() for part in given.split("-")]
+    ends = [part.strip() for part in spec.split("-")]
     if len(ends) <= 2 and all(part.isascii() and part.isdecimal() for part in ends):
         low, high = int(ends[0]), int(ends[-1])
         if 1 <= low <= high <= _MOST:
-            return Lengths(given, low, high)
+            return Lengths(spec, low, high)
         raise UsageError(option, found=repr(text), wanted=f"1 to {_MOST} tokens, the lower first")
     raise UsageError(option, found=repr(text), wanted=_WANTED)
 

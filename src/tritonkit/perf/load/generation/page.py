@@ -109,7 +109,7 @@ def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
         "summary": summary,
         "points": points,
         "rows": [(name, times.mean, list(times.percentiles.values()), times.largest) for name, times in there.items()],
-        "plots": [each for each in _plots(report, slo) if each[1] is not None],
+        "plots": [plot for plot in _plots(report, slo) if plot[1] is not None],
         "words": sorted(report.words.items(), key=lambda pair: -pair[1])[:20],
     }
 

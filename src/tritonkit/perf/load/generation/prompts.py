@@ -80,19 +80,19 @@ class Fit:
         before = np.maximum(after - 1, at)
         nearer = target - self._worth[before] < self._worth[after] - target
         count = np.where(nearer, before, after) - at + wholes.astype(np.int64) * self._size
-        found: Counts = np.maximum(count, 1)
-        return found
+        words: Counts = np.maximum(count, 1)
+        return words
 
 
-def fit(corpus: Corpus, asked: Sequence[tuple[int, int]], counted: Counts) -> Fit:
+def fit(corpus: Corpus, excerpts: Sequence[tuple[int, int]], counted: Counts) -> Fit:
     """Fit the worth of words to what the server counted.
 
     Args:
-        asked: first word and number of words of each text, short texts first.
+        excerpts: first word and number of words of each text, short texts first.
         counted: int64 [texts], its tokens.
     """
-    sums = np.array([corpus.sums(start, count) for start, count in asked])
-    features = np.column_stack([np.ones(len(asked)), sums])
+    sums = np.array([corpus.sums(start, count) for start, count in excerpts])
+    features = np.column_stack([np.ones(len(excerpts)), sums])
     # A long text's tokens are known no less well, in parts of it.
     weights = 1 / np.maximum(counted, 1)
     solution, *_ = np.linalg.lstsq(features * weights[:, None], counted * weights, rcond=1e-4)

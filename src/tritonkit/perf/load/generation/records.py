@@ -85,22 +85,22 @@ def record_of(answers: Sequence[StreamedAnswer], cpu_s: float, ended_early: str)
     """All answers of a run as arrays."""
     words: dict[str, int] = {}
     outcome = [
-        -1 if each.words is None else words.setdefault(each.words, len(words)) + 1 if each.words else 0
-        for each in answers
+        -1 if answer.words is None else words.setdefault(answer.words, len(words)) + 1 if answer.words else 0
+        for answer in answers
     ]
     return GenerationRecord(
-        np.array([each.index for each in answers], np.int64),
-        np.array([each.due for each in answers], np.float64),
-        np.array([each.sent for each in answers], np.float64),
-        np.array([each.ended for each in answers], np.float64),
-        np.array([each.prompt_tokens for each in answers], np.int64),
+        np.array([answer.index for answer in answers], np.int64),
+        np.array([answer.due for answer in answers], np.float64),
+        np.array([answer.sent for answer in answers], np.float64),
+        np.array([answer.ended for answer in answers], np.float64),
+        np.array([answer.prompt_tokens for answer in answers], np.int64),
         np.array(outcome, np.int32),
-        np.array([each.again for each in answers], np.bool_),
-        np.array([at for each in answers for at in each.pieces], np.float64),
-        np.array([count for each in answers for count in each.counts], np.int64),
-        np.array([token for each in answers for token in each.tokens], np.int64),
-        np.cumsum([len(each.pieces) for each in answers], dtype=np.int64),
-        np.cumsum([len(each.tokens) for each in answers], dtype=np.int64),
+        np.array([answer.again for answer in answers], np.bool_),
+        np.array([at for answer in answers for at in answer.pieces], np.float64),
+        np.array([count for answer in answers for count in answer.counts], np.int64),
+        np.array([token for answer in answers for token in answer.tokens], np.int64),
+        np.cumsum([len(answer.pieces) for answer in answers], dtype=np.int64),
+        np.cumsum([len(answer.tokens) for answer in answers], dtype=np.int64),
         tuple(words),
         cpu_s,
         ended_early,
@@ -113,7 +113,7 @@ _FACTS = ("failures", "cpu_s", "ended_early")
 def save_record(record: GenerationRecord, file: Path) -> None:
     """Write it to a numpy file."""
     facts = {name: getattr(record, name) for name in _FACTS}
-    arrays = {name: each for name, each in vars(record).items() if name not in facts}
+    arrays = {name: array for name, array in vars(record).items() if name not in facts}
     np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
 
 

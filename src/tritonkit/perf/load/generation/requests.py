@@ -102,5 +102,5 @@ def _clipped(prompt: Counts, output: Counts, room: int, error: float) -> tuple[C
     """Prompt and answer lengths, shortened by the same factor where both are too long together, and a mask of these."""
     tokens = prompt * (1 + _DOUBT * error) + output
     share = np.minimum(room / tokens, 1.0)
-    shorter = [np.maximum((each * share).astype(np.int64), 1) for each in (prompt, output)]
+    shorter = [np.maximum((lengths * share).astype(np.int64), 1) for lengths in (prompt, output)]
     return shorter[0], shorter[1], share < 1

@@ -305,13 +305,13 @@ def _of_requests(record: GenerationRecord, pieces: _Pieces) -> tuple[NDArray[np.
 
 def _compared(record: GenerationRecord, requests: TextRequests) -> tuple[int, int]:
     """The number of prompts with two right answers, and the number of those whose answers begin differently."""
-    known: dict[tuple[int, int], Counts] = {}
+    tokens_of: dict[tuple[int, int], Counts] = {}
     compared = differing = 0
     for place in np.flatnonzero(record.outcome == 0).tolist():
         index = record.index[place]
         key = int(requests.start[index]), int(requests.words[index])
         tokens = record.tokens_of(place)
-        before = known.setdefault(key, tokens)
+        before = tokens_of.setdefault(key, tokens)
         if before is not tokens:
             common = min(len(before), len(tokens))
             compared += 1

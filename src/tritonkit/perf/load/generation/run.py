@@ -93,7 +93,9 @@ class TextGenerator:
                 if len(targets) == 1:
                     self._worth = words_of_tokens(client, targets[0], self._corpus)
         self._target = replace(
-            targets[0], window=min(each.window for each in targets), repeatable=all(each.repeatable for each in targets)
+            targets[0],
+            window=min(target.window for target in targets),
+            repeatable=all(target.repeatable for target in targets),
         )
         # Traffic that does not fit is refused before the first run.
         requests_of(self._traffic, 1, 0, self._corpus, self._worth, self._target.window)

@@ -189,13 +189,13 @@ class _Sender:
 
     async def _again(self, models: Sequence[AsyncModel]) -> None:
         """Request some right answers again, one after the other: greedy answers begin in the same way."""
-        right = [each for each in self._answers if each.words == ""]
+        right = [answer for answer in self._answers if answer.words == ""]
         step = max(1, len(right) // _ASKED_AGAIN)
-        for number, known in enumerate(right[::step][:_ASKED_AGAIN]):
+        for number, first in enumerate(right[::step][:_ASKED_AGAIN]):
             if self._stop.is_set():
                 return
-            count = min(len(known.tokens), _ASKED_TOKENS)
-            answer = await self._one(models[number % len(models)], known.index, None, count)
+            count = min(len(first.tokens), _ASKED_TOKENS)
+            answer = await self._one(models[number % len(models)], first.index, None, count)
             answer.again = True
 
 

@@ -102,9 +102,9 @@ def words_of_tokens(client: Client, target: Target, corpus: Corpus) -> Fit:
     first = _count(model, corpus.take(int(rng.integers(len(corpus.words))), _SHORT))
     longest = int(target.window / 2 / (first / _SHORT) / 1.5)
     sizes = np.geomspace(_SHORT, min(max(longest, _SHORT), _LONG), _TEXTS).astype(int)
-    asked = [(int(rng.integers(len(corpus.words))), int(size)) for size in sizes]
-    counted = np.array([_count(model, corpus.take(*each)) for each in asked])
-    return fit(corpus, asked, counted)
+    excerpts = [(int(rng.integers(len(corpus.words))), int(size)) for size in sizes]
+    counted = np.array([_count(model, corpus.take(*excerpt)) for excerpt in excerpts])
+    return fit(corpus, excerpts, counted)
 
 
 def _patiently(ask: Callable[[], T]) -> T:

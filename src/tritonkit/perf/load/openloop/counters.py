@@ -106,7 +106,7 @@ def _difference(
     model: str, at_s: float, until_s: float, before: Sequence[ModelStatistics], after: Sequence[ModelStatistics]
 ) -> ServerSecond:
     def more(name: str) -> Any:
-        sums = (sum(getattr(each, name) for each in stats) for stats in (after, before))
+        sums = (sum(getattr(statistics, name) for statistics in stats) for stats in (after, before))
         return max(0, next(sums) - next(sums))
 
     requests, items, runs = (more(f"{name}_count") for name in ("success", "inference", "execution"))

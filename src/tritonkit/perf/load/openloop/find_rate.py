@@ -314,8 +314,8 @@ def _result(search: _Search[R], ended: str, unit: str) -> RateSearch[R]:
     if missed and (fair := [rate for rate in most if rate < missed[-1]]):
         most = fair
     rate = max(most, default=0.0)
-    sure = [each for each, held in by_rate.items() if all(held) and each <= rate]
-    high = next((each for each in missed if each > rate), None)
+    sure = [tried for tried, held in by_rate.items() if all(held) and tried <= rate]
+    high = next((tried for tried in missed if tried > rate), None)
     late = any(not trial.valid for trial in search.trials if trial.rate_per_s == high)
     return RateSearch(
         search.slo,

@@ -74,17 +74,17 @@ def _prepare(command: dict[str, Any]) -> tuple[dict[str, Any], list[LoadRequest]
     requests: list[LoadRequest] = []
     with Client(command["addresses"][0], timeout_s=command["timeout_s"], retry=None) as client:
         for model in command["models"]:
-            workload = prepare(model, root, client, command.get("given", ()))
+            workload = prepare(model, root, client, command.get("inputs", ()))
             kind = kind_of(client, workload.model)
             signature = client.model(workload.model).signature
             single = _single(workload, signature)
             if not single:
                 raise UsageError(f"model {model}", found="its workload has no request")
             _need_calls(model, kind, command["sizes"])
-            made = [each for size in command["sizes"] for each in joined(signature, single, size)]
+            made = [request for size in command["sizes"] for request in joined(signature, single, size)]
             first = len(set(answer["layouts"]))
             answer["models"] += [model] * len(made)
-            answer["items"] += [each.items for each in made]
+            answer["items"] += [request.items for request in made]
             answer["layouts"] += [first + number for number in layouts(made)]
             answer["most_items"].append(signature.max_batch_size)
             answer["kinds"].append(kind)
@@ -121,15 +121,20 @@ def _encoded(
     calls = calls if kind == SEQUENCE else 1
     return [
         LoadRequest(
-            tuple(encoder.encode(each.arrays)), each.check, each.items, kind, calls, begin + (number + 1) % count
+            tuple(encoder.encode(request.arrays)),
+            request.check,
+            request.items,
+            kind,
+            calls,
+            begin + (number + 1) % count,
         )
-        for number, each in enumerate(requests)
+        for number, request in enumerate(requests)
     ]
 
 
-def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, Any]:
+def _run(command: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, Any]:
     """Fork the senders of a run and wait for them."""
-    folder = Path(asked["folder"])
+    folder = Path(command["folder"])
     start = time.monotonic() + _AHEAD_S
     children: dict[int, int] = {}
 
@@ -141,8 +146,8 @@ def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, An
     # An interrupt that comes in between is delivered once all children have their own handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, pass_on)
-    for k in range(asked["processes"]):
-        children[_fork(asked, requests, folder, k, start)] = k
+    for k in range(command["processes"]):
+        children[_fork(command, requests, folder, k, start)] = k
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     failed: dict[str, Any] | None = None
     try:
@@ -161,8 +166,8 @@ def _run(asked: dict[str, Any], requests: Sequence[LoadRequest]) -> dict[str, An
 
 def _reason(file: Path, code: int) -> dict[str, Any]:
     if file.is_file():
-        said: dict[str, Any] = json.loads(file.read_text())
-        return said
+        reason: dict[str, Any] = json.loads(file.read_text())
+        return reason
     return TritonkitError("the load generator", found=f"a process ended with {code}").to_dict()
 
 
@@ -173,7 +178,7 @@ def end_with_parent(parent: int) -> None:
         os._exit(_FAILED)
 
 
-def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> int:
+def _fork(command: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> int:
     parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of BLAS, which children do not use
@@ -183,7 +188,7 @@ def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, 
     code = _FAILED
     try:
         end_with_parent(parent)
-        code = _MISSED if _send(asked, requests, folder, k, start) == MISSED else 0
+        code = _MISSED if _send(command, requests, folder, k, start) == MISSED else 0
     except TritonkitError as error:
         (folder / f"{k}.error").write_text(json.dumps(error.to_dict()))
     except BaseException:
@@ -193,7 +198,7 @@ def _fork(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, 
         os._exit(code)
 
 
-def _send(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> str:
+def _send(command: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, k: int, start: float) -> str:
     """Send one process's share of a run, every `processes`-th request; return the reason for an early end, if any."""
     interrupted = False
 
@@ -205,9 +210,14 @@ def _send(asked: dict[str, Any], requests: Sequence[LoadRequest], folder: Path, 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     plan = np.load(folder / "plan.npz")
     sender = Sender(
-        asked["addresses"], requests, asked["timeout_s"], Stop(**asked["stop"]), lambda: interrupted, asked["most"]
+        command["addresses"],
+        requests,
+        command["timeout_s"],
+        Stop(**command["stop"]),
+        lambda: interrupted,
+        command["most"],
     )
-    step = asked["processes"]
+    step = command["processes"]
     record = sender.run(plan["moments"][k::step], plan["choice"][k::step], start)
     save_record(record, folder / f"{k}.npz")
     return record.ended

@@ -32,7 +32,7 @@ def layouts(requests: Sequence[Encodable]) -> list[int]:
     """A number for the names, types and shapes of each request's arrays: equal ones have the same number,
     whatever their number of items."""
     numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(_item_layout(each), len(numbers)) for each in requests]
+    return [numbers.setdefault(_item_layout(request), len(numbers)) for request in requests]
 
 
 def joined(signature: ModelSignature, requests: Sequence[Encodable], size: int) -> tuple[Encodable, ...]:
@@ -69,7 +69,7 @@ def _item_layout(request: Encodable) -> Hashable:
 def _refuse(signature: ModelSignature, requests: Sequence[Encodable], size: int) -> None:
     where, most = f"model {signature.name}", signature.max_batch_size
     tensors = [*signature.inputs.values(), *signature.outputs.values()]
-    if most < 1 or not all(each.batched for each in tensors):
+    if most < 1 or not all(tensor.batched for tensor in tensors):
         raise UsageError(
             f"{where}: requests of {size} items",
             found="it does not batch",
@@ -83,7 +83,7 @@ def _refuse(signature: ModelSignature, requests: Sequence[Encodable], size: int)
             wanted=f"at most {most} items",
             todo="join fewer, or raise max_batch_size",
         )
-    if several := next((each.items for each in requests if each.items != 1), 0):
+    if several := next((request.items for request in requests if request.items != 1), 0):
         raise UsageError(
             f"{where}: requests of {size} items",
             found=f"a request of {several} in its workload",
@@ -101,8 +101,8 @@ def _refuse(signature: ModelSignature, requests: Sequence[Encodable], size: int)
 
 
 def _together(parts: Sequence[Encodable], signature: ModelSignature) -> Encodable:
-    arrays = {name: np.concatenate([each.arrays[name] for each in parts]) for name in parts[0].arrays}
-    checks = tuple(each.check for each in parts)
+    arrays = {name: np.concatenate([request.arrays[name] for request in parts]) for name in parts[0].arrays}
+    checks = tuple(request.check for request in parts)
 
     def check(outputs: Outputs) -> str:
         items = split_outputs(outputs, len(checks), f"model {signature.name}")

@@ -60,7 +60,7 @@ def page(
             written=written,
             title=title,
             slo=slo,
-            sections=[_section(each, report, slo) for each in report.series],
+            sections=[_section(series, report, slo) for series in report.series],
             search=None if search is None else search_section(search),
             command=command,
             local=local,
@@ -71,8 +71,8 @@ def page(
 
 
 def _how(report: OpenReport) -> str:
-    in_sequences = {_is_of_sequences(each) for each in report.series}
-    return " ".join(_HOW_SEQUENCES if each else _HOW for each in sorted(in_sequences))
+    in_sequences = {_is_of_sequences(series) for series in report.series}
+    return " ".join(_HOW_SEQUENCES if of_sequences else _HOW for of_sequences in sorted(in_sequences))
 
 
 def _is_of_sequences(series: OpenSeries) -> bool:
@@ -81,7 +81,7 @@ def _is_of_sequences(series: OpenSeries) -> bool:
 
 def seconds_csv(report: OpenReport) -> str:
     """A line for each model and second of the run."""
-    rows = [{"model": each.model} | asdict(s) for each in report.series for s in each.seconds]
+    rows = [{"model": series.model} | asdict(s) for series in report.series for s in series.seconds]
     return _csv(["model", *(field.name for field in fields(Second))], rows)
 
 
@@ -114,7 +114,7 @@ def _section(series: OpenSeries, report: OpenReport, slo: Slo | None) -> dict[st
         ),
         "points": points,
         "rows": rows,
-        "plots": [each for each in _plots(series, report, slo) if each[1] is not None],
+        "plots": [plot for plot in _plots(series, report, slo) if plot[1] is not None],
         "words": sorted(series.words.items(), key=lambda pair: -pair[1])[:20],
     }
 
@@ -204,8 +204,8 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
     sums = [0] * count
     for lower, _, count_in in edges:
         sums[min(int(math.log(lower / low * 1.0001) / math.log(step)), count - 1)] += count_in
-    found_at = [(low * step**k, low * step ** (k + 1), each) for k, each in enumerate(sums)]
-    return columns(found_at, "ms", width=_WIDTH, limits=limits)
+    bins = [(low * step**k, low * step ** (k + 1), times) for k, times in enumerate(sums)]
+    return columns(bins, "ms", width=_WIDTH, limits=limits)
 
 
 def search_section(search: RateSearch[Any]) -> dict[str, Any]:

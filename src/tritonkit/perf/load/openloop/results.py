@@ -174,22 +174,22 @@ class OpenReport:
     @property
     def error_rate(self) -> float:
         """The error rate of the worst model, 0 to 1."""
-        return max(each.error_rate for each in self.series)
+        return max(series.error_rate for series in self.series)
 
     def tail_ms(self, slo: Slo) -> float | None:
         """The tail at the target's highest percentile, of the slowest model; None without a right answer."""
         percent = slo.tightest[0]
-        judged = [times for each in self.series for _, times in each.judged]
+        judged = [times for series in self.series for _, times in series.judged]
         return max((times.at(percent) for times in judged if times), default=None)
 
     def mean_ms(self) -> float | None:
         """The mean time of a request since it was sent, over all models; None without a right answer."""
-        means = [mean for each in self.series if (mean := each.mean_ms) is not None]
+        means = [mean for series in self.series if (mean := series.mean_ms) is not None]
         return sum(means) / len(means) if means else None
 
     def failed_words(self) -> list[str]:
         """The messages of failures."""
-        return [word for each in self.series for word in each.words]
+        return [word for series in self.series for word in series.words]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -201,8 +201,8 @@ class OpenReport:
             "missed": list(self.missed),
             "ended": self.ended,
             "generator": {"lag_ms": times_dict(self.lag), "cpu_shares": list(self.cpu_shares)},
-            "series": [_series_dict(each) for each in self.series],
-            "counters": [dict(each) for each in self.counters],
+            "series": [_series_dict(series) for series in self.series],
+            "counters": [dict(counter) for counter in self.counters],
         }
 
 
@@ -239,7 +239,7 @@ def times_dict(times: Times | None) -> dict[str, Any] | None:
     """Plain values for JSON."""
     if times is None:
         return None
-    points = {f"p{percent:g}": asdict(each) for percent, each in times.percentiles.items()}
+    points = {f"p{percent:g}": asdict(estimate) for percent, estimate in times.percentiles.items()}
     return {"count": times.count, "mean": times.mean, "largest": times.largest} | points
 
 

@@ -73,7 +73,7 @@ class Generator:
         models: names of models of it that the servers serve; requests are drawn evenly among them.
         addresses: gRPC addresses of servers, which get requests in turns.
         timeout_s: seconds after which a request has failed.
-        given: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
+        inputs: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         calls: the number of calls in a sequence, for models that keep state; their requests arrive in whole sequences.
 
     Raises:
@@ -87,11 +87,11 @@ class Generator:
         models: Sequence[str],
         addresses: Sequence[str],
         timeout_s: float = 10.0,
-        given: Sequence[str] = (),
+        inputs: Sequence[str] = (),
         calls: int = SEQUENCE_CALLS,
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
-        self._root, self._timeout_s, self._given = root, timeout_s, tuple(given)
+        self._root, self._timeout_s, self._inputs = root, timeout_s, tuple(inputs)
         self._calls = calls
         self._interrupted = False
 
@@ -136,7 +136,7 @@ class Generator:
             addresses=self.addresses,
             timeout_s=self._timeout_s,
             sizes=sizes,
-            given=self._given,
+            inputs=self._inputs,
             calls=self._calls,
         )
         self._model_of = np.array([self.models.index(name) for name in answer["models"]])
@@ -250,7 +250,7 @@ class Generator:
         record = joined_records(records)
         if self._interrupted:  # perhaps as the last answer came
             self._interrupted, record = False, replace(record, ended=INTERRUPTED)
-        choice = np.concatenate([own[each.of] for own, each in zip(chosen, records, strict=True)])
+        choice = np.concatenate([own[part.of] for own, part in zip(chosen, records, strict=True)])
         span_s = max(float(np.nanmax(record.sent, initial=0.0)), 1e-3)
         due = record.intended[record.of]
         counted = (due >= warm) & ((record.outcome >= 0) | (not record.ended))
@@ -268,10 +268,10 @@ class Generator:
         if lag is None:
             reason = record.ended or "no request was counted"
             raise ClientError("the run", found=reason)
-        shares = tuple(each.cpu_s / span_s for each in records)
-        judged = [times for each in series for _, times in each.judged if times]
+        shares = tuple(part.cpu_s / span_s for part in records)
+        judged = [times for one in series for _, times in one.judged if times]
         worst = max((times.at(99.0) for times in judged), default=None)
-        missed = [line for each in series if load.slo for line in judge_slo(each, load.slo)]
+        missed = [line for one in series if load.slo for line in judge_slo(one, load.slo)]
         return OpenReport(
             duration_s, series, lag, shares, why_invalid(lag, worst, shares), tuple(missed), record.ended, counters
         )
@@ -291,11 +291,11 @@ class Generator:
 
     def _look(self) -> list[str]:
         """Check that all servers serve the models; the names of all Triton models that have a part in them."""
-        found: list[str] = []
+        names: list[str] = []
         for address in self.addresses:
             with Client(address, timeout_s=self._timeout_s, retry=None, breaker=None) as client:
-                found += [each for model in self.models for each in involved(client, model)]
-        return list(dict.fromkeys(found))
+                names += [name for model in self.models for name in involved(client, model)]
+        return list(dict.fromkeys(names))
 
     def _answer(self, process: subprocess.Popen[str], running: bool) -> str:
         """Read a line; the first interrupt during a run ends the run but still waits for its figures."""
@@ -309,13 +309,13 @@ class Generator:
         process.send_signal(signal.SIGINT)
         return process.stdout.readline()
 
-    def _ask(self, **asked: Any) -> dict[str, Any]:
+    def _ask(self, **command: Any) -> dict[str, Any]:
         process = self._process
         assert process.stdin is not None  # noqa: S101
         try:
-            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.write(json.dumps(command) + "\n")
             process.stdin.flush()
-            line = self._answer(process, asked["do"] == "run")
+            line = self._answer(process, command["do"] == "run")
         except BrokenPipeError:
             line = ""
         if not line:

@@ -204,7 +204,7 @@ class Sender:
     def _read(self, seconds: float) -> None:
         """Wait for answers for at most this time, and note when they came."""
         there = self._servers.there()
-        blocked = [each for each in there if each.blocked]
+        blocked = [connection for connection in there if connection.blocked]
         if not there:
             time.sleep(seconds)
             return

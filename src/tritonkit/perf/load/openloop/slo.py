@@ -81,17 +81,17 @@ def parse_slo(texts: Sequence[str], where: str = "--slo", *, language: bool = Fa
             raise UsageError(where, found=repr(part), wanted=expected)
     if not any(points.values()):
         raise UsageError(where, found="no percentile of the latency", wanted=expected)
-    whole, ttft, itl = (dict(sorted(each.items())) for each in points.values())
+    whole, ttft, itl = (dict(sorted(targets.items())) for targets in points.values())
     return Slo(whole, errors[0] if errors else 0.0, ttft, itl)
 
 
-def _milliseconds(text: str, where: str, wanted: str) -> float:
+def _milliseconds(text: str, where: str, expected: str) -> float:
     try:
         milliseconds = parse_duration(text) / 1000
     except ValueError as error:
-        raise UsageError(where, found=str(error), wanted=wanted) from None
+        raise UsageError(where, found=str(error), wanted=expected) from None
     if not milliseconds:
-        raise UsageError(where, found=f"a target of {text}", wanted=wanted)
+        raise UsageError(where, found=f"a target of {text}", wanted=expected)
     return milliseconds
 
 
