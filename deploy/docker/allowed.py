@@ -14,18 +14,18 @@ __all__ = ["config_flag", "cores_line"]
 _FLAG = "--model-config-name"
 
 
-def config_flag(repository: Path, given: Sequence[str]) -> list[str]:
+def config_flag(repository: Path, arguments: Sequence[str]) -> list[str]:
     """Triton takes the models' configurations for the cores there are, unless these arguments name others."""
-    name = "" if _named(given) else _usual(repository)
+    name = "" if _named(arguments) else _usual(repository)
     # An older server does not know the flag; a repository for it has no such files.
     has = name and any(repository.glob(f"*/{named_config(name)}"))
     return [f"{_FLAG}={name}"] if has else []
 
 
-def cores_line(repository: Path, given: Sequence[str]) -> str:
+def cores_line(repository: Path, arguments: Sequence[str]) -> str:
     """Cores that may be used, those that the kernel shows, and the configurations that follow."""
     own, built = cores(), rendered_cores(repository)
-    if named := _named(given):
+    if named := _named(arguments):
         taken = f"{named}, as asked"
     elif built is None:
         taken = "as they are"
@@ -39,7 +39,7 @@ def _usual(repository: Path) -> str:
     return config_for(repository, own, cores_within(own))
 
 
-def _named(given: Sequence[str]) -> str:
+def _named(arguments: Sequence[str]) -> str:
     """The configurations that arguments name; empty where they name none."""
-    words = " ".join(given).replace(f"{_FLAG} ", f"{_FLAG}=").split()
+    words = " ".join(arguments).replace(f"{_FLAG} ", f"{_FLAG}=").split()
     return next((w.partition("=")[2] for w in words if w.startswith(f"{_FLAG}=")), "")

@@ -31,15 +31,15 @@ def later(repository: Path, early: Collection[str] = ()) -> list[str]:
     """
     configs = {f.parent.name: f.read_text() for f in sorted(repository.glob("*/config.pbtxt"))}
     needs = {name: _needs(text) for name, text in configs.items()}
-    found = {name for name, text in configs.items() if name in early or _calls(text)}
-    while more := {name for name in needs.keys() - found if needs[name] & found}:
-        found |= more
+    waiting = {name for name, text in configs.items() if name in early or _calls(text)}
+    while more := {name for name in needs.keys() - waiting if needs[name] & waiting}:
+        waiting |= more
     ordered: list[str] = []
-    while found:
+    while waiting:
         # Models that call each other have no order.
-        ready = sorted(name for name in found if not needs[name] & found - {name}) or sorted(found)
+        ready = sorted(name for name in waiting if not needs[name] & waiting - {name}) or sorted(waiting)
         ordered += ready
-        found -= set(ready)
+        waiting -= set(ready)
     return ordered
 
 

@@ -73,8 +73,8 @@ def check_repository(folder: Path) -> list[str]:
     except OSError as error:
         raise _unreadable(folder, error) from None
     if not configs:
-        found = "no NAME/config.pbtxt in it" if entries else "the model repository is empty"
-        raise Refused(folder, found, BUILD)
+        problem = "no NAME/config.pbtxt in it" if entries else "the model repository is empty"
+        raise Refused(folder, problem, BUILD)
     for config in configs:
         _check_model(config.parent)
     return [config.parent.name for config in configs]
@@ -99,13 +99,13 @@ def check_memory(needs: dict[str, Any], folder: Path) -> None:
     """
     state = os.statvfs(folder)
     size = state.f_blocks * state.f_frsize
-    wanted = int(needs.get("shm_bytes", 0))
+    needed = int(needs.get("shm_bytes", 0))
     if size < int(needs.get("stubs_bytes", 0)):
         raise Refused(
             folder,
-            f"{size // MIB} MiB, and the repository's Python stubs want {wanted // MIB} MiB",
+            f"{size // MIB} MiB, and the repository's Python stubs want {needed // MIB} MiB",
             "tritonkit manifests --target compose, then docker compose up again"
-            f" (docker run: --shm-size={wanted // MIB}m; pods: tritonkit deploy, and apply it again)",
+            f" (docker run: --shm-size={needed // MIB}m; pods: tritonkit deploy, and apply it again)",
         )
 
 

@@ -95,9 +95,9 @@ def _supervise(
     launch: Callable[[], Launch], options: argparse.Namespace, rest: Restarting[Any] | None, gauges: Gauges
 ) -> int:
     repository: Path = options.repository
-    asked: list[int] = []
+    signals: list[int] = []
     for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda number, _: asked.append(number))
+        signal.signal(one, lambda number, _: signals.append(number))
     backoff = Backoff(_MOST_DEATHS)
     times = StartTimes(BEGAN)
     pinning = pinning_of(options.pin, cores())
@@ -116,12 +116,12 @@ def _supervise(
             verifier.start()
         admin = Admin(RUN, process.key, _RELOAD_S)
         planned = read_needs(options.needs).get("stub_bytes", {})
-        watch = _Watch(server, repository, asked, rest, verifier, admin, planned, gauges, times, pinning)
+        watch = _Watch(server, repository, signals, rest, verifier, admin, planned, gauges, times, pinning)
         reason = watch.until_the_end()
         verifier.stop()
-        if asked:
+        if signals:
             if watch.was_ready:
-                _leave(server, asked, _leave_s(options))
+                _leave(server, signals, _leave_s(options))
             # The key of this server: the file may hold another by now.
             return _finish(server, Admin(RUN, process.key), repository)
         if verifier.findings:
@@ -146,14 +146,14 @@ def _leave_s(options: argparse.Namespace) -> float:
     return min(_LEAVE_S, 1.1 * int(age) + 1) if age else 0.0
 
 
-def _leave(server: subprocess.Popen[bytes], asked: list[int], within_s: float) -> None:
+def _leave(server: subprocess.Popen[bytes], signals: list[int], within_s: float) -> None:
     """Be not ready, and let callers go: until then calls are answered as ever. A second signal does not wait, and
     after stop.py nobody is left to wait for."""
     if (RUN / STOPPING).exists():
         return
     (RUN / STOPPING).write_text("")
     deadline = time.monotonic() + within_s
-    while len(asked) < 2 and server.poll() is None and time.monotonic() < deadline:
+    while len(signals) < 2 and server.poll() is None and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
 
 
@@ -215,7 +215,7 @@ class _Watch:
         self,
         server: subprocess.Popen[bytes],
         repository: Path,
-        asked: list[int],
+        signals: list[int],
         rest: Restarting[Any] | None,
         verifier: Verifier,
         admin: Admin,
@@ -224,7 +224,7 @@ class _Watch:
         times: StartTimes,
         pinning: Pinning | None,
     ) -> None:
-        self._server, self._repository, self._asked, self._rest = server, repository, asked, rest
+        self._server, self._repository, self._asked, self._rest = server, repository, signals, rest
         self._verifier, self._admin, self._planned, self._gauges = verifier, admin, planned, gauges
         self._times, self._pinning = times, pinning
         self._stubs: StubWatch | None = None

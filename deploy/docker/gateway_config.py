@@ -46,24 +46,24 @@ def main() -> int:
         # Of the run before: the container is healthy once there is a new one.
         (OUT / "envoy.json").unlink(missing_ok=True)
         _make_for_a_start(FOLDER.stat())
-        seen = _look()
+        sources = _look()
         _copy()
     except TritonkitError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     render = _render()
-    told = ""
+    last_message = ""
     while not ending.wait(_TICK_S):
         if (code := render.poll()) is not None:
             return code or 1
-        if (now := _look()) == seen:
+        if (now := _look()) == sources:
             continue
         try:
             _copy()
         except TritonkitError as error:
-            told = _say_once(f"left as it was: {error.where}: {error.found}", told)
+            last_message = _say_once(f"left as it was: {error.where}: {error.found}", last_message)
             continue
-        seen, told = now, ""
+        sources, last_message = now, ""
     render.terminate()
     render.wait()
     return 0
@@ -137,7 +137,7 @@ def _refuse_foreign(file: Path) -> None:
 
 def _write(file: Path, content: bytes, user: int, group: int) -> None:
     """Write a file in one step, readable by this user only."""
-    for folder in reversed([each for each in file.parents if each.is_relative_to(OUT)]):
+    for folder in reversed([parent for parent in file.parents if parent.is_relative_to(OUT)]):
         folder.mkdir(mode=0o700, exist_ok=True)
         os.chown(folder, user, group)
     new = file.with_name(f".{file.name}.new")
@@ -151,14 +151,14 @@ def _write(file: Path, content: bytes, user: int, group: int) -> None:
 
 def _look() -> tuple[object, ...]:
     """A value that changes when a file of the folder changes."""
-    found = []
+    files = []
     for file in sorted(FOLDER.rglob("*")):
         try:
             state = file.stat()
         except OSError:
             continue
-        found.append((str(file), state.st_ino, state.st_mode, state.st_mtime_ns, state.st_size))
-    return tuple(found)
+        files.append((str(file), state.st_ino, state.st_mode, state.st_mtime_ns, state.st_size))
+    return tuple(files)
 
 
 def _render() -> subprocess.Popen[bytes]:

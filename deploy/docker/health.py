@@ -39,18 +39,18 @@ _ALIVE_S = 8.0
 
 def dead_stubs(proc: Path = Path("/proc"), folder: Path = RUN) -> set[int]:
     """The stubs that ended, that no process has waited for, and whose models were not loaded again."""
-    found = set()
+    dead = set()
     for process in proc.glob("[0-9]*"):
         try:
             head, name, rest = (process / "stat").read_text().partition(_STUB)
         except OSError:
             continue
         if name and rest.split()[0] == "Z":
-            found.add(int(head))
+            dead.add(int(head))
     try:
-        return found - set(map(int, (folder / REPLACED).read_text().split()))
+        return dead - set(map(int, (folder / REPLACED).read_text().split()))
     except (OSError, ValueError):
-        return found
+        return dead
 
 
 def alive(folder: Path = RUN, timeout_s: float = _ALIVE_S) -> bool:

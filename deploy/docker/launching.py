@@ -166,22 +166,22 @@ def _trace_flags(options: argparse.Namespace) -> list[str]:
 
 
 @cache
-def backends(wanted: str) -> tuple[Path, tuple[str, ...]]:
+def backends(choice: str) -> tuple[Path, tuple[str, ...]]:
     """The folder of backends to serve from, and tritonserver's flags for them.
 
     The native ones are tried here, because the image may have been built on a machine of another kind.
     Where one of them cannot be used, the stand-ins serve for all.
     """
     usual, native = _HOME / "backends", _HOME / "native-backends"
-    if wanted not in ("auto", "native", "python"):
-        raise Refused(Path("TRITON_BACKEND"), f"it is {wanted}", "set it to auto, native or python")
-    if wanted == "python" or not _has_stand_ins():
+    if choice not in ("auto", "native", "python"):
+        raise Refused(Path("TRITON_BACKEND"), f"it is {choice}", "set it to auto, native or python")
+    if choice == "python" or not _has_stand_ins():
         return usual, ()
-    found = find_native_backends(_VENV, _HOME / "lib")
-    wrong = why_not(found)
+    libraries = find_native_backends(_VENV, _HOME / "lib")
+    wrong = why_not(libraries)
     if not wrong:
-        return native, tuple(backend_flags(found.values()))
-    if wanted == "native":
+        return native, tuple(backend_flags(libraries.values()))
+    if choice == "native":
         raise Refused(native, f"they cannot be used: {wrong}", "TRITON_BACKEND=auto or python")
     say(f"warning: Python stand-ins serve instead of native backends ({wrong}): see docs/docker.md")
     return usual, ()

@@ -32,17 +32,17 @@ def best(others: Mapping[int, float], chosen: Collection[int], count: int) -> se
     order = list(others)
     # Servers that start together see the same figures.
     random.shuffle(order)
-    found = sorted(order, key=lambda core: others[core])[:count]
-    won = sum(others[core] for core in chosen) - sum(others[core] for core in found)
-    return set(chosen) if chosen and won < _GAIN * count else set(found)
+    idlest = sorted(order, key=lambda core: others[core])[:count]
+    won = sum(others[core] for core in chosen) - sum(others[core] for core in idlest)
+    return set(chosen) if chosen and won < _GAIN * count else set(idlest)
 
 
-def pinning_of(asked: str, count: int) -> Pinning | None:
+def pinning_of(setting: str, count: int) -> Pinning | None:
     """Pinning to `count` cores, if TRITON_PIN requests it and the server sees more."""
-    if asked not in ("", "0", "1"):
-        raise Refused(Path("TRITON_PIN"), f"it is {asked}", "set it to 1, or leave it out")
+    if setting not in ("", "0", "1"):
+        raise Refused(Path("TRITON_PIN"), f"it is {setting}", "set it to 1, or leave it out")
     allowed = os.sched_getaffinity(0)
-    return Pinning(allowed, count) if asked == "1" and count < len(allowed) else None
+    return Pinning(allowed, count) if setting == "1" and count < len(allowed) else None
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -82,19 +82,19 @@ class Pinning:
         elapsed_s = now - self._seen_at
         if pid == self._pid and elapsed_s < _AGAIN_S:
             return False
-        known, before, own_before = pid == self._pid, self._busy, self._own_s
+        same_process, before, own_before = pid == self._pid, self._busy, self._own_s
         self._pid, self._seen_at, self._busy, self._own_s = (pid, now, _busy_s(), tree_processor_s(pid))
-        if not known:
+        if not same_process:
             return False
         own = (self._own_s - own_before) / elapsed_s / self._count
         others = {
             core: max(0.0, (self._busy[core] - before[core]) / elapsed_s - (own if core in self.cores else 0.0))
             for core in self._allowed
         }
-        found = best(others, self.cores, self._count)
-        if found == self.cores:
+        cores = best(others, self.cores, self._count)
+        if cores == self.cores:
             return False
-        self.cores = found
+        self.cores = cores
         self._move(pid)
         return True
 
@@ -108,10 +108,10 @@ class Pinning:
 
 def _busy_s() -> dict[int, float]:
     """Seconds that each core of the machine has worked, or was taken by its host (proc(5))."""
-    found = {}
+    busy_s = {}
     for line in _STAT.read_text().splitlines():
         name, *ticks = line.split()
         if name.startswith("cpu") and name != "cpu":
             times = list(map(int, ticks))[:8]  # guests' are in the first two as well
-            found[int(name[3:])] = (sum(times) - sum(times[_IDLE])) / os.sysconf("SC_CLK_TCK")
-    return found
+            busy_s[int(name[3:])] = (sum(times) - sum(times[_IDLE])) / os.sysconf("SC_CLK_TCK")
+    return busy_s

@@ -106,22 +106,22 @@ class InferenceResponse:
 
 def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:
     """An input of a request."""
-    return next((each for each in request.inputs() if each.name() == name), None)
+    return next((tensor for tensor in request.inputs() if tensor.name() == name), None)
 
 
 def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor | None:
     """An output of a response."""
-    return next((each for each in response.output_tensors() if each.name() == name), None)
+    return next((tensor for tensor in response.output_tensors() if tensor.name() == name), None)
 
 
 def get_input_config_by_name(config: Mapping[str, Any], name: str) -> Any:
     """An input's part of a model's configuration."""
-    return next((each for each in config.get("input", []) if each["name"] == name), None)
+    return next((part for part in config.get("input", []) if part["name"] == name), None)
 
 
 def get_output_config_by_name(config: Mapping[str, Any], name: str) -> Any:
     """An output's part of a model's configuration."""
-    return next((each for each in config.get("output", []) if each["name"] == name), None)
+    return next((part for part in config.get("output", []) if part["name"] == name), None)
 
 
 def triton_string_to_numpy(name: str) -> Any:

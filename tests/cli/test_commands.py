@@ -109,11 +109,13 @@ def test_calling_where_nobody_answers_is_exit_code_5() -> None:
     assert "127.0.0.1:1" in failed(done, 5)
 
 
-@pytest.mark.parametrize(("value", "said"), [("novalue", "NAME=VALUE"), ("image=@/no/such/file.png", "cannot be read")])
-def test_an_input_that_cannot_be_read_is_exit_code_2_or_names_it(value: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"), [("novalue", "NAME=VALUE"), ("image=@/no/such/file.png", "cannot be read")]
+)
+def test_an_input_that_cannot_be_read_is_exit_code_2_or_names_it(value: str, message: str) -> None:
     """The option says how it is written, before anything is sent."""
     done = tritonkit("call", "digits", "--input", value, "--address", "127.0.0.1:1")
-    assert said in failed(done, 2)
+    assert message in failed(done, 2)
 
 
 def test_outside_of_a_project_the_message_says_where(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_a_build_reads_only_what_is_named(relu: Path) -> None:
     assert tritonkit("build", "relu", "--check", "--root", str(relu)).returncode == 0
     assert tritonkit("report", "relu", "--root", str(relu)).returncode == 0
     every = tritonkit("inspect", "--root", str(relu), "--json")
-    assert [found["model"] for found in json.loads(every.stdout)["models"]] == ["relu"]
+    assert [facts["model"] for facts in json.loads(every.stdout)["models"]] == ["relu"]
     assert "warning: no_yaml is left out: " in every.stderr
 
 

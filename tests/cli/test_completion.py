@@ -24,9 +24,9 @@ def project(tmp_path: Path) -> Path:
 
 def completed(line: str, cwd: Path) -> list[str]:
     """The words that bash offers for the last word of a line, which may be empty."""
-    asked = {"_TRITONKIT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    variables = {"_TRITONKIT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     command = [sys.executable, "-m", "tritonkit"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | asked)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | variables)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -50,7 +50,7 @@ def test_the_stack_is_complete(built: Path) -> None:
         "collector": ["collector.yml"],
     }.items():
         mounted = [re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", v) for v in stack["services"][name]["volumes"]]
-        files = [source for source, *_ in (each.split(":") for each in mounted) if "/" in source]
+        files = [source for source, *_ in (volume.split(":") for volume in mounted) if "/" in source]
         assert [Path(file).name for file in files] == needed
         assert all((built / file).exists() for file in files)
     assert (built / "docker-compose.direct.yml").is_file()

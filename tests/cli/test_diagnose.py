@@ -41,7 +41,7 @@ def test_a_server_that_is_not_there_is_exit_code_5() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "neither a MODEL nor --address"),
         (("--address", NOBODY, "--load", "5"), "no MODEL"),
@@ -56,6 +56,6 @@ def test_a_server_that_is_not_there_is_exit_code_5() -> None:
         (("--address", NOBODY, "--target", "0ms"), "--target"),
     ],
 )
-def test_options_that_make_no_sense_are_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+def test_options_that_make_no_sense_are_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     """Each with a message of its own."""
-    assert said in failed(tritonkit("diagnose", *arguments), 2)
+    assert message in failed(tritonkit("diagnose", *arguments), 2)

@@ -43,7 +43,7 @@ class Ports:
     quiet: Annotated[bool, Option("Say less.")] = False
 
 
-seen: list[tuple[RunSettings, Ports, list[str]]] = []
+calls: list[tuple[RunSettings, Ports, list[str]]] = []
 
 
 @expanded("run it")
@@ -54,7 +54,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach")] = False,
 ) -> None:
     """Run it."""
-    seen.append((settings(Path(name)), ports, command_line(detach=False)))
+    calls.append((settings(Path(name)), ports, command_line(detach=False)))
 
 
 def call(*words: str) -> tuple[RunSettings, Ports, list[str]]:
@@ -62,7 +62,7 @@ def call(*words: str) -> tuple[RunSettings, Ports, list[str]]:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(run)
     get_command(app)(list(words), standalone_mode=False)
-    return seen.pop()
+    return calls.pop()
 
 
 def test_settings_have_the_values_of_options() -> None:
@@ -85,7 +85,7 @@ def test_a_call_from_python_knows_its_command_line(monkeypatch: pytest.MonkeyPat
     """Whatever the arguments of the process are; a time may be a number."""
     monkeypatch.setattr(sys, "argv", ["pytest", "--port", "9"])
     run(name="y", port=7, duration_s=90.0)
-    settings, _, words = seen.pop()
+    settings, _, words = calls.pop()
     assert settings.duration_s == 90.0
     assert words == ["run", "it", "y", "--duration", "90s", "--port", "7"]
 

@@ -114,8 +114,8 @@ def test_inspect_says_what_would_run_and_be_served(hostile: Path) -> None:
 def test_inspect_shows_tables(hostile: Path) -> None:
     """For a person: files, Python, the ONNX file, what would be served."""
     done = tritonkit("inspect", "fromonnx", "--root", str(hostile))
-    for said in ("Files", "Python that would run", "data.py", "ONNX file", "Would be served"):
-        assert said in done.stdout, said
+    for heading in ("Files", "Python that would run", "data.py", "ONNX file", "Would be served"):
+        assert heading in done.stdout, heading
 
 
 def test_inspect_takes_a_folder_anywhere(hostile: Path, tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_operators_of_other_domains_and_weights_elsewhere_are_said(root: Path) -
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     (folder / "m.onnx").write_bytes(model.SerializeToString())
     (folder / "model.yaml").write_text("name: net\nnetwork: {onnx: m.onnx}\n")
-    (found,) = json.loads(tritonkit("inspect", "net", "--json", "--root", str(root)).stdout)["models"]
-    assert found["onnx"]["custom_operators"] == ["evil.example.Evil"]
-    assert found["onnx"]["external_files"] == ["../../../etc/passwd"]
+    (facts,) = json.loads(tritonkit("inspect", "net", "--json", "--root", str(root)).stdout)["models"]
+    assert facts["onnx"]["custom_operators"] == ["evil.example.Evil"]
+    assert facts["onnx"]["external_files"] == ["../../../etc/passwd"]
     (folder / "m.onnx").write_bytes(b"no onnx")
     done = tritonkit("inspect", "net", "--root", str(root))
     assert done.returncode == 0

@@ -15,7 +15,7 @@ from tritonkit.perf.load.openloop.results import times_of
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--slo", "p99=20ms"], "--slo: it does not go with the other options"),
         (["--cv", "2"], "wanted: --rate or --find-rate"),
@@ -33,9 +33,9 @@ from tritonkit.perf.load.openloop.results import times_of
         (["--rate", "0.01", "--duration", "1ms"], "no request falls into it"),
     ],
 )
-def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
+def test_one_message_and_exit_code_2(options: list[str], message: str) -> None:
     """Before a server is started or a request made."""
-    assert said in failed(tritonkit_here("load", "digits", *options), 2)
+    assert message in failed(tritonkit_here("load", "digits", *options), 2)
 
 
 def test_a_bad_line_of_a_trace(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_model_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slo", "missed", "code", "said"),
+    ("slo", "missed", "code", "message"),
     [
         ("p99=20ms", (), 0, "counted in: late"),
         ("p99=20ms", ("net: p99 30.00 ms, at most 20 ms",), 1, "not valid: late"),
@@ -82,7 +82,7 @@ def test_a_model_that_is_not_there() -> None:
     ],
 )
 def test_a_late_generator_does_not_undo_a_target_that_holds(
-    slo: str, missed: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
+    slo: str, missed: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its lateness is in the figures; without a target, or where it is missed, the run says nothing."""
     lag = times_of(np.array([5.0]))
@@ -90,8 +90,8 @@ def test_a_late_generator_does_not_undo_a_target_that_holds(
     report = OpenReport(1.0, (), lag, (0.5,), ("late",), missed)
     try:
         _end(report, None, parse_slo([slo]) if slo else Slo({}))
-        found: object = 0
+        exit_code: object = 0
     except typer.Exit as end:
-        found = end.exit_code
-    assert found == code
-    assert said in capsys.readouterr().err
+        exit_code = end.exit_code
+    assert exit_code == code
+    assert message in capsys.readouterr().err

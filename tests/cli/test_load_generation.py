@@ -29,7 +29,7 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([*RATE, "--processes", "2"], "--processes: it does not go with the other options"),
         ([*RATE, "--users", "3"], "wanted: a closed loop"),
@@ -55,9 +55,9 @@ RATE = ["--rate", "5", "--slo", "ttft_p99=1s"]
         ([*RATE, "plain"], "chat, a language model, and others"),
     ],
 )
-def test_one_message_before_a_server_is_started(chat: Path, options: list[str], said: str) -> None:
+def test_one_message_before_a_server_is_started(chat: Path, options: list[str], message: str) -> None:
     """With the exit code of a mistake on the command line or in a file."""
-    assert said in failed(tritonkit_here("load", "chat", *options, cwd=chat), 2)
+    assert message in failed(tritonkit_here("load", "chat", *options, cwd=chat), 2)
 
 
 def test_a_search_without_a_target(chat: Path) -> None:

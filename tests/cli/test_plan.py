@@ -54,7 +54,7 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--rate", "0", "--slo", "p99=9s"], "--rate: 0"),
         (["--rate", "inf", "--slo", "p99=9s"], "--rate: inf"),
@@ -73,9 +73,9 @@ def test_a_plan_without_a_project(file: str, tmp_path: Path) -> None:
         (["other", "--rate", "9", "--slo", "p99=9s"], "model other"),
     ],
 )
-def test_one_message_and_exit_code_2(file: str, options: list[str], said: str) -> None:
+def test_one_message_and_exit_code_2(file: str, options: list[str], message: str) -> None:
     """No traceback."""
-    assert said in failed(tritonkit_here("plan", "--measured", file, *options), 2)
+    assert message in failed(tritonkit_here("plan", "--measured", file, *options), 2)
 
 
 def test_a_model_or_a_file_is_wanted() -> None:

@@ -86,6 +86,6 @@ def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
     assert f"{shell} completion installed" in done.stdout
     words = {"COMP_WORDS": "tritonkit ser", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "tritonkit ser"}
     words |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TRITONKIT_COMPLETE": f"complete_{shell}"}
-    found = subprocess.run(program, capture_output=True, text=True, check=False, env=os.environ | words)
-    assert "serve" in found.stdout
-    assert "build" not in found.stdout
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=os.environ | words)
+    assert "serve" in done.stdout
+    assert "build" not in done.stdout

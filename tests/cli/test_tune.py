@@ -12,7 +12,7 @@ TUNE = ("tune", "digits", "--slo", "p99=50ms")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--address", "127.0.0.1:1", "--variants", "spec"], "the variant served at the address"),
         (["--address", "elsewhere:8001"], "do: --cores N"),
@@ -22,17 +22,18 @@ TUNE = ("tune", "digits", "--slo", "p99=50ms")
         (["--cores", "4"], "--cores: no --address"),
     ],
 )
-def test_one_message_and_exit_code_2(options: list[str], said: str) -> None:
+def test_one_message_and_exit_code_2(options: list[str], message: str) -> None:
     """No traceback."""
-    assert said in failed(tritonkit_here(*TUNE, *options), 2)
+    assert message in failed(tritonkit_here(*TUNE, *options), 2)
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("10m", 600.0), ("1.5h", 5400.0), ("1.5m", 90.0), ("2min", 120.0), ("50ms", 0.05), ("3s", 3.0)]
+    ("text", "expected_s"),
+    [("10m", 600.0), ("1.5h", 5400.0), ("1.5m", 90.0), ("2min", 120.0), ("50ms", 0.05), ("3s", 3.0)],
 )
-def test_times_are_read_as_people_write_them(text: str, wanted: float) -> None:
+def test_times_are_read_as_people_write_them(text: str, expected_s: float) -> None:
     """Minutes by either name."""
-    assert seconds("--budget", text) == wanted
+    assert seconds("--budget", text) == expected_s
 
 
 @pytest.mark.parametrize("text", ["m", "10", "-1m", "10mm", "1e3m"])

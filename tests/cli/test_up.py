@@ -19,5 +19,5 @@ def test_detach_from_python_starts_up_with_the_same_values(
     with pytest.raises(typer.Exit) as end:
         up(root=tmp_path, models=["no-such"], replicas=3, detach=True, as_json=True)
     assert end.value.exit_code == 2
-    said = capfd.readouterr().err
-    assert f"{tmp_path}/model_repository: there is no such folder" in said  # as `up` says it, not `down`
+    message = capfd.readouterr().err
+    assert f"{tmp_path}/model_repository: there is no such folder" in message  # as `up` says it, not `down`

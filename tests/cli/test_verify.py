@@ -38,10 +38,10 @@ def test_a_damaged_repository(project_root: Path) -> None:
     """Exit code 4 with the file, what was found, what was wanted and what to do."""
     file = project_root / "model_repository" / "net" / "1" / "model.onnx"
     flip(file)
-    told = failed(tritonkit("verify", "--root", str(project_root)), 4)
-    assert f"{file}: sha256" in told
-    assert "wanted:" in told
-    assert "do: build the models again: tritonkit build" in told
+    message = failed(tritonkit("verify", "--root", str(project_root)), 4)
+    assert f"{file}: sha256" in message
+    assert "wanted:" in message
+    assert "do: build the models again: tritonkit build" in message
     assert tritonkit("verify", "other", "--root", str(project_root)).returncode == 0
     done = tritonkit("verify", "--json", "--root", str(project_root))
     assert done.returncode == 4
@@ -53,5 +53,5 @@ def test_a_damaged_repository(project_root: Path) -> None:
 def test_what_is_not_there(project_root: Path, tmp_path: Path) -> None:
     """An unknown model and a folder without models are a person's mistake: exit code 2."""
     assert "nt" in failed(tritonkit("verify", "nt", "--root", str(project_root)), 2)
-    told = failed(tritonkit("verify", "--repository", str(tmp_path / "no")), 2)
-    assert "there is no model in it" in told
+    message = failed(tritonkit("verify", "--repository", str(tmp_path / "no")), 2)
+    assert "there is no model in it" in message

@@ -205,7 +205,7 @@ class Stack:
     def addresses(self) -> list[str]:
         """Addresses of the running replicas."""
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
-        return [docker("inspect", "-f", form, each) for each in self.containers("triton")]
+        return [docker("inspect", "-f", form, container) for container in self.containers("triton")]
 
     def compose(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A compose command of this stack."""
@@ -239,11 +239,11 @@ class Stack:
         """A program in a service's first container."""
         return run("docker", "exec", self.container(service), *words)
 
-    def await_health(self, wanted: str, within_s: float, service: str = "triton") -> float:
+    def await_health(self, expected: str, within_s: float, service: str = "triton") -> float:
         """Wait for a health status of a service's first container; the seconds it took."""
         start = time.monotonic()
-        while (health := self.state("{{.State.Health.Status}}", service)) != wanted:
-            assert time.monotonic() - start < within_s, f"{health}, not {wanted}"
+        while (health := self.state("{{.State.Health.Status}}", service)) != expected:
+            assert time.monotonic() - start < within_s, f"{health}, not {expected}"
             time.sleep(0.2)
         return time.monotonic() - start
 

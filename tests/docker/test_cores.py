@@ -42,10 +42,10 @@ def test_a_quota_of_one_core_takes_the_configurations_for_one(server_image: None
         line = f"cores: 1 allowed of {os.cpu_count()} seen; configurations for 1\n"
         assert line in run("docker", "logs", name).stderr
         eventually(lambda: "ready after " in run("docker", "logs", name).stderr)
-        told = docker("exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'").splitlines()
+        environment = docker("exec", name, "sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'").splitlines()
         more = len(os.sched_getaffinity(0)) > 1
         for variable in ("OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "TRITONKIT_CORES=1"):
-            assert (variable in told) is more
+            assert (variable in environment) is more
 
 
 def test_configurations_that_are_named_are_taken(server_image: None, repository: Path) -> None:

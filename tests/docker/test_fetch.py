@@ -88,16 +88,16 @@ def test_pods_that_start_together_fetch_once(tools_image: str, http_folder: Http
     start = ("docker", "run", "--rm", *POD, *models, "--volume", f"{shared}:/cache")
     command = [*start, "--entrypoint", words[0], tools_image, *words[1:]]
     pods = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-    said = [pod.communicate()[0].decode() for pod in pods]
-    assert [pod.returncode for pod in pods] == [0, 0], said
-    asked = {path: n for path, n in http_folder.asked.items() if "/blobs/" in path}
-    assert set(asked.values()) == {1}
+    logs = [pod.communicate()[0].decode() for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], logs
+    requests = {path: n for path, n in http_folder.asked.items() if "/blobs/" in path}
+    assert set(requests.values()) == {1}
     for file in shared.glob("blobs/*/*"):
         file.write_bytes(b"x" * file.stat().st_size)
     done = run(*command)
     assert done.returncode == 0, done.stderr
     assert "0 MiB of them out of the cache" in done.stdout
-    assert {http_folder.asked[path] for path in asked} == {2}
+    assert {http_folder.asked[path] for path in requests} == {2}
 
 
 def test_from_s3_under_a_pods_constraints(tools_image: str, s3: str, s3_server: str, tmp_path: Path) -> None:

@@ -89,13 +89,13 @@ def test_an_image_has_what_is_served_for_the_servers_user(
     facts = json.loads(done.stdout)
     assert facts["models"] == {"net": [2], "other": [1]}
     assert docker("image", "inspect", "--format", "{{.Id}}", tag) == f"sha256:{facts['id']}"
-    inside = {name: each for name, each in members(tag, tmp_path).items() if "repository" in name}
-    files = {name for name, each in inside.items() if each.isfile()}
+    inside = {name: member for name, member in members(tag, tmp_path).items() if "repository" in name}
+    files = {name for name, member in inside.items() if member.isfile()}
     assert {"repository/net/config.pbtxt", "repository/net/2/manifest.json"} <= files
     assert not [name for name in inside if "/net/1" in name or "__pycache__" in name]
     assert len(files) == facts["files"]
-    assert {(each.uid, each.gid) for each in inside.values()} == {(SERVER_USER, SERVER_USER)}
-    assert {oct(each.mode & 0o777) for each in inside.values()} == {"0o644", "0o755"}
+    assert {(member.uid, member.gid) for member in inside.values()} == {(SERVER_USER, SERVER_USER)}
+    assert {oct(member.mode & 0o777) for member in inside.values()} == {"0o644", "0o755"}
     docker("image", "rm", tag)
     assert tag in docker("load", "--input", str(out))
     assert f"images import {out}" in tritonkit_here("deploy", "image", *words, cwd=tmp_path).stderr
@@ -125,13 +125,13 @@ def test_without_a_builder_or_its_daemon_it_says_so(
 ) -> None:
     """Neither docker nor buildah; docker whose daemon is elsewhere; a builder that is not installed."""
     words = ("deploy", "image", "--repository", str(repository), "--tag", TAG)
-    found = shutil.which("docker")
+    program = shutil.which("docker")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "neither docker nor buildah" in failed(tritonkit_here(*words, cwd=tmp_path), 2)
     done = tritonkit_here(*words, "--builder", "buildah", cwd=tmp_path)
     assert "apt-get install buildah" in failed(done, 2)
-    if found is not None:
-        (tmp_path / "docker").symlink_to(found)
+    if program is not None:
+        (tmp_path / "docker").symlink_to(program)
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
         assert "daemon does not answer" in failed(tritonkit_here(*words, cwd=tmp_path), 3)
 

@@ -50,8 +50,8 @@ def test_a_repository_is_copied_in_place_of_the_old_one(tmp_path: Path, source: 
     done = fetch(tmp_path, "--source", str(source), "--to", str(target))
     assert done.returncode == 0, done.stderr
     assert "verified in" in done.stdout
-    found = sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file())
-    assert found == ["m/1/manifest.json", "m/1/model.onnx", "m/config.pbtxt", "m/manifest.json"]
+    files = sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file())
+    assert files == ["m/1/manifest.json", "m/1/model.onnx", "m/config.pbtxt", "m/manifest.json"]
     assert not (target / "old").exists()
     assert not (target / "m/1/__pycache__").exists()
 
@@ -84,10 +84,10 @@ def test_alive_is_who_answers(tmp_path: Path, answer: bytes, alive: bool) -> Non
     )
     command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(tmp_path)]
 
-    def asked() -> str:
+    def printed() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert asked() == "True"
+    assert printed() == "True"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(tmp_path / "http.sock"))
         listening.listen()
@@ -102,7 +102,7 @@ def test_alive_is_who_answers(tmp_path: Path, answer: bytes, alive: bool) -> Non
                     connection.recv(1024)
 
         threading.Thread(target=serve, daemon=True).start()
-        assert asked() == str(alive)
+        assert printed() == str(alive)
 
 
 def test_stop_wants_a_server_that_runs() -> None:
@@ -128,7 +128,7 @@ def test_a_stub_whose_model_was_loaded_again_is_not_dead(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("others", "chosen", "wanted"),
+    ("others", "chosen", "cores"),
     [
         ({0: 0.9, 1: 0.0, 2: 0.5}, (), {1}),
         ({0: 0.9, 1: 0.0, 2: 0.5}, (0,), {1}),
@@ -138,16 +138,16 @@ def test_a_stub_whose_model_was_loaded_again_is_not_dead(tmp_path: Path) -> None
     ids=["first", "moves", "stays", "two"],
 )
 def test_cores_are_those_with_the_least_other_load(
-    others: dict[int, float], chosen: tuple[int, ...], wanted: set[int]
+    others: dict[int, float], chosen: tuple[int, ...], cores: set[int]
 ) -> None:
     """And a server stays where a move would win little."""
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]; import pinning\n"
-        f"print(sorted(pinning.best({others}, {chosen}, {len(wanted)})))"
+        f"print(sorted(pinning.best({others}, {chosen}, {len(cores)})))"
     )
     command = [sys.executable, "-c", program, str(CLONE / "deploy/docker"), str(CLONE / "src/tritonkit")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(sorted(wanted))
+    assert done.stdout.strip() == str(sorted(cores))
 
 
 def test_models_that_call_others_come_last(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def server(server_image: None, tmp_path: Path) -> Iterator[str]:
         yield name
 
 
-def asked(container: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def health_check(container: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Output of health.py inside."""
     return run("docker", "exec", container, *HEALTH, *arguments)
 
@@ -68,9 +68,9 @@ def test_a_model_that_does_not_load_keeps_it_from_traffic(server: str) -> None:
     code = "import health; print(health.ready())"
     python = ("docker", "exec", "--workdir", "/opt/tritonkit", server, HEALTH[0])
     assert run(*python, "-c", code).stdout == "True\n"
-    found = asked(server)
-    assert (found.returncode, "a model loads or did not" in found.stdout) == (1, True)
-    assert asked(server, "--alive").returncode == 0
+    done = health_check(server)
+    assert (done.returncode, "a model loads or did not" in done.stdout) == (1, True)
+    assert health_check(server, "--alive").returncode == 0
 
 
 def test_models_that_call_others_are_loaded_after_the_start(server_image: None, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def digit(stack: Stack, *observers: Observer) -> bytes:
         return label
 
 
-def known(client: Client) -> bool:
+def accepts_key(client: Client) -> bool:
     """Whether the gateway knows its key."""
     try:
         return client.is_ready()
@@ -102,8 +102,8 @@ def test_strangers_are_refused_and_rest_is_served(stack: Stack) -> None:
         return stack.compose("logs", "--no-color", "gateway").stdout
 
     # Envoy writes its log a moment after the answer.
-    wanted = {'"status":401', '"status":200', '"key":"first"'}
-    eventually(lambda: wanted <= set(re.findall(r'"\w+":"?\w+"?', audit())), "not in the audit log")
+    entries = {'"status":401', '"status":200', '"key":"first"'}
+    eventually(lambda: entries <= set(re.findall(r'"\w+":"?\w+"?', audit())), "not in the audit log")
     assert key not in audit()
 
 
@@ -116,7 +116,7 @@ def test_a_key_that_is_added_counts_at_once(stack: Stack) -> None:
     _, key = add_key(file, "bob", ["digits"])
     give(folder, OWNER)
     with Client(stack.gateway, tls=stack.tls, api_key=key) as client:
-        eventually(lambda: known(client), stack.compose("logs", "gateway-config").stdout)
+        eventually(lambda: accepts_key(client), stack.compose("logs", "gateway-config").stdout)
         assert client.model("digits").predict(image=seven(stack))["label"][0, 0] == b"7"
         with pytest.raises(InferenceError, match="may use it"):
             client.model("sentences").predict(text="not mine")
@@ -126,26 +126,26 @@ def test_a_key_that_is_added_counts_at_once(stack: Stack) -> None:
 def test_prometheus_sees_every_part(stack: Stack) -> None:
     """Both replicas by name service, the gateway, their counters; it has the rules, and the Alertmanager to tell."""
     digit(stack)
-    wanted = {f"{each}:8002" for each in stack.addresses()} | {"gateway:8444"}
+    instances = {f"{address}:8002" for address in stack.addresses()} | {"gateway:8444"}
 
     def scraped() -> bool:
         targets = stack.ask("PROMETHEUS_PORT", "/api/v1/targets")["data"]["activeTargets"]
-        return {t["labels"]["instance"] for t in targets if t["health"] == "up"} == wanted
+        return {t["labels"]["instance"] for t in targets if t["health"] == "up"} == instances
 
     def counted() -> bool:
         return all(map(stack_counts, ("nv_inference_request_success", "envoy_gateway_requests")))
 
     def stack_counts(metric: str) -> bool:
         query = urllib.parse.quote(f'sum({metric}{{model="digits"}})')
-        found = stack.ask("PROMETHEUS_PORT", f"/api/v1/query?query={query}")["data"]["result"]
-        return bool(found) and float(found[0]["value"][1]) >= 1
+        series = stack.ask("PROMETHEUS_PORT", f"/api/v1/query?query={query}")["data"]["result"]
+        return bool(series) and float(series[0]["value"][1]) >= 1
 
     eventually(scraped, "it never had all targets")
     eventually(counted, "it never had the counters")
     rules = stack.ask("PROMETHEUS_PORT", "/api/v1/rules?type=alert")["data"]["groups"]
     assert "ReplicaDown" in {rule["name"] for group in rules for rule in group["rules"]}
-    told = stack.ask("PROMETHEUS_PORT", "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
-    assert [each["url"] for each in told] == ["http://alertmanager:9093/api/v2/alerts"]
+    managers = stack.ask("PROMETHEUS_PORT", "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+    assert [manager["url"] for manager in managers] == ["http://alertmanager:9093/api/v2/alerts"]
     status = stack.ask("ALERTMANAGER_PORT", "/api/v2/status")
     assert "receiver: ticket" in status["config"]["original"]
 
@@ -344,9 +344,9 @@ def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path)
 
 def signal_inside(stack: Stack, signal: str, *words: str) -> None:
     """Send a signal to the processes in the server's container whose command line holds all the words."""
-    found = " && ".join(f"grep -aq {word} $process/cmdline" for word in words)
-    found = f"[ $process != /proc/$$ ] && {found}"  # the shell's own command line holds them too
-    stack.inside("sh", "-c", f"for process in /proc/[0-9]*; do {found} && kill -{signal} ${{process#/proc/}}; done")
+    test = " && ".join(f"grep -aq {word} $process/cmdline" for word in words)
+    test = f"[ $process != /proc/$$ ] && {test}"  # the shell's own command line holds them too
+    stack.inside("sh", "-c", f"for process in /proc/[0-9]*; do {test} && kill -{signal} ${{process#/proc/}}; done")
 
 
 def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:

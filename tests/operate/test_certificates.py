@@ -54,9 +54,9 @@ def shake_hands(folder: Path, name: str, ca: Path | None = None) -> None:
 def test_clients_take_the_certificate_for_each_name(folder: Path, name: str) -> None:
     """With the authority's certificate, by name and by address."""
     shake_hands(folder, name)
-    found = check_pair(folder / "server.crt", folder / "server.key")
-    assert set(found.names) == set(NAMES)
-    assert 396 < found.days_left() <= 397
+    certificate = check_pair(folder / "server.crt", folder / "server.key")
+    assert set(certificate.names) == set(NAMES)
+    assert 396 < certificate.days_left() <= 397
 
 
 def test_another_name_or_authority_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_key_is_printed_once_and_listed_without_it(tmp_path: Path) -> None:
     assert key.startswith("tk_")
     assert key.count("\n") == 1
     facts = json.loads(here("keys", "list", "--json", folder=tmp_path))
-    assert [(each["name"], each["models"], each["rate_per_s"]) for each in facts] == [("alice", ["digits"], 50.0)]
+    assert [(key["name"], key["models"], key["rate_per_s"]) for key in facts] == [("alice", ["digits"], 50.0)]
     table = here("keys", "list", folder=tmp_path)
     assert "alice" in table
     assert key.strip() not in table + json.dumps(facts)
@@ -34,7 +34,7 @@ def test_a_key_is_printed_once_and_listed_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("keys", "add", "a b"), "the name 'a b'"),
         (("keys", "add", "alice", "--rate", "0"), "a rate of 0/s"),
@@ -43,9 +43,9 @@ def test_a_key_is_printed_once_and_listed_without_it(tmp_path: Path) -> None:
         (("gateway", "check"), "tritonkit certs"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """With exit code 2, a message, and nothing written."""
-    assert said in failed(tritonkit_here(*words, "--gateway", str(tmp_path)), 2)
+    assert message in failed(tritonkit_here(*words, "--gateway", str(tmp_path)), 2)
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -57,7 +57,7 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
     facts = json.loads(here("gateway", "check", "--json", folder=tmp_path))
     assert facts["keys"] == ["alice"]
     assert facts["names"] == ["localhost"]
-    assert {each.name for each in tmp_path.iterdir()} == {"keys.json", "tls"}
+    assert {file.name for file in tmp_path.iterdir()} == {"keys.json", "tls"}
     (tmp_path / "gateway.yaml").write_text("limits: {memory_mib: 2048}\n")
     done = tritonkit_here("gateway", "check", "--gateway", str(tmp_path))
     assert "note: in docker compose this needs GATEWAY_MEMORY=2304m or more\n" in done.stderr
@@ -68,7 +68,7 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_mib", "request_mib", "said"),
+    ("memory_mib", "request_mib", "warnings"),
     [
         (1024, 64, []),
         (256, 64, []),
@@ -77,8 +77,8 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
         (1024, 512, ["2048 MiB are used", "GATEWAY_MEMORY=2304m"]),
     ],
 )
-def test_memory_of_a_gateway_is_advised_on(memory_mib: int, request_mib: int, said: list[str]) -> None:
+def test_memory_of_a_gateway_is_advised_on(memory_mib: int, request_mib: int, warnings: list[str]) -> None:
     """Too little of it for bursts or large requests, and more than docker compose gives by default."""
     notes = memory_notes(GatewayLimits(memory_mib=memory_mib, request_mib=request_mib))
-    assert len(notes) == len(said)
-    assert all(words in note for note, words in zip(notes, said, strict=True))
+    assert len(notes) == len(warnings)
+    assert all(words in note for note, words in zip(notes, warnings, strict=True))

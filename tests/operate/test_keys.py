@@ -67,7 +67,7 @@ def test_on_a_full_disk_the_keys_stay_as_they_are(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "models", "rate", "burst", "said"),
+    ("name", "models", "rate", "burst", "message"),
     [
         ("", ("*",), None, None, "the name ''"),
         ("a b", ("*",), None, None, "the name 'a b'"),
@@ -83,12 +83,12 @@ def test_on_a_full_disk_the_keys_stay_as_they_are(file: Path) -> None:
     ],
 )
 def test_what_cannot_be_a_key_is_refused(
-    file: Path, name: str, models: tuple[str, ...], rate: float | None, burst: int | None, said: str
+    file: Path, name: str, models: tuple[str, ...], rate: float | None, burst: int | None, message: str
 ) -> None:
     """The error says what was found and what was expected; nothing is written."""
     with pytest.raises(UsageError) as caught:
         add_key(file, name, models, rate, burst)
-    assert caught.value.found.startswith(said)
+    assert caught.value.found.startswith(message)
     assert caught.value.wanted
     assert not file.exists()
 

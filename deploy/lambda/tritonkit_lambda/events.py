@@ -47,8 +47,8 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
 
 def _is_http(event: Any) -> bool:
     context = event.get("requestContext") if isinstance(event, dict) else None
-    known = isinstance(context, dict) and isinstance(context.get("http"), dict)
-    return known and bool(event.get("version") == "2.0")
+    has_http = isinstance(context, dict) and isinstance(context.get("http"), dict)
+    return has_http and bool(event.get("version") == "2.0")
 
 
 def _unknown(event: Any) -> str:
@@ -84,8 +84,8 @@ def _routed(function: Function, event: dict[str, Any]) -> dict[str, Any]:
         raise RefusedRequest(f"{path[:200]}: there is no such path", 404)
     name, version = unquote(match["name"]), match["version"]
     if name != signature.name or version not in (None, signature.version):
-        found = name if version is None else f"{name}, version {version}"
-        raise RefusedRequest(f"model {found[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404)
+        requested = name if version is None else f"{name}, version {version}"
+        raise RefusedRequest(f"model {requested[:200]!r}: wanted {signature.name!r}, version {signature.version}", 404)
     if match["what"] == "infer":
         _need(method, "POST")
         return _infer(function, event)
@@ -122,10 +122,10 @@ def _path(event: dict[str, Any]) -> str:
 
 
 def _headers(event: dict[str, Any]) -> Mapping[str, str]:
-    given = event.get("headers")
-    if not isinstance(given, dict):
+    headers = event.get("headers")
+    if not isinstance(headers, dict):
         return {}
-    return {str(name).lower(): str(value) for name, value in given.items()}
+    return {str(name).lower(): str(value) for name, value in headers.items()}
 
 
 def _body(event: dict[str, Any]) -> bytes:
@@ -148,9 +148,9 @@ def _length(text: str, most: int) -> int:
     return int(text)
 
 
-def _need(method: str, wanted: str) -> None:
-    if method != wanted:
-        raise RefusedRequest(f"method {method[:20]}: wanted {wanted}", 405)
+def _need(method: str, allowed: str) -> None:
+    if method != allowed:
+        raise RefusedRequest(f"method {method[:20]}: wanted {allowed}", 405)
 
 
 def _json(status: int, message: Any) -> dict[str, Any]:

@@ -69,38 +69,38 @@ class LoadedModel:
         except pb_utils.TritonModelException as error:
             raise StartError(str(error)) from None
 
-    def run(self, inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, Any]:
         """The outputs of one request.
 
         Raises:
             RefusedRequest: the model refuses it. Failed: anything else.
         """
-        given = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
+        tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
         try:
-            [response] = self._model.execute([pb_utils.InferenceRequest(given, wanted)])
+            [response] = self._model.execute([pb_utils.InferenceRequest(tensors, outputs)])
         except Exception:
             _log.exception("model '%s' failed", self.name)
             raise Failed(f"model '{self.name}' failed: the function's log says why") from None
         error = response.error()
         if error is None:
-            return {each.name(): each.as_numpy() for each in response.output_tensors()}
+            return {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}
         if error.code() in _ERRORS:
             raise RefusedRequest(error.message(), _ERRORS[error.code()])
         _log.error("%s", error.message())
         raise Failed(f"model '{self.name}' failed: the function's log says why")
 
 
-def run(steps: Sequence[ModelStep], inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> dict[str, np.ndarray]:
+def run(steps: Sequence[ModelStep], inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
     """The pipeline's outputs for one request."""
     tensors = dict(inputs)
     for step in steps:
-        given = {own: tensors[name] for own, name in step.inputs.items()}
-        made = step.model.run(given, list(step.outputs))
+        step_inputs = {own: tensors[name] for own, name in step.inputs.items()}
+        made = step.model.run(step_inputs, list(step.outputs))
         if lacking := [own for own in step.outputs if own not in made]:
             _log.error("model '%s' gave no output '%s'", step.model.name, lacking[0])
             raise Failed(f"model '{step.model.name}' failed: the function's log says why")
         tensors |= {name: made[own] for own, name in step.outputs.items()}
-    return {name: tensors[name] for name in wanted}
+    return {name: tensors[name] for name in outputs}
 
 
 def _imported(name: str, file: Path) -> Any:

@@ -31,11 +31,11 @@ class ModelSignature:
     def metadata(self) -> dict[str, Any]:
         """The answer to `GET /v2/models/NAME`."""
 
-        def tensors(given: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[dict[str, Any]]:
+        def tensors(types: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[dict[str, Any]]:
             batch = [-1] if self.max_batch_size else []
             return [
                 {"name": name, "datatype": datatype, "shape": [*batch, *dims]}
-                for name, (datatype, dims) in given.items()
+                for name, (datatype, dims) in types.items()
             ]
 
         return {
@@ -70,10 +70,10 @@ def read_request(message: Any, binary: bytes, signature: ModelSignature) -> Chec
     """
     if not isinstance(message, dict):
         raise RefusedRequest("the request: wanted an object with `inputs`")
-    given = _objects(message.get("inputs"), "inputs")
+    entries = _objects(message.get("inputs"), "inputs")
     arrays: dict[str, np.ndarray] = {}
     at = 0
-    for index, tensor in enumerate(given):
+    for index, tensor in enumerate(entries):
         name, array, size = _read_input(tensor, f"inputs[{index}]", binary[at:], signature)
         if name in arrays:
             raise RefusedRequest(f"inputs[{index}].name: {name!r} is there twice")
@@ -139,9 +139,9 @@ def _read_input(
     name, datatype = tensor.get("name"), tensor.get("datatype")
     if not isinstance(name, str) or name not in signature.inputs:
         raise RefusedRequest(f"{where}.name: found {name!r:.80}, wanted {' or '.join(map(repr, signature.inputs))}")
-    wanted, dims = signature.inputs[name]
-    if not isinstance(datatype, str) or datatype != wanted or datatype not in TYPES:
-        raise RefusedRequest(f"{where}.datatype: found {datatype!r:.80}, wanted {wanted!r}, that of {name!r}")
+    expected, dims = signature.inputs[name]
+    if not isinstance(datatype, str) or datatype != expected or datatype not in TYPES:
+        raise RefusedRequest(f"{where}.datatype: found {datatype!r:.80}, wanted {expected!r}, that of {name!r}")
     shape = read_shape(tensor.get("shape"), where)
     full = [-1, *dims] if signature.max_batch_size else list(dims)
     fits = len(shape) == len(full) and all(want in (-1, have) for want, have in zip(full, shape, strict=True))
@@ -172,7 +172,7 @@ def _check_batch(arrays: Mapping[str, np.ndarray], signature: ModelSignature) ->
 def _wanted(message: dict[str, Any], all_binary: bool, signature: ModelSignature) -> dict[str, bool]:
     if not message.get("outputs"):
         return dict.fromkeys(signature.outputs, all_binary)
-    wanted = {}
+    is_binary = {}
     for index, output in enumerate(_objects(message["outputs"], "outputs")):
         name, where = output.get("name"), f"outputs[{index}]"
         if not isinstance(name, str) or name not in signature.outputs:
@@ -180,21 +180,21 @@ def _wanted(message: dict[str, Any], all_binary: bool, signature: ModelSignature
         parameters = _parameters(output, where)
         if parameters.get("classification"):
             raise RefusedRequest(f"{where}.parameters.classification: it is not answered here")
-        wanted[name] = bool(parameters.get(BINARY, all_binary))
-    return wanted
+        is_binary[name] = bool(parameters.get(BINARY, all_binary))
+    return is_binary
 
 
-def _objects(found: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(found, list) or not 1 <= len(found) <= MOST_TENSORS:
+def _objects(value: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_TENSORS:
         raise RefusedRequest(f"{where}: wanted a list of 1 to {MOST_TENSORS} objects")
-    for index, each in enumerate(found):
-        if not isinstance(each, dict):
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
             raise RefusedRequest(f"{where}[{index}]: wanted an object with `name`")
-    return found
+    return value
 
 
 def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
-    found = holder.get("parameters", {})
-    if not isinstance(found, dict):
+    parameters = holder.get("parameters", {})
+    if not isinstance(parameters, dict):
         raise RefusedRequest(f"{where}, parameters: wanted an object")
-    return found
+    return parameters

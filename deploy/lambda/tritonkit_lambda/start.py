@@ -76,8 +76,8 @@ def start(folder: Path) -> Function:
         for step in steps:
             step.model.open(threads)
     rounded = {name: round(took, 1) for name, took in times.items()}
-    said = {"function": signature.name, "about": about, "threads": threads, "ms": rounded}
-    print(json.dumps(said), flush=True)  # noqa: T201 - Lambda's log
+    record = {"function": signature.name, "about": about, "threads": threads, "ms": rounded}
+    print(json.dumps(record), flush=True)  # noqa: T201 - Lambda's log
     return Function(signature, steps, about, threads, times)
 
 
@@ -119,10 +119,10 @@ def _read(folder: Path) -> tuple[ModelSignature, list[ModelStep], str]:
         own = folder / "models" / name
         file = folder / "backend" / "model.py" if part["backend"] else own / VERSION / "model.py"
         models[name] = LoadedModel(own, file, part["config"])
-    steps = [ModelStep(models[each["model"]], each["inputs"], each["outputs"]) for each in facts["steps"]]
+    steps = [ModelStep(models[step["model"]], step["inputs"], step["outputs"]) for step in facts["steps"]]
 
-    def tensors(given: list[dict[str, Any]]) -> dict[str, tuple[str, tuple[int, ...]]]:
-        return {each["name"]: (each["datatype"], tuple(each["dims"])) for each in given}
+    def tensors(entries: list[dict[str, Any]]) -> dict[str, tuple[str, tuple[int, ...]]]:
+        return {entry["name"]: (entry["datatype"], tuple(entry["dims"])) for entry in entries}
 
     signature = ModelSignature(
         facts["name"], VERSION, facts["max_batch_size"], tensors(facts["inputs"]), tensors(facts["outputs"])

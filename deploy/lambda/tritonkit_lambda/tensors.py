@@ -20,17 +20,17 @@ _LENGTH = 4
 """Bytes before each element of BYTES that say how many follow."""
 
 
-def read_shape(found: Any, where: str) -> list[int]:
+def read_shape(shape: Any, where: str) -> list[int]:
     """Read a tensor's `shape`."""
-    if not isinstance(found, list) or len(found) > MOST_AXES:
-        raise RefusedRequest(f"{where}.shape: found {_short(found)}, wanted a list of whole numbers")
-    for index, size in enumerate(found):
+    if not isinstance(shape, list) or len(shape) > MOST_AXES:
+        raise RefusedRequest(f"{where}.shape: found {_short(shape)}, wanted a list of whole numbers")
+    for index, size in enumerate(shape):
         if type(size) is not int or size < 0:
             raise RefusedRequest(f"{where}.shape[{index}]: found {_short(size)}, wanted a whole number from 0")
     # numpy multiplies past an axis of 0, too.
-    if math.prod(max(size, 1) for size in found) > MOST_ELEMENTS:
-        raise RefusedRequest(f"{where}.shape: found {_short(found)}, wanted {MOST_ELEMENTS} elements at most")
-    return found
+    if math.prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        raise RefusedRequest(f"{where}.shape: found {_short(shape)}, wanted {MOST_ELEMENTS} elements at most")
+    return shape
 
 
 def from_json(data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool) -> np.ndarray:
@@ -92,7 +92,7 @@ def datatype_of(array: np.ndarray) -> str:
 def _flat(data: list[Any], where: str) -> list[Any]:
     """The elements of nested lists; all of a depth are lists, or none."""
     for _ in range(MOST_AXES):
-        nested = sum(isinstance(each, list) for each in data)
+        nested = sum(isinstance(item, list) for item in data)
         if not nested:
             return data
         if nested < len(data):
@@ -129,8 +129,8 @@ def _element(value: Any, where: str, in_base64: bool) -> bytes:
     try:
         return base64.b64decode(value, validate=True) if in_base64 else value.encode()
     except (binascii.Error, ValueError):  # a lone surrogate is no UTF-8
-        wanted = "base64" if in_base64 else "a text in UTF-8"
-        raise RefusedRequest(f"{where}: wanted {wanted}") from None
+        expected = "base64" if in_base64 else "a text in UTF-8"
+        raise RefusedRequest(f"{where}: wanted {expected}") from None
 
 
 def _split(raw: bytes, count: int, where: str) -> np.ndarray:

@@ -30,8 +30,8 @@ __all__ = ["app", "main"]
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         print_line(f"tritonkit {__version__}")
         raise typer.Exit
 
@@ -57,7 +57,7 @@ def _write_logs_as_text() -> None:
     """Let no log or warning of a library act on the terminal."""
     logging.setLogRecordFactory(_HarmlessRecord)
     plain = warnings.formatwarning
-    warnings.formatwarning = lambda *given, **more: printable(plain(*given, **more))
+    warnings.formatwarning = lambda *parts, **more: printable(plain(*parts, **more))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -64,8 +64,8 @@ def expanded(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]
                 makers[name] = partial(_value, name)
 
         @wraps(function)
-        def command(**given: Any) -> None:
-            values = {name: parameter.default for name, parameter in parameters.items()} | given
+        def command(**arguments: Any) -> None:
+            values = {name: parameter.default for name, parameter in parameters.items()} | arguments
             token = _running.set(_Running(words, parameters, values))
             try:
                 function(**{name: make(values) for name, make in makers.items()})
@@ -182,14 +182,14 @@ class _Unknown:
 def _fields(settings: Any) -> list[_Field]:
     names = _Names(*(vars(sys.modules[base.__module__]) for base in settings.__mro__))  # builtins are object's
     hints = get_type_hints(settings, localns=names, include_extras=True)
-    found = []
+    fields = []
     for field in dataclasses.fields(settings):
         kind, *extras = get_args(hints[field.name]) if get_origin(hints[field.name]) is Annotated else (None,)
         for option in extras:
             if isinstance(option, Option):
                 default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-                found.append(_Field(field.name, kind, default, option))
-    return found
+                fields.append(_Field(field.name, kind, default, option))
+    return fields
 
 
 def _made(settings: Any, options: Sequence[_Field], is_partial: bool, values: Mapping[str, Any]) -> Any:

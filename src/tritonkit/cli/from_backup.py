@@ -59,11 +59,11 @@ def _heed_signals(held: ExitStack) -> None:
     def hang_up(*_: object) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    wanted: dict[signal.Signals, Callable[..., Any]] = {
+    handlers: dict[signal.Signals, Callable[..., Any]] = {
         signal.SIGTERM: signal.default_int_handler,
         signal.SIGHUP: hang_up,
     }
-    for one, handler in wanted.items():
+    for one, handler in handlers.items():
         former = signal.getsignal(one)
         if former != signal.SIG_IGN:  # as nohup(1) has it
             held.callback(signal.signal, one, former)
@@ -79,8 +79,8 @@ def repository_of(source: Source, project: Path) -> Iterator[Path]:
         StoreError, PublishError: `restored_in_memory` raises it.
     """
     if source.from_backup is None:
-        given = {"--as-of": source.as_of, "--encryption-key": source.encryption_key, "--memory": source.memory}
-        for option, value in given.items():
+        options = {"--as-of": source.as_of, "--encryption-key": source.encryption_key, "--memory": source.memory}
+        for option, value in options.items():
             if value is not None:
                 raise UsageError(option, found="no --from-backup", wanted="both, or neither")
         yield recovered((source.repository or project / "model_repository").resolve())

@@ -86,9 +86,9 @@ def models_argument(help: str) -> Any:  # noqa: A002 - as typer calls it
     return typer.Argument(metavar="[MODEL]...", help=help, autocompletion=complete_model)
 
 
-def refuse(given: Mapping[str, object], need: str) -> None:
+def refuse(options: Mapping[str, object], need: str) -> None:
     """Refuse the first of these options that was given."""
-    for option, value in given.items():
+    for option, value in options.items():
         if value is not None:
             raise UsageError(option, found="it does not go with the other options", wanted=need)
 
@@ -108,10 +108,10 @@ def seconds(option: str, text: str, least: float = 0.0) -> float:
         micros = factor * parse_duration(f"{number}min") if factor else parse_duration(text)
     except ValueError as error:
         raise UsageError(option, found=str(error), wanted="such as 10s or 50ms") from None
-    found = micros / 1_000_000
-    if found < least:
+    duration_s = micros / 1_000_000
+    if duration_s < least:
         raise UsageError(option, found=text, wanted=f"at least {least:g}s")
-    return found
+    return duration_s
 
 
 def host_and_port(option: str, text: str) -> tuple[str, int]:
@@ -224,8 +224,8 @@ def read_encryption(file: Path | None) -> EncryptionKey | None:
     return None if file is None else read_encryption_key(file)
 
 
-def gateway_folder(root: Path | None, given: Path | None) -> Path:
+def gateway_folder(root: Path | None, folder: Path | None) -> Path:
     """The folder of a project's gateway."""
     from tritonkit.operate.gateway.render import FOLDER
 
-    return given if given is not None else project_folder(root) / FOLDER
+    return folder if folder is not None else project_folder(root) / FOLDER

@@ -75,7 +75,7 @@ class Announcing(Progress):
     def timed(self, results: Sequence[Result]) -> None:
         """Keep the results with their speed for the table, in place of those without."""
         again = {(result.model, result.variant): result for result in results}
-        self.results = [again.get((each.model, each.variant), each) for each in self.results]
+        self.results = [again.get((result.model, result.variant), result) for result in self.results]
 
     def publishing(self) -> None:
         """Note that the repository is being written, for the message of an interrupted build."""

@@ -59,8 +59,8 @@ def bound_steps() -> None:
     Raises:
         UsageError: the limit is not a time.
     """
-    if given := os.environ.get(STEP_VARIABLE):
-        limit(seconds(STEP_VARIABLE, given, least=1))
+    if limit_text := os.environ.get(STEP_VARIABLE):
+        limit(seconds(STEP_VARIABLE, limit_text, least=1))
 
 
 def fork_worker(command: str, as_json: bool) -> None:
@@ -81,15 +81,15 @@ def fork_worker(command: str, as_json: bool) -> None:
         if watch.interrupted:
             note("interrupted: the engine was ended during a step; nothing was published since")
             sys.exit(130)
-        seen = board.read()
-        error = _explain(status, seen, watch.timed_out, command)
+        entry = board.read()
+        error = _explain(status, entry, watch.timed_out, command)
         if error is None:
             _say_limits(status)
             _end_as(status)
-        if not seen.can_continue or seen.model in ("", *refused):
+        if not entry.can_continue or entry.model in ("", *refused):
             print_error(error, as_json)
             sys.exit(error.exit_code)
-        refused[seen.model] = error
+        refused[entry.model] = error
 
 
 def _become_worker(board: Board, native: int, watcher: int) -> None:
@@ -172,25 +172,25 @@ class _Watch:
 
     def _look(self) -> None:
         """Count the time of a step. While this process itself stands still, as after Ctrl-Z, it does not count."""
-        seen, now = self._board.read(), time.monotonic()
+        entry, now = self._board.read(), time.monotonic()
         passed, self._looked_s = min(now - self._looked_s, 2 * _LOOK_S), now
-        if seen.turn != self._turn or not seen.step:
-            self._turn, self._elapsed_s, self._next_note_s = seen.turn, 0.0, _FIRST_NOTE_S
+        if entry.turn != self._turn or not entry.step:
+            self._turn, self._elapsed_s, self._next_note_s = entry.turn, 0.0, _FIRST_NOTE_S
             self._waited_s = 0.0
             return
         self._elapsed_s += passed
         if self.timed_out or self.interrupted:
             return
         # Python hears of an interrupt when the engine gives it back; then it may go on with another step all the same.
-        self._waited_s += passed if seen.turn == self._interrupted_turn else 0.0
-        self.timed_out = self._elapsed_s >= seen.limit_s
+        self._waited_s += passed if entry.turn == self._interrupted_turn else 0.0
+        self.timed_out = self._elapsed_s >= entry.limit_s
         self.interrupted = not self.timed_out and self._waited_s >= _AFTER_INTERRUPT_S
         if self.timed_out or self.interrupted:
             _kill(self._worker)
         elif self._elapsed_s >= self._next_note_s:
             self._next_note_s *= 2
-            name = f"{seen.model}: " if seen.model else ""
-            note(f"{name}{seen.step}: for {_said(self._elapsed_s)} now, for at most {_said(seen.limit_s)}")
+            name = f"{entry.model}: " if entry.model else ""
+            note(f"{name}{entry.step}: for {_said(self._elapsed_s)} now, for at most {_said(entry.limit_s)}")
 
 
 @contextlib.contextmanager
@@ -234,15 +234,15 @@ def _descendants(pid: int) -> Iterator[int]:
                 yield from _descendants(child)
 
 
-def _explain(status: int, seen: Seen, timed_out: bool, command: str) -> BuildError | None:
+def _explain(status: int, entry: Seen, timed_out: bool, command: str) -> BuildError | None:
     """The error for a worker that did not end by itself; None for one that did."""
-    where = f"models/{seen.model}" if seen.model else "this command"
+    where = f"models/{entry.model}" if entry.model else "this command"
     if timed_out:
-        longest = _said(seen.limit_s)
+        longest = _said(entry.limit_s)
         own = "tritonkit build --step-timeout 2h"
         return BuildError(
             where,
-            found=f"{seen.step}: it did not end within {longest}, and was ended",
+            found=f"{entry.step}: it did not end within {longest}, and was ended",
             wanted=f"at most {longest} for each step in an engine",
             todo="look for a loop without an end in the file; or, for a network that needs longer, raise the limit: "
             + (own if command == "build" else f"{STEP_VARIABLE}=2h tritonkit {command}"),
@@ -251,7 +251,7 @@ def _explain(status: int, seen: Seen, timed_out: bool, command: str) -> BuildErr
         return None
     name = signal.Signals(os.WTERMSIG(status)).name
     limits = advice(low(), "this command")
-    doing = f" during this step: {seen.step}" if seen.step else ""
+    doing = f" during this step: {entry.step}" if entry.step else ""
     if name == "SIGKILL":
         return BuildError(
             where,

@@ -154,7 +154,7 @@ def read_certificate(file: Path) -> Certificate:
     """
     x509 = _x509()
     try:
-        found = x509.load_pem_x509_certificate(file.read_bytes())
+        parsed = x509.load_pem_x509_certificate(file.read_bytes())
     except FileNotFoundError:
         raise UsageError(
             str(file),
@@ -165,11 +165,11 @@ def read_certificate(file: Path) -> Certificate:
     except (OSError, ValueError) as error:
         raise UsageError(str(file), found=f"no certificate: {error}", wanted="PEM") from None
     try:
-        alternative = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names = [str(each.value) for each in alternative]
+        alternative = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = [str(name.value) for name in alternative]
     except x509.ExtensionNotFound:
         names = []
-    return Certificate(tuple(names), found.not_valid_before_utc, found.not_valid_after_utc)
+    return Certificate(tuple(names), parsed.not_valid_before_utc, parsed.not_valid_after_utc)
 
 
 def check_pair(certificate: Path, key: Path) -> Certificate:

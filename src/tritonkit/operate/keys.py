@@ -67,11 +67,11 @@ class ApiKey:
         """
         if not isinstance(facts["models"], list):
             raise TypeError("models is no list")
-        found = cls(**{**facts, "models": tuple(facts["models"])})
-        _check(found)
-        if not re.fullmatch(r"[0-9a-f]{64}", found.sha256):
-            raise ValueError(f"key {found.name}: sha256 is no SHA-256")
-        return found
+        key = cls(**{**facts, "models": tuple(facts["models"])})
+        _check(key)
+        if not re.fullmatch(r"[0-9a-f]{64}", key.sha256):
+            raise ValueError(f"key {key.name}: sha256 is no SHA-256")
+        return key
 
 
 def hash_of(key: str) -> str:
@@ -87,8 +87,8 @@ def read_keys(file: Path) -> list[ApiKey]:
     """
     try:
         with open_file(file) as opened:
-            found = os.fstat(opened.fileno())
-            if found.st_mode & 0o022 or found.st_uid not in (0, os.getuid()):
+            status = os.fstat(opened.fileno())
+            if status.st_mode & 0o022 or status.st_uid not in (0, os.getuid()):
                 raise UsageError(
                     str(file),
                     found="others than you can write it, and so give themselves keys",
@@ -103,7 +103,7 @@ def read_keys(file: Path) -> list[ApiKey]:
     try:
         if facts["version"] != _VERSION:
             raise ValueError(f"version {facts['version']}")
-        return _distinct([ApiKey.from_dict(each) for each in facts["keys"]])
+        return _distinct([ApiKey.from_dict(entry) for entry in facts["keys"]])
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(file, f"no keys of this version: {error}") from None
 
@@ -125,10 +125,10 @@ def add_key(
     try:
         _check(made)
     except ValueError as error:
-        found, _, wanted = str(error).partition("; wanted ")
-        raise UsageError("keys add", found=found, wanted=wanted) from None
+        problem, _, expected = str(error).partition("; wanted ")
+        raise UsageError("keys add", found=problem, wanted=expected) from None
     with _changing(file) as keys:
-        if any(each.name == name for each in keys):
+        if any(key.name == name for key in keys):
             raise UsageError(
                 f"key {name!r}",
                 found="there is one of that name",
@@ -146,12 +146,12 @@ def revoke_key(file: Path, name: str) -> ApiKey:
         UsageError: there is no key of that name.
     """
     with _changing(file) as keys:
-        for each in keys:
-            if each.name == name:
-                keys.remove(each)
-                return each
-        known = [each.name for each in keys]
-        raise UsageError(f"key {name!r}", found=f"{file} has none of that name", wanted=nearest(name, known))
+        for key in keys:
+            if key.name == name:
+                keys.remove(key)
+                return key
+        names = [key.name for key in keys]
+        raise UsageError(f"key {name!r}", found=f"{file} has none of that name", wanted=nearest(name, names))
 
 
 def _distinct(keys: list[ApiKey]) -> list[ApiKey]:
@@ -186,7 +186,7 @@ def _changing(file: Path) -> Iterator[list[ApiKey]]:
     with _locked(file.parent):
         keys = read_keys(file)
         yield keys
-        facts = {"version": _VERSION, "keys": [asdict(each) for each in keys]}
+        facts = {"version": _VERSION, "keys": [asdict(key) for key in keys]}
         try:
             write_private(file, json.dumps(facts, indent=1) + "\n")
             sync(file.parent)

@@ -126,12 +126,12 @@ class Gateway:
         assert self.places.audit is not None
         file = self.places.audit.with_name(log)
 
-        def found() -> list[dict[str, Any]]:
+        def entries() -> list[dict[str, Any]]:
             lines = [json.loads(line) for line in file.read_text().splitlines()]
             own = {line["path"]: line for line in lines}
             return [own[path] for path in paths] if set(paths) <= set(own) else []
 
-        lines: list[dict[str, Any]] = eventually(found, f"{len(paths)} lines of audit")
+        lines: list[dict[str, Any]] = eventually(entries, f"{len(paths)} lines of audit")
         return lines
 
 
@@ -141,10 +141,10 @@ StartGateway = Callable[..., Gateway]
 @pytest.fixture(scope="session")
 def envoy() -> Path:
     """The real one."""
-    found = find_envoy(SERVER)
-    if found is None:
+    program = find_envoy(SERVER)
+    if program is None:
         pytest.skip("no Envoy")
-    return found
+    return program
 
 
 @pytest.fixture(scope="module")
@@ -166,17 +166,17 @@ def start_gateway(envoy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             prepare(folder)
         run = folder / "run"
         run.mkdir(mode=0o700)
-        given = read_gateway(folder)
+        settings = read_gateway(folder)
         places = Places(
             folder,
             folder / "rendered",
             run / "clusters.json",
-            run / "audit.jsonl" if given.audit == "file" else None,
+            run / "audit.jsonl" if settings.audit == "file" else None,
             port,
             metrics,
             releases=True,
         )
-        config = write_gateway(given, places, MODELS, replicas, envoy)
+        config = write_gateway(settings, places, MODELS, replicas, envoy)
         with (run / "log").open("wb") as log:
             processes.append(subprocess.Popen(gateway_command(envoy, config.name), cwd=run, stdout=log, stderr=log))
         admin = GatewayAdmin(run)

@@ -179,8 +179,8 @@ def test_what_asks_about_a_model_has_a_bucket_of_its_own(gateway: Gateway) -> No
     assert ask("ModelReady") == "UNAVAILABLE"
     assert [ask(method) for method in ("ModelMetadata", "ModelConfig")] == ["UNAVAILABLE"] * 2
     assert [ask("ModelInfer") for _ in range(2)] == ["UNAVAILABLE", "RESOURCE_EXHAUSTED"]
-    found = {ask("ModelConfig") for _ in range(40)}
-    assert found == {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
+    statuses = {ask("ModelConfig") for _ in range(40)}
+    assert statuses == {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}
 
 
 def test_a_name_that_is_given_twice_is_the_last(gateway: Gateway) -> None:
@@ -229,7 +229,7 @@ def test_a_name_is_found_wherever_it_stands(gateway: Gateway) -> None:
 def test_no_message_passes_that_protobuf_reads_otherwise(gateway: Gateway) -> None:
     """Fields in any order and damaged bytes: what a key of one model opens is what protobuf finds in it."""
     key, path, rng = gateway.keys["digits"], f"{INFERENCE}/ModelInfer", random.Random(7)
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for turn in range(400):
         parts = [infer("digits"), infer("sentences"), infer(""), field(3, 2, b"x" * rng.choice((0, 5, 200)))]
         parts += [schema().ModelInferRequest(raw_input_contents=[rng.randbytes(300)]).SerializeToString()]
@@ -237,11 +237,11 @@ def test_no_message_passes_that_protobuf_reads_otherwise(gateway: Gateway) -> No
         for _ in range(rng.choice((0, 1, 1, 3)) if message else 0):
             message[rng.randrange(len(message))] = rng.choice((0, 2, 8, 10, 18, 127, 128, 138, 255))
         status = gateway.call(path, bytes(message), x_api_key=key)[0]
-        seen[status] = seen.get(status, 0) + 1
+        counts[status] = counts.get(status, 0) + 1
         if status == "UNAVAILABLE":
             # What protobuf does not read, Triton refuses.
             assert read_as(bytes(message)) in ("digits", None), (turn, message.hex())
-    assert min(seen.get(each, 0) for each in ("UNAVAILABLE", "PERMISSION_DENIED", "INVALID_ARGUMENT")) > 10
+    assert min(counts.get(status, 0) for status in ("UNAVAILABLE", "PERMISSION_DENIED", "INVALID_ARGUMENT")) > 10
 
 
 @pytest.mark.parametrize(
@@ -320,9 +320,9 @@ def test_messages_that_are_packed_are_refused(gateway: Gateway) -> None:
 def test_what_changes_the_server_is_closed_over_grpc(gateway: Gateway, method: str) -> None:
     """To every key, with and without what would open it at the server."""
     key = gateway.keys["all"]
-    said = gateway.call(f"{INFERENCE}/{method}", x_api_key=key)
-    assert said[0] == "PERMISSION_DENIED"
-    assert "closed here" in said[1]
+    answer = gateway.call(f"{INFERENCE}/{method}", x_api_key=key)
+    assert answer[0] == "PERMISSION_DENIED"
+    assert "closed here" in answer[1]
     opened = gateway.call(f"{INFERENCE}/{method}", x_api_key=key, triton_grpc_protocol_admin_key="anything")
     assert opened[0] == "PERMISSION_DENIED"
 
@@ -370,9 +370,9 @@ def test_a_key_has_its_rate(gateway: Gateway) -> None:
 
 def test_plain_text_is_refused(gateway: Gateway) -> None:
     """No answer comes without TLS, over HTTP/1.1 and HTTP/2."""
-    for said in (b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)):
+    for request in (b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)):
         with socket.create_connection(("127.0.0.1", gateway.places.port), 30) as connection:
-            connection.sendall(said)
+            connection.sendall(request)
             received = b""
             try:
                 while piece := connection.recv(1000):
@@ -384,16 +384,16 @@ def test_plain_text_is_refused(gateway: Gateway) -> None:
 
 def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
     """A line for each request, also those that were refused, strangers in a log of their own; no key is in either."""
-    asked = [
+    requests = [
         ("digits", "/v2/models/digits/versions/991/infer"),
         ("digits", "/v2/models/sentences/versions/992/infer"),
         ("all", "/v2/models/made_up/versions/993/infer"),
         ("", "/v2/models/digits/versions/994/infer"),
     ]
-    for name, path in asked:
+    for name, path in requests:
         gateway.get(f"{path}?secret=1", {"x-api-key": gateway.keys.get(name, "tk_wrong")}, b"{}")
-    lines = gateway.audit([path for _, path in asked[:3]])
-    lines += gateway.audit([asked[3][1]], STRANGERS_LOG)
+    lines = gateway.audit([path for _, path in requests[:3]])
+    lines += gateway.audit([requests[3][1]], STRANGERS_LOG)
     assert [(line["key"], line["model"], line["status"]) for line in lines] == [
         ("digits", "digits", ADMITTED),
         ("digits", "sentences", 403),
@@ -404,8 +404,8 @@ def test_the_audit_log_says_who_did_what(gateway: Gateway) -> None:
     assert lines[0]["request_bytes"] == 2
     assert gateway.places.audit is not None
     text, of_strangers = (gateway.places.audit.with_name(name).read_text() for name in ("audit.jsonl", STRANGERS_LOG))
-    assert asked[3][1] not in text
-    assert all(path not in of_strangers for _, path in asked[:3])
+    assert requests[3][1] not in text
+    assert all(path not in of_strangers for _, path in requests[:3])
     text += of_strangers
     assert not any(key in text for key in (*gateway.keys.values(), "tk_wrong", "secret"))
 

@@ -124,7 +124,7 @@ def test_a_stranger_writes_little(door: Gateway, path: str) -> None:
     def lines() -> list[list[str]]:
         return [[line for line in log.read_text().splitlines() if path[:4] in line] for log in logs]
 
-    of_callers, (line,) = eventually(lambda: (found := lines())[1] and found, "a line")
+    of_callers, (line,) = eventually(lambda: (pair := lines())[1] and pair, "a line")
     assert not of_callers
     assert len(json.loads(line)["path"]) == 256
     assert len(line) < LONGEST
@@ -139,7 +139,7 @@ def test_strangers_push_out_no_line_of_standard_output(start_gateway: StartGatew
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
     with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
         calls = [channel.unary_unary("/flood").future(b"", timeout=60) for _ in range(2000)]
-        assert {each.code() for each in calls} == {grpc.StatusCode.UNAUTHENTICATED}
+        assert {call.code() for call in calls} == {grpc.StatusCode.UNAUTHENTICATED}
     assert gateway.get("/v2/models/digits/versions/995", {"x-api-key": key})[0] == 503
     log = gateway.places.clusters.with_name("log")
     eventually(lambda: "/versions/995" in log.read_text(), "the caller's line")
@@ -195,9 +195,9 @@ def test_slow_connections_are_ended(door: Gateway) -> None:
         # HEADERS that another frame should continue: 0x82 is `:method: GET`.
         second.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
         second.sendall(bytes((0, 0, 1, 1, 1, 0, 0, 0, 1, 0x82)))
-        for each in (*plain, first, second):
-            each.settimeout(PATIENCE_S)
-        assert [each.recv(100) for each in plain] == [b"", b""]
+        for connection in (*plain, first, second):
+            connection.settimeout(PATIENCE_S)
+        assert [connection.recv(100) for connection in plain] == [b"", b""]
         assert b"408" in first.recv(1000)
         received = b""
         while b"request header timeout" not in received:

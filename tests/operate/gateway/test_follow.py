@@ -46,11 +46,11 @@ def routes(out: Path) -> Any:
 @contextmanager
 def following(files: GatewayFiles) -> Iterator[list[str]]:
     """While the block runs; what it says."""
-    ending, said = threading.Event(), []
-    thread = threading.Thread(target=files.follow, args=(ending, said.append))
+    ending, messages = threading.Event(), []
+    thread = threading.Thread(target=files.follow, args=(ending, messages.append))
     thread.start()
     try:
-        yield said
+        yield messages
     finally:
         ending.set()
         thread.join()
@@ -64,7 +64,7 @@ def test_names_are_looked_up_and_limits_are_of_all_their_servers(
     (sources.folder / "gateway.yaml").write_text("port: 8443\nlimits: {requests_per_replica: 10}\n")
     file = GatewayFiles(sources, tmp_path / "out", envoy).write()
     listeners = json.loads(file.read_text())["static_resources"]["listeners"]
-    ports = {each["name"]: each["address"]["socket_address"]["port_value"] for each in listeners}
+    ports = {listener["name"]: listener["address"]["socket_address"]["port_value"] for listener in listeners}
     assert ports == {"gateway": 9443, "metrics": 9444}
     clusters = json.loads((file.parent / "clusters.json").read_text())["resources"]
     for cluster in clusters:
@@ -81,7 +81,7 @@ def test_keys_and_models_that_change_are_written(sources: GatewaySources, tmp_pa
     files = GatewayFiles(sources, out, envoy)
     files.write()
     assert routes(out)["tritonkit.identify"] == {}
-    with following(files) as said:
+    with following(files) as messages:
         made, _ = add_key(keys, "alice")
         eventually(lambda: made.sha256 in routes(out)["tritonkit.identify"])
         serve_model(sources.repository, "sentences")
@@ -91,9 +91,9 @@ def test_keys_and_models_that_change_are_written(sources: GatewaySources, tmp_pa
         revoke_key(keys, "alice")
         eventually(lambda: routes(out)["tritonkit.identify"].keys() == {other.sha256})
         keys.write_text("{")
-        eventually(lambda: any("left as they were" in each for each in said))
+        eventually(lambda: any("left as they were" in message for message in messages))
         assert routes(out)["tritonkit.identify"].keys() == {other.sha256}
-    assert len([each for each in said if "left as they were" in each]) == 1
+    assert len([message for message in messages if "left as they were" in message]) == 1
 
 
 def test_nothing_is_written_without_a_certificate(sources: GatewaySources, tmp_path: Path) -> None:

@@ -27,16 +27,16 @@ def written(folder: Path, envoy: Path, spec: str = "") -> Path:
 def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None:
     """All files are there, and none that was only tried."""
     written(tmp_path, envoy)
-    assert {each.name for each in (tmp_path / "rendered").iterdir()} == {
+    assert {file.name for file in (tmp_path / "rendered").iterdir()} == {
         "routes.json",
         "secrets.json",
         "strangers.json",
     }
-    assert {each.name for each in (tmp_path / "run").iterdir()} == {"clusters.json", "envoy.json"}
+    assert {file.name for file in (tmp_path / "run").iterdir()} == {"clusters.json", "envoy.json"}
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("prot: 8443", "unknown key 'prot'"),
         ("port: 99999", "65535"),
@@ -67,13 +67,13 @@ def test_what_is_written_is_what_envoy_took(tmp_path: Path, envoy: Path) -> None
         ("audit: nowhere", "stdout"),
     ],
 )
-def test_a_wrong_gateway_yaml_is_refused(tmp_path: Path, spec: str, said: str) -> None:
+def test_a_wrong_gateway_yaml_is_refused(tmp_path: Path, spec: str, message: str) -> None:
     """With file and line, and where to read."""
     (tmp_path / "gateway.yaml").write_text(spec + "\n")
     with pytest.raises(SpecError) as caught:
         read_gateway(tmp_path)
     assert "gateway.yaml:1" in caught.value.where
-    assert said in f"{caught.value.found} {caught.value.wanted}"
+    assert message in f"{caught.value.found} {caught.value.wanted}"
     assert "docs/gateway.md" in caught.value.todo
     assert "hunter2" not in f"{caught.value} {caught.value.details}"
 
@@ -108,10 +108,10 @@ def test_limits_are_for_each_replica() -> None:
     """A cluster's limit is the sum of its replicas'."""
     limits = GatewayLimits(requests_per_replica=10)
     replicas = [Upstream(name, f"127.0.0.1:{name}", f"127.0.0.1:{name}0") for name in "12"]
-    found = clusters(replicas, limits)
-    assert [each["name"] for each in found] == ["grpc", "rest"]
-    for each in found:
-        (threshold,) = each["circuit_breakers"]["thresholds"]
+    entries = clusters(replicas, limits)
+    assert [cluster["name"] for cluster in entries] == ["grpc", "rest"]
+    for cluster in entries:
+        (threshold,) = cluster["circuit_breakers"]["thresholds"]
         assert threshold["max_requests"] == 20
         # What waits for a connection is not refused, and waits for long.
         assert threshold["max_connections"] > 2 * threshold["max_requests"]
@@ -126,6 +126,6 @@ def test_a_limit_follows_from_capacity_and_target(per_s: float, target_ms: float
 
 def test_a_name_as_an_address_is_looked_up() -> None:
     """In containers replicas have names."""
-    found = clusters([Upstream("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
-    assert {each["cluster_type"]["name"] for each in found} == {"envoy.cluster.dns"}
-    assert {each["type"] for each in clusters([Upstream("a", "[::1]:8001")], GatewayLimits())} == {"STATIC"}
+    entries = clusters([Upstream("a", "triton-0:8001", "triton-0:8000")], GatewayLimits())
+    assert {cluster["cluster_type"]["name"] for cluster in entries} == {"envoy.cluster.dns"}
+    assert {cluster["type"] for cluster in clusters([Upstream("a", "[::1]:8001")], GatewayLimits())} == {"STATIC"}

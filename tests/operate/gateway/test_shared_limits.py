@@ -72,20 +72,20 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
 
         return start_gateway(f"limits: {{shared: {shared}}}", prepare)
 
-    found = [start(), start()]
-    key = found[0].add_key("limited", rate=RATE)
-    found[0].add_key("free")
-    found[0].add_key("slow", rate=0.01)
-    for each in found:
-        each.keys = found[0].keys
-        if each is not found[0]:
-            shutil.copy(found[0].places.folder / FILE, each.places.folder / FILE)
-        each.reload()
-        eventually(lambda each=each: each.get("/v2", {"x-api-key": key})[0] in (ADMITTED, 429))
+    pair = [start(), start()]
+    key = pair[0].add_key("limited", rate=RATE)
+    pair[0].add_key("free")
+    pair[0].add_key("slow", rate=0.01)
+    for gateway in pair:
+        gateway.keys = pair[0].keys
+        if gateway is not pair[0]:
+            shutil.copy(pair[0].places.folder / FILE, gateway.places.folder / FILE)
+        gateway.reload()
+        eventually(lambda gateway=gateway: gateway.get("/v2", {"x-api-key": key})[0] in (ADMITTED, 429))
     for limiter in limiters:
         assert limiter.stdout is not None
         assert "rates were read again" in limiter.stdout.readline()
-    yield found
+    yield pair
     for limiter in limiters:
         limiter.terminate()
         assert limiter.wait(60) == 0
@@ -95,7 +95,7 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
 
 def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[int], float]:
     """Counts of statuses while callers of each gateway called without a pause, and the seconds they did."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     lock = threading.Lock()
 
     def ask(gateway: Gateway, until: float) -> None:
@@ -110,24 +110,24 @@ def statuses(gateways: list[Gateway], name: str = "limited") -> tuple[Counter[in
             mine[answer.status] += 1
         connection.close()
         with lock:
-            found.update(mine)
+            counts.update(mine)
 
     began = time.monotonic()
-    threads = [threading.Thread(target=ask, args=(each, began + LOAD_S)) for each in [*gateways] * CALLERS]
+    threads = [threading.Thread(target=ask, args=(gateway, began + LOAD_S)) for gateway in [*gateways] * CALLERS]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found, time.monotonic() - began
+    return counts, time.monotonic() - began
 
 
 def test_two_gateways_together_admit_one_rate(gateways: list[Gateway]) -> None:
     """Alone each would admit it: then there were twice as many."""
-    found, took_s = statuses(gateways)
-    assert set(found) == {ADMITTED, 429}
-    assert found[ADMITTED] <= 1.05 * (BURST + RATE * took_s) + 1
-    assert found[ADMITTED] > BURST
-    assert [each.admin.undecided() for each in gateways] == [0, 0]
+    counts, took_s = statuses(gateways)
+    assert set(counts) == {ADMITTED, 429}
+    assert counts[ADMITTED] <= 1.05 * (BURST + RATE * took_s) + 1
+    assert counts[ADMITTED] > BURST
+    assert [gateway.admin.undecided() for gateway in gateways] == [0, 0]
 
 
 def test_what_is_refused_is_said(gateways: list[Gateway]) -> None:
@@ -154,8 +154,8 @@ def test_keys_without_a_rate_are_not_asked_about(gateways: list[Gateway], redis:
         return int(stats["cmdstat_evalsha"]["calls"])
 
     before = decisions()
-    found, _ = statuses(gateways, "free")
-    assert set(found) == {ADMITTED}
+    counts, _ = statuses(gateways, "free")
+    assert set(counts) == {ADMITTED}
     assert decisions() == before
 
 
@@ -163,18 +163,18 @@ def test_keys_without_a_rate_are_not_asked_about(gateways: list[Gateway], redis:
 def test_without_redis_requests_pass_and_each_gateway_counts_alone(gateways: list[Gateway], redis: RedisServer) -> None:
     """No caller is refused because of it; Envoy's counter says that there was no decision; later it is asked again."""
     redis.kill()
-    found, took_s = statuses(gateways)
-    assert set(found) == {ADMITTED, 429}
-    assert found[ADMITTED] <= 2 * (1.1 * RATE * took_s + BURST)
-    assert all(each.admin.undecided() > 0 for each in gateways)
-    for each in gateways:
-        metrics = each.metrics()
+    counts, took_s = statuses(gateways)
+    assert set(counts) == {ADMITTED, 429}
+    assert counts[ADMITTED] <= 2 * (1.1 * RATE * took_s + BURST)
+    assert all(gateway.admin.undecided() > 0 for gateway in gateways)
+    for gateway in gateways:
+        metrics = gateway.metrics()
         assert re.search(rf"^{GATEWAY_UNDECIDED}{{.*}} [1-9]", metrics, re.MULTILINE), metrics
     redis.start()
 
     def decided_again() -> bool:
-        before = [each.admin.undecided() for each in gateways]
-        asked = [each.get("/v2", {"x-api-key": each.keys["limited"]})[0] for each in gateways]
-        return before == [each.admin.undecided() for each in gateways] and asked != []
+        before = [gateway.admin.undecided() for gateway in gateways]
+        answers = [gateway.get("/v2", {"x-api-key": gateway.keys["limited"]})[0] for gateway in gateways]
+        return before == [gateway.admin.undecided() for gateway in gateways] and answers != []
 
     eventually(decided_again, "decisions again")

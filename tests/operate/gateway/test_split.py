@@ -63,8 +63,8 @@ def servers() -> Iterator[dict[str, Named]]:
     """Servers at which requests may end."""
     made = {name: Named(name) for name in ("stable", "candidate", "shadow")}
     yield made
-    for each in made.values():
-        each.stop()
+    for server in made.values():
+        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +81,15 @@ def answers(gateway: Gateway, model: str, count: int, **headers: str) -> Counter
     """Counts of the servers that answered `count` calls, or of reasons why calls failed."""
     sent = (("x-api-key", gateway.keys["all"]), *((name.replace("_", "-"), value) for name, value in headers.items()))
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
         ask = channel.unary_unary(INFER)
         for _ in range(count):
             try:
-                found[ask(message(model), metadata=sent, timeout=30).decode()] += 1
+                counts[ask(message(model), metadata=sent, timeout=30).decode()] += 1
             except grpc.RpcError as error:
-                found[error.code().name] += 1
-    return found
+                counts[error.code().name] += 1
+    return counts
 
 
 def split(gateway: Gateway, servers: dict[str, Named], made: Split | None) -> None:
@@ -106,10 +106,10 @@ def test_requests_are_split_and_testers_choose(before: Gateway, servers: dict[st
     candidate = Upstream("candidate", servers["candidate"].address)
     split(before, servers, Split(("digits",), candidate, percent=30))
     eventually(lambda: answers(before, "digits", 20)["candidate"] > 0, "requests at the candidate")
-    found = answers(before, "digits", 400)
+    counts = answers(before, "digits", 400)
     # A share of 0.3 of 400 lies within these bounds but for one of a million runs.
-    assert 75 < found["candidate"] < 170, found
-    assert found["candidate"] + found["stable"] == 400
+    assert 75 < counts["candidate"] < 170, counts
+    assert counts["candidate"] + counts["stable"] == 400
     assert answers(before, "sentences", 50) == {"stable": 50}
     chosen = {"x_tritonkit_release": "candidate"}
     assert answers(before, "digits", 20, **chosen) == {"candidate": 20}
@@ -128,19 +128,19 @@ def test_what_is_released_is_logged(before: Gateway, servers: dict[str, Named]) 
     def lines() -> list[list[str]]:
         return [line.split("\t") for line in file.read_text().splitlines()]
 
-    known = 0
+    before_count = 0
     # Envoy writes twice a second: what was answered before is there once nothing more comes.
-    while known != (known := len(lines())) or not known:
+    while before_count != (before_count := len(lines())) or not before_count:
         time.sleep(1.5)
     answers(before, "digits", 5)
     answers(before, "sentences", 5)
     answers(before, "digits", 5, x_tritonkit_release="stable")
     answers(before, "digits", 5)
-    eventually(lambda: len(lines()) >= known + 10, "a line for each request")
-    found = lines()[known:]
-    assert len(found) == 10
-    wanted = ["grpc-candidate", candidate.grpc, "200", "0", "-"]
-    assert all(line[:5] == wanted and int(line[5]) > 0 and line[6] == "all" for line in found)
+    eventually(lambda: len(lines()) >= before_count + 10, "a line for each request")
+    logged = lines()[before_count:]
+    assert len(logged) == 10
+    fields = ["grpc-candidate", candidate.grpc, "200", "0", "-"]
+    assert all(line[:5] == fields and int(line[5]) > 0 and line[6] == "all" for line in logged)
 
 
 def test_the_time_of_a_request_begins_when_it_was_sent_whole(before: Gateway, servers: dict[str, Named]) -> None:
@@ -152,17 +152,17 @@ def test_the_time_of_a_request_begins_when_it_was_sent_whole(before: Gateway, se
     eventually(lambda: answers(before, "digits", 5) == {"candidate": 5}, "all at the candidate")
     eventually(lambda: send_slowly(before, 0.0), "a key that counts")
     eventually(lambda: "\tslow\n" in file.read_text(), "its line")
-    known = file.read_text().count("\tslow\n")
+    count = file.read_text().count("\tslow\n")
     assert send_slowly(before, 2.0)
-    eventually(lambda: file.read_text().count("\tslow\n") > known, "a line")
+    eventually(lambda: file.read_text().count("\tslow\n") > count, "a line")
     micros = [line.split("\t")[5] for line in file.read_text().splitlines() if line.endswith("\tslow")]
     assert int(micros[-1]) < 2_000_000
     took = r'envoy_gateway_request_ms_bucket\{[^}]*key="slow"[^}]*le="2000"\} (\d+)'
     counted = r'envoy_gateway_request_ms_count\{[^}]*key="slow"[^}]*\} (\d+)'
-    found = [re.search(each, before.metrics()) for each in (took, counted)]
-    assert found[0]
-    assert found[1]
-    assert found[0][1] == found[1][1]
+    figures = [re.search(pattern, before.metrics()) for pattern in (took, counted)]
+    assert figures[0]
+    assert figures[1]
+    assert figures[0][1] == figures[1][1]
 
 
 def send_slowly(gateway: Gateway, pause_s: float) -> bool:
@@ -215,9 +215,9 @@ def test_copies_are_answered_by_nobody_that_callers_see(before: Gateway, servers
     )
     split(before, servers, made)
     eventually(lambda: answers(before, "digits", 5) and servers["shadow"].seen[message("digits")] > 0, "copies")
-    known = servers["shadow"].seen[message("digits")]
+    earlier = servers["shadow"].seen[message("digits")]
     assert answers(before, "digits", 50) == {"stable": 50}
-    eventually(lambda: servers["shadow"].seen[message("digits")] >= known + 50, "all copies")
+    eventually(lambda: servers["shadow"].seen[message("digits")] >= earlier + 50, "all copies")
     assert servers["shadow"].seen[message("sentences")] == 0
 
 

@@ -67,9 +67,9 @@ def gateway(start_gateway: StartGateway, signer: ec.EllipticCurvePrivateKey) -> 
 @pytest.fixture(scope="module")
 def limited(start_gateway: StartGateway, gateway: Gateway) -> Gateway:
     """Another one, where each subject has a rate."""
-    known = gateway.places.folder / "jwks.json"
+    key_set = gateway.places.folder / "jwks.json"
     return start_gateway(
-        SPEC.replace("}", ", rate_per_s: 0.01, burst: 3}"), lambda folder: shutil.copy(known, folder / "jwks.json")
+        SPEC.replace("}", ", rate_per_s: 0.01, burst: 3}"), lambda folder: shutil.copy(key_set, folder / "jwks.json")
     )
 
 
@@ -163,8 +163,8 @@ def test_a_forged_token_is_refused(gateway: Gateway, signer: ec.EllipticCurvePri
         token(signer, {"alg": "HS256"}),
         token(signer, {"kid": "two"}),
     ]
-    for each in forged:
-        assert get(gateway, "/v2", each) == 401, each
+    for text in forged:
+        assert get(gateway, "/v2", text) == 401, text
     assert get(gateway, "/v2", good) == ADMITTED
 
 
@@ -210,9 +210,9 @@ def test_each_subject_has_a_rate(limited: Gateway, signer: ec.EllipticCurvePriva
     assert limited.call(f"{method}/ServerLive", **sent)[0] == "RESOURCE_EXHAUSTED"
     assert limited.call(f"{method}/ModelStreamInfer", **sent)[0] == "PERMISSION_DENIED"
     message = schema().ModelInferRequest(model_name="digits").SerializeToString()
-    asked = [limited.call(f"{method}/ModelConfig", message, **sent)[0] for _ in range(40)]
-    assert asked[0] == "UNAVAILABLE"
-    assert asked[-1] == "RESOURCE_EXHAUSTED"
+    statuses = [limited.call(f"{method}/ModelConfig", message, **sent)[0] for _ in range(40)]
+    assert statuses[0] == "UNAVAILABLE"
+    assert statuses[-1] == "RESOURCE_EXHAUSTED"
     key = limited.add_key("all")
     limited.reload()
     for _ in range(5):

@@ -92,11 +92,11 @@ def unread(gateway: Gateway, *headers: tuple[str, str]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["stranger", "key"])
-def test_answers_that_nobody_reads(gateway: Gateway, known: bool) -> None:
+@pytest.mark.parametrize("with_key", [False, True], ids=["stranger", "key"])
+def test_answers_that_nobody_reads(gateway: Gateway, with_key: bool) -> None:
     """They take no more than the gateway's limit, others are answered meanwhile, and the memory comes back."""
     before, begun = resident_mib(gateway), requests(gateway)
-    with unread(gateway, *([("x-api-key", gateway.keys["all"])] if known else [])):
+    with unread(gateway, *([("x-api-key", gateway.keys["all"])] if with_key else [])):
         while requests(gateway) - begun < CONNECTIONS * STREAMS:
             assert answer(gateway) == 503
             assert resident_mib(gateway) < MEMORY_MIB + BESIDE_MIB

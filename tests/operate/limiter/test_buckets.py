@@ -50,13 +50,13 @@ def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: f
                 """Number of tokens taken until the bucket was empty."""
                 count = 0
                 while True:
-                    found = await asyncio.gather(*map(admitted, [one, other] * 100))
-                    count += sum(found)
-                    if not all(found):
+                    answers = await asyncio.gather(*map(admitted, [one, other] * 100))
+                    count += sum(answers)
+                    if not all(answers):
                         return count
 
-            async def admitted(each: Buckets) -> bool:
-                return (await each.take(rate, 1))[0]
+            async def admitted(buckets: Buckets) -> bool:
+                return (await buckets.take(rate, 1))[0]
 
             await one.take(rate, rate.burst)
             await emptied()
@@ -76,12 +76,12 @@ def test_a_burst_and_no_more(start_redis: StartRedis) -> None:
 
     async def run() -> list[int]:
         async with opened(redis) as one:
-            found = []
+            counts = []
             for name in ("a", "b"):
                 taken = [await one.take(Rate(name, 0.01, 5)) for _ in range(8)]
                 assert [left for _, left in taken[:5]] == [4, 3, 2, 1, 0]
-                found.append(sum(has for has, _ in taken))
-            return found
+                counts.append(sum(has for has, _ in taken))
+            return counts
 
     assert asyncio.run(run()) == [5, 5]
 
@@ -153,9 +153,9 @@ def test_by_tls(start_redis: StartRedis, tmp_path: Path) -> None:
     async def reached(ca: str | None) -> bool:
         url = f"rediss://127.0.0.1:{port}"
         one = Buckets(SharedLimits(redis=url, timeout_ms=PATIENT_MS, ca=ca), tmp_path)
-        found = await one.connect()
+        connected = await one.connect()
         await one.aclose()
-        return found
+        return connected
 
     assert asyncio.run(reached("tls/ca.crt"))
     assert not asyncio.run(reached(None))
@@ -207,10 +207,10 @@ def test_a_password_is_read_from_its_file(start_redis: StartRedis, tmp_path: Pat
     assert not asyncio.run(has(None))
 
 
-@pytest.mark.parametrize(("name", "said"), [("missing", "No such file"), ("open", "others can read")])
-def test_a_password_file_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("missing", "No such file"), ("open", "others can read")])
+def test_a_password_file_that_cannot_be_is_refused(tmp_path: Path, name: str, message: str) -> None:
     """Before anything is asked."""
     (tmp_path / "open").write_text("hunter2")
     (tmp_path / "open").chmod(0o644)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         Buckets(SharedLimits(redis="redis://127.0.0.1", password_file=name), tmp_path)

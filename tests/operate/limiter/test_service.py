@@ -28,11 +28,11 @@ Ask = Callable[..., Any]
 def answered(redis: RedisServer, folder: Path, calls: Callable[[Ask], Any]) -> list[str]:
     """Let `calls` ask a service over gRPC; what it said meanwhile."""
     request, response = messages()
-    said: list[str] = []
+    logged: list[str] = []
 
     async def run() -> None:
         buckets = Buckets(SharedLimits(redis=redis.url, timeout_ms=10_000), folder)
-        server, address = _bound(Limiter(Rates(folder), buckets, said.append), "127.0.0.1:0")
+        server, address = _bound(Limiter(Rates(folder), buckets, logged.append), "127.0.0.1:0")
         await server.start()
         async with grpc.aio.insecure_channel(address) as channel:
             method = channel.unary_unary(
@@ -51,7 +51,7 @@ def answered(redis: RedisServer, folder: Path, calls: Callable[[Ask], Any]) -> l
         await buckets.aclose()
 
     asyncio.run(run())
-    return said
+    return logged
 
 
 def test_keys_and_hits(start_redis: StartRedis, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_keys_and_hits(start_redis: StartRedis, tmp_path: Path) -> None:
         assert (await ask("slow", hits=3)).overall_code == OVER_LIMIT
         assert (await ask("slow", hits=2)).overall_code == OK
         both = await ask("free", "slow")
-        assert [each.code for each in both.statuses] == [OK, OVER_LIMIT]
+        assert [status.code for status in both.statuses] == [OK, OVER_LIMIT]
         assert both.overall_code == OVER_LIMIT
         for name in ("free", "unknown", ""):
             assert (await ask(name, hits=1000)).overall_code == OK
@@ -88,16 +88,16 @@ def test_without_redis_a_call_fails(start_redis: StartRedis, tmp_path: Path) -> 
             assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert (await ask("free")).overall_code == OK
 
-    said = answered(redis, tmp_path, calls)
-    assert said == [f"Redis at 127.0.0.1:{redis.port} is lost: each gateway counts alone"]
+    messages = answered(redis, tmp_path, calls)
+    assert messages == [f"Redis at 127.0.0.1:{redis.port} is lost: each gateway counts alone"]
 
 
 def test_rates_are_those_of_the_keys_as_they_are_now(tmp_path: Path) -> None:
     """An unreadable file leaves them as they were, and is reported once."""
-    said: list[str] = []
+    messages: list[str] = []
     file = tmp_path / FILE
     add_key(file, "a", rate_per_s=5, burst=2)
-    rates = Rates(tmp_path, None, said.append)
+    rates = Rates(tmp_path, None, messages.append)
     first = rates.of("a")
     assert first is not None
     assert (first.per_s, first.burst, len(first.bucket)) == (5, 2, 32)
@@ -114,8 +114,8 @@ def test_rates_are_those_of_the_keys_as_they_are_now(tmp_path: Path) -> None:
     revoke_key(file, "a")
     rates.refresh()
     assert rates.of("a") is None
-    assert len(said) == 3
-    assert "left as they were" in said[1]
+    assert len(messages) == 3
+    assert "left as they were" in messages[1]
 
 
 def test_subjects_of_tokens_have_a_rate_each(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def written(page: str) -> str:
     """The page with these parts in their places."""
     for name, text in {"panels": _panels(), "alerts": _alerts()}.items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        page = place.sub(lambda found, text=text: f"{found[1]}{text}{found[2]}", page)
+        page = place.sub(lambda match, text=text: f"{match[1]}{text}{match[2]}", page)
     return page
 
 
@@ -49,11 +49,11 @@ def _alerts() -> str:
 
 
 def _alert(alert: Alert) -> str:
-    said = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), alert.summary)
-    command = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), alert.command)
+    summary = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: match[1].upper(), alert.summary)
+    command = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: match[1].upper(), alert.command)
     lasting = Pace()(alert.for_s) if alert.for_s else "immediately"
     cell = command.replace("|", r"\|")
-    return f"| `{alert.name}`, {alert.severity} | {lasting} | {said} | {alert.cause} | `{cell}` |"
+    return f"| `{alert.name}`, {alert.severity} | {lasting} | {summary} | {alert.cause} | `{cell}` |"
 
 
 if __name__ == "__main__":

@@ -31,15 +31,15 @@ def promtool(*words: str) -> str:
 
 def filled(text: str, labels: Mapping[str, str]) -> str:
     """An annotation as Prometheus fills it in."""
-    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], text)
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels[match[1]], text)
 
 
 def expected(alert: Alert, labels: Mapping[str, str]) -> dict[str, object]:
     """The alert as it must come, with all that it says."""
-    said = {"summary": alert.summary, "cause": alert.cause, "command": alert.command}
+    annotations = {"summary": alert.summary, "cause": alert.cause, "command": alert.command}
     return {
         "exp_labels": {"severity": str(alert.severity), **labels},
-        "exp_annotations": {name: filled(text, labels) for name, text in said.items()},
+        "exp_annotations": {name: filled(text, labels) for name, text in annotations.items()},
     }
 
 
@@ -47,8 +47,8 @@ def as_test(case: Case) -> dict[str, object]:
     """A case as promtool reads it."""
     fires = [] if case.labels is None else [expected(BY_NAME[case.alert], case.labels)]
     series = [{"series": name, "values": values} for name, values in case.series.items()]
-    asked = {"eval_time": f"{case.minutes}m", "alertname": case.alert, "exp_alerts": fires}
-    return {"interval": "1m", "input_series": series, "alert_rule_test": [asked]}
+    entry = {"eval_time": f"{case.minutes}m", "alertname": case.alert, "exp_alerts": fires}
+    return {"interval": "1m", "input_series": series, "alert_rule_test": [entry]}
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -78,12 +78,12 @@ def test_prometheus_reads_the_rules_at_any_pace(pace: float, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "factor", "said"),
+    ("seconds", "factor", "text"),
     [(300, 1, "5m"), (5400, 1, "90m"), (86400, 1, "1d"), (300, 1 / 60, "5000ms"), (900, 1 / 60, "15s")],
 )
-def test_durations_are_written_as_prometheus_reads_them(seconds: float, factor: float, said: str) -> None:
+def test_durations_are_written_as_prometheus_reads_them(seconds: float, factor: float, text: str) -> None:
     """In the largest unit that leaves no rest."""
-    assert Pace(factor)(seconds) == said
+    assert Pace(factor)(seconds) == text
 
 
 def test_every_alert_says_what_to_do() -> None:

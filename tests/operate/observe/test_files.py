@@ -18,8 +18,8 @@ from tritonkit.operate.observe import PANELS, SECTIONS, differing, texts
 @pytest.fixture
 def dashboard() -> dict[str, Any]:
     """The dashboard, read again."""
-    found: dict[str, Any] = json.loads(texts()[Path("grafana/dashboards/tritonkit.json")])
-    return found
+    content: dict[str, Any] = json.loads(texts()[Path("grafana/dashboards/tritonkit.json")])
+    return content
 
 
 def test_the_tracked_files_are_current(project: Path) -> None:
@@ -52,13 +52,13 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(tmp_path: Path) -> None:
 
 def unfolded(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """With those that are in a folded row after it."""
-    return [each for panel in panels for each in (panel, *panel.get("panels", ()))]
+    return [one for panel in panels for one in (panel, *panel.get("panels", ()))]
 
 
 def test_the_dashboard_has_every_panel(dashboard: dict[str, Any]) -> None:
     """A row for each section, a panel for each of ours, with all of its queries and a unit."""
-    rows = [each for each in dashboard["panels"] if each["type"] == "row"]
-    plots = [each for each in unfolded(dashboard["panels"]) if each["type"] == "timeseries"]
+    rows = [panel for panel in dashboard["panels"] if panel["type"] == "row"]
+    plots = [panel for panel in unfolded(dashboard["panels"]) if panel["type"] == "timeseries"]
     assert [row["collapsed"] for row in rows] == [section.optional for section in SECTIONS]
     assert [row["title"] for row in rows] == [section.title for section in SECTIONS]
     assert [plot["title"] for plot in plots] == [panel.title for panel in PANELS]

@@ -28,14 +28,14 @@ def test_every_panel_is_drawn_or_says_why_not() -> None:
 
 def test_an_optional_section_is_not_there_without_a_line() -> None:
     """A server without language models shows nothing of them, on the page; JSON says why."""
-    seen = view()
+    whole = view()
     (title,) = (section.title for section in SECTIONS if section.optional)
-    assert f">{title}<" in page(seen)
+    assert f">{title}<" in page(whole)
     bare = replace(
-        seen,
+        whole,
         shown={
-            each: [Shown(one.panel, (), 0, str(one.panel.need)) for one in shown] if each == title else shown
-            for each, shown in seen.shown.items()
+            section: [Shown(one.panel, (), 0, str(one.panel.need)) for one in shown] if section == title else shown
+            for section, shown in whole.shown.items()
         },
     )
     text = page(bare)
@@ -68,11 +68,11 @@ def test_the_alert_comes_first_with_its_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(None, "–"), (0.0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234.5, "1234"), (5.0, "5")]
+    ("value", "text"), [(None, "–"), (0.0, "0"), (0.01234, "0.0123"), (12.34, "12.3"), (1234.5, "1234"), (5.0, "5")]
 )
-def test_figures_have_three_digits(value: float | None, said: str) -> None:
+def test_figures_have_three_digits(value: float | None, text: str) -> None:
     """And no power of ten."""
-    assert figure(value) == said
+    assert figure(value) == text
 
 
 @pytest.mark.parametrize(("most", "unit"), [(3e9, "GiB"), (5e6, "MiB"), (3000.0, "KiB"), (3.0, "bytes")])

@@ -54,11 +54,11 @@ def test_a_panel_names_its_source(panel: Panel) -> None:
 def test_names_of_metrics_stand_in_one_module(project: Path) -> None:
     """A rename is one edit; and each name there is used."""
     folder = project / "src/tritonkit/operate/observe"
-    asked = " ".join(query.expr for panel in PANELS for query in panel.queries)
+    expressions = " ".join(query.expr for panel in PANELS for query in panel.queries)
     rules = (project / "deploy/prometheus/alerts.yml").read_text()
     for file in folder.rglob("*.py"):
         if file.name != "metrics.py":
-            found = re.findall(r'"(?:nv|envoy|tritonkit)_\w+_\w+"', file.read_text())
-            assert set(found) <= {'"envoy_cluster_name"'}, file
+            names = re.findall(r'"(?:nv|envoy|tritonkit)_\w+_\w+"', file.read_text())
+            assert set(names) <= {'"envoy_cluster_name"'}, file
     for name in NAMES:
-        assert name in asked + rules, name
+        assert name in expressions + rules, name

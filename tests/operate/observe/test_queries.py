@@ -87,16 +87,16 @@ KNOWN = {
 def test_queries_give_what_is_known(tmp_path: Path) -> None:
     """Percentiles within a bucket, shares of failures by either label, each request counted once."""
     panels = {panel.name: panel for panel in PANELS}
-    asked = [
+    tests_of_queries = [
         {
             "expr": f"round({Chosen().filled(panels[name].queries[0].expr, 300)}, 0.001)",
             "eval_time": "10m",
-            "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()],
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()],
         }
-        for name, found in KNOWN.items()
+        for name, samples in KNOWN.items()
     ]
     series = [{"series": name, "values": values} for name, values in SERIES.items()]
     file = tmp_path / "test.yml"
-    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": asked}]
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": tests_of_queries}]
     file.write_text(yaml.safe_dump({"tests": tests}))
     promtool("test", "rules", str(file))

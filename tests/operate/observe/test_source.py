@@ -90,7 +90,7 @@ def test_what_is_no_prometheus_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("--prometheus", "nowhere"), 2, "not the URL"),
         (("--prometheus", f"http://{NOBODY}"), 5, NOBODY),
@@ -102,9 +102,9 @@ def test_what_is_no_prometheus_is_said() -> None:
         (("--model", 'a"b'), 2, "the name of a model"),
     ],
 )
-def test_options_that_make_no_sense_have_their_exit_code(arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_options_that_make_no_sense_have_their_exit_code(arguments: tuple[str, ...], code: int, message: str) -> None:
     """Each with a message of its own."""
-    assert said in failed(tritonkit("dash", *arguments), code)
+    assert message in failed(tritonkit("dash", *arguments), code)
 
 
 def test_without_a_server_it_says_what_to_do(root: Any) -> None:
@@ -140,13 +140,13 @@ def test_a_replica_that_is_away_is_seen_and_told() -> None:
     """A Prometheus of one's own: it comes up, scrapes nobody, and the alert fires; all else says why it is empty."""
     rules = rules_text(ALERTS, Pace(1 / 60), interval_s=1)
     with recording([NOBODY], rules=rules) as url, closing(Prometheus(url)) as source:
-        eventually(lambda: [each.name for each in source.firing()] == ["ReplicaDown"])
+        eventually(lambda: [alert.name for alert in source.firing()] == ["ReplicaDown"])
         assert source.scrape_interval_s() == 1
-        seen = look(source, Chosen(60))
-        shown = {each.panel.name: each for panels in seen.shown.values() for each in panels}
+        view = look(source, Chosen(60))
+        shown = {panel.panel.name: panel for panels in view.shown.values() for panel in panels}
         assert [line.name for line in shown["replica-up"].lines] == [NOBODY]
         assert shown["replica-up"].lines[0].points[-1][1] == 0
-        assert all(each.lines or each.empty for each in shown.values())
+        assert all(panel.lines or panel.empty for panel in shown.values())
         done = tritonkit("dash", "--prometheus", url, "--json")
         assert json.loads(done.stdout)["firing"][0]["name"] == "ReplicaDown"
 
@@ -156,12 +156,12 @@ def test_connections_have_a_bound() -> None:
     with served(page(view())) as url, contextlib.ExitStack() as held:
         port = int(url.rsplit(":", 1)[1].strip("/"))
         others = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
-        for each in others:
-            held.enter_context(each)
+        for connection in others:
+            held.enter_context(connection)
         with socket.create_connection(("127.0.0.1", port), timeout=5) as one_more:
             assert one_more.recv(1) == b""
-        for each in others:
-            each.close()
+        for connection in others:
+            connection.close()
         eventually(lambda: answers(url))
 
 

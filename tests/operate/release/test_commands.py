@@ -15,7 +15,7 @@ from tritonkit.repository.publish.numbers import FOLDER
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--steps", "5,3,100"), "rise to 100"),
         (("--canary", "0"), "above 0 and up to 100"),
@@ -27,9 +27,9 @@ from tritonkit.repository.publish.numbers import FOLDER
         ((), "tritonkit up --detach"),
     ],
 )
-def test_what_cannot_be_released_is_refused(root: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_released_is_refused(root: Path, words: tuple[str, ...], message: str) -> None:
     """Before anything is built; without a stack, how to have one."""
-    assert said in failed(tritonkit_here("release", "net", *words, "--root", str(root)), 2)
+    assert message in failed(tritonkit_here("release", "net", *words, "--root", str(root)), 2)
 
 
 def test_nothing_to_take_back(root: Path) -> None:
@@ -38,14 +38,15 @@ def test_nothing_to_take_back(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")]
+    ("options", "message"),
+    [({"public_key": Path("k.pub")}, "signed"), ({"models_folder": Path("memory")}, "from memory")],
 )
-def test_some_stacks_take_no_release(root: Path, options: dict[str, Path], said: str) -> None:
+def test_some_stacks_take_no_release(root: Path, options: dict[str, Path], message: str) -> None:
     """A stack of signed models or of a backup in memory takes no release, which would be neither."""
     settings = StackSettings(root, root / "model_repository", **options)
     session = Releasing(settings, None, [], root, root)  # type: ignore[arg-type]
     for what in ("served", "start", "split", "install"):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             session.do(what, {})
 
 

@@ -28,7 +28,7 @@ def test_the_table_is_what_is_computed() -> None:
     """A row for each share of late requests."""
     text = (PROJECT / "docs" / "release.md").read_text()
     rows = re.findall(r"^\| (all|\d+ %) \| ([\d,]+) \|$", text, re.MULTILINE)
-    said = {share: int(count.replace(",", "")) for share, count in rows}
-    computed = {share: requests_until(1.0 if share == "all" else float(share.split()[0]) / 100) for share in said}
-    assert said == computed
-    assert len(said) == 4
+    documented = {share: int(count.replace(",", "")) for share, count in rows}
+    computed = {share: requests_until(1.0 if share == "all" else float(share.split()[0]) / 100) for share in documented}
+    assert documented == computed
+    assert len(documented) == 4

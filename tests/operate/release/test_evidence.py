@@ -34,11 +34,11 @@ def test_it_is_the_mean_likelihood_ratio() -> None:
     """Against fractions, for a share of a tenth: 3 bad ones of 5."""
     share = AgainstShare(0.1)
     share.add(3, 5)
-    wanted = Fraction(0)
+    mean = Fraction(0)
     for times in (1.5, 2, 3, 5, 10, 30, 100):
         worse = min(Fraction(1, 10) * Fraction(times), Fraction(11, 20))
-        wanted += (worse * 10) ** 3 * ((1 - worse) / Fraction(9, 10)) ** 2 / 7
-    assert share.value == pytest.approx(float(wanted))
+        mean += (worse * 10) ** 3 * ((1 - worse) / Fraction(9, 10)) ** 2 / 7
+    assert share.value == pytest.approx(float(mean))
 
 
 @pytest.mark.parametrize("limit", [0.001, 0.01, 0.05])

@@ -14,7 +14,7 @@ from tritonkit.operate.release.rules import parse_rules
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "judged"),
     [
         ("grpc\tr:1\t200\t0\t-\t1500\tone", Judged(False, 1.5, False, key="one")),
         ("grpc-candidate\tc:1\t200\t0\t-\t900\tone", Judged(True, 0.9, False, key="one")),
@@ -33,9 +33,9 @@ from tritonkit.operate.release.rules import parse_rules
         ("", None),
     ],
 )
-def test_lines_are_read(line: str, wanted: Judged | None) -> None:
+def test_lines_are_read(line: str, judged: Judged | None) -> None:
     """Statuses of both protocols, and who answered; what says nothing of a version is left out."""
-    assert read_line(line, ("c:1", "c:2")) == wanted
+    assert read_line(line, ("c:1", "c:2")) == judged
 
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert log.read() == []
         writer.write("grpc\tr:1\t200\t0\t-\t2000\tone\ngrpc-cand")
         writer.flush()
-        assert [each.ms for each in log.read()] == [2.0]
+        assert [request.ms for request in log.read()] == [2.0]
         writer.write("idate\tc:1\t200\t0\t-\t3000\tone\n" + "grpc\tr:1\t200\t0\t-\t4000\tone\n" * 5)
         writer.flush()
         read = log.read()
@@ -56,7 +56,7 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert file.stat().st_size == 0
         writer.write("grpc\tr:1\t200\t0\t-\t5000\tone\n")
         writer.flush()
-        assert [each.ms for each in log.read()] == [5.0]
+        assert [request.ms for request in log.read()] == [5.0]
 
 
 def good(candidate: bool, count: int, ms: float = 2.0) -> list[Judged]:

@@ -28,7 +28,7 @@ NUMBERS = np.array([[1.0, -2.0, 100.0]], np.float32)
 
 
 @pytest.mark.parametrize(
-    ("candidate", "said"),
+    ("candidate", "kind"),
     [
         (answer("2", y=NUMBERS), ""),
         (answer(y=NUMBERS + 0.9), ""),
@@ -42,9 +42,9 @@ NUMBERS = np.array([[1.0, -2.0, 100.0]], np.float32)
         ("INTERNAL", "an answer became INTERNAL"),
     ],
 )
-def test_differences_are_named(candidate: bytes | str, said: str) -> None:
+def test_differences_are_named(candidate: bytes | str, kind: str) -> None:
     """A version is none; numbers may differ by a hundredth of the largest."""
-    assert difference(answer(y=NUMBERS), candidate, 0.01) == said
+    assert difference(answer(y=NUMBERS), candidate, 0.01) == kind
 
 
 def test_failures_are_compared_too() -> None:

@@ -58,6 +58,6 @@ def test_the_redis_of_compose_refuses_the_same_commands() -> None:
 
 def test_a_socket_with_too_long_a_path_is_not_tried(tmp_path: Path) -> None:
     """Clients could not reach it; the rest of the stack is started without."""
-    found = companions.redis(StackSettings(tmp_path, tmp_path), tmp_path / ("long" * 30))
-    assert isinstance(found, str)
-    assert "more than 107 bytes" in found
+    reason = companions.redis(StackSettings(tmp_path, tmp_path), tmp_path / ("long" * 30))
+    assert isinstance(reason, str)
+    assert "more than 107 bytes" in reason

@@ -40,12 +40,12 @@ def test_parts_are_read_as_they_were_written(place: Path) -> None:
 def test_a_state_that_cannot_be_written_is_reported_once(root: Path) -> None:
     """A full disk is reported once, and once more when the state can be written again."""
     state = StateFile(root)
-    said = [state.write("127.0.0.1:8443", []) for _ in range(3)]
-    assert "read the last one: No such file or directory" in said[0]
-    assert said[1:] == ["", ""]
+    messages = [state.write("127.0.0.1:8443", []) for _ in range(3)]
+    assert "read the last one: No such file or directory" in messages[0]
+    assert messages[1:] == ["", ""]
     (root / FOLDER).mkdir(parents=True)
-    said = [state.write("127.0.0.1:8443", []) for _ in range(2)]
-    assert said == ["its state can be written again", ""]
+    messages = [state.write("127.0.0.1:8443", []) for _ in range(2)]
+    assert messages == ["its state can be written again", ""]
     assert read_state(root) is not None
 
 

@@ -18,15 +18,15 @@ from tritonkit.repository.publish.publish import publish
 
 def test_all_files_are_in_the_store(repository: Path, store: Store) -> None:
     """Each content once, named by its hash, and progress ends at the whole."""
-    said: list[tuple[int, int]] = []
-    made = back_up(repository, store, progress=lambda *figures: said.append(figures))
+    reports: list[tuple[int, int]] = []
+    made = back_up(repository, store, progress=lambda *figures: reports.append(figures))
     assert list(made.index.models) == ["net", "other"]
     contents = set(tree(repository).values())
     blobs = {name: data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")}
     assert set(blobs.values()) == contents
     assert made.copied_files == len(blobs) == len(contents) < len(made.index.files)
-    assert said[-1] == (made.copied_bytes, made.copied_bytes)
-    assert [each.id for each in list_backups(store)] == [made.id]
+    assert reports[-1] == (made.copied_bytes, made.copied_bytes)
+    assert [backup.id for backup in list_backups(store)] == [made.id]
 
 
 def test_what_is_there_is_not_copied_again(repository: Path, store: Store, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_what_is_there_is_not_copied_again(repository: Path, store: Store, tmp_p
     publish(repository, [rendered(tmp_path / "net", b"second", "net")], keep={"net"})
     third = back_up(repository, store)
     assert 0 < third.copied_bytes < 10_000
-    assert [each.id for each in list_backups(store)] == [first.id, again.id, third.id]
+    assert [backup.id for backup in list_backups(store)] == [first.id, again.id, third.id]
     assert any(entry.path == "2/model.onnx" for entry in third.index.models["net"])
 
 
@@ -74,7 +74,7 @@ def test_half_a_file_in_the_store_is_written_again(repository: Path, store: Stor
     (Path(store.root) / name).write_bytes(whole[name][:-1])
     assert back_up(repository, store).copied_files == 1
     assert tree(Path(store.root))[name] == whole[name]
-    assert made.id in {each.id for each in list_backups(store)}
+    assert made.id in {backup.id for backup in list_backups(store)}
 
 
 def test_only_what_is_whole_is_copied(repository: Path, store: Store, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_two_backups_at_once(repository: Path, store: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sorted(set(made)) == [each.id for each in list_backups(store)]
+    assert sorted(set(made)) == [backup.id for backup in list_backups(store)]
     assert len(made) == 2
     assert {data for name, data in tree(Path(store.root)).items() if name.startswith("blobs/")} == set(
         tree(repository).values()
@@ -154,5 +154,5 @@ def test_a_full_store_keeps_what_it_has(small_disk: Path, repository: Path) -> N
     with pytest.raises(StoreError, match="the store is full") as caught:
         back_up(repository, store)
     assert "same command again" in caught.value.todo
-    assert [each.id for each in list_backups(store)] == [earlier.id]
+    assert [backup.id for backup in list_backups(store)] == [earlier.id]
     assert not store.names("unfinished")

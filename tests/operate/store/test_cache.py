@@ -168,10 +168,10 @@ def test_pods_of_a_node_fetch_once(repository: Path, http_folder: HttpFolder, tm
         subprocess.Popen([*command, *shared, str(tmp_path / f"pod-{number}")], stdout=subprocess.PIPE)
         for number in range(3)
     ]
-    said = [pod.communicate()[0].decode() for pod in pods]
+    logs = [pod.communicate()[0].decode() for pod in pods]
     assert [pod.returncode for pod in pods] == [0, 0, 0]
-    asked = {path: n for path, n in http_folder.asked.items() if "/blobs/" in path}
-    assert asked
-    assert set(asked.values()) == {1}
-    assert all("verified in" in each for each in said)
+    requests = {path: n for path, n in http_folder.asked.items() if "/blobs/" in path}
+    assert requests
+    assert set(requests.values()) == {1}
+    assert all("verified in" in log for log in logs)
     eventually(lambda: not list((tmp_path / "cache").glob("unfinished/*")), "no unfinished file")

@@ -36,17 +36,17 @@ def ran(*arguments: str) -> str:
 def test_signing_and_verifying(repository: Path, private: str) -> None:
     """A signed repository passes; a file that was changed together with its manifest does not: exit code 4."""
     at = ("--repository", str(repository))
-    told = failed(tritonkit("verify", *at, "--public-key", f"{private}.pub"), 4)
-    assert "there is no signature" in told
+    message = failed(tritonkit("verify", *at, "--public-key", f"{private}.pub"), 4)
+    assert "there is no signature" in message
     assert json.loads(ran("sign", "--key", private, *at, "--json"))["models"] == ["net", "other"]
     assert ran("verify", *at, "--public-key", f"{private}.pub") == ""
     manifest = repository / "net" / "1" / "manifest.json"
     facts = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(facts))
     assert ran("verify", *at) == ""
-    told = failed(tritonkit("verify", *at, "--public-key", f"{private}.pub"), 4)
-    assert f"{manifest}: sha256" in told
-    assert "do: restore the repository" in told
+    message = failed(tritonkit("verify", *at, "--public-key", f"{private}.pub"), 4)
+    assert f"{manifest}: sha256" in message
+    assert "do: restore the repository" in message
     done = tritonkit("verify", *at, "--public-key", f"{private}.pub", "--json")
     assert [f["file"] for f in json.loads(done.stdout)["findings"]] == [str(manifest)]
 
@@ -87,11 +87,11 @@ def test_backing_up_and_restoring(repository: Path, private: str, tmp_path: Path
     assert "encrypted, signed" in listed
     assert "net, other" in listed
     facts = json.loads(ran("backup", url, "--list", "--json"))
-    assert [each["problem"] for each in facts["backups"]] == ["encrypted", "encrypted"]
+    assert [backup["problem"] for backup in facts["backups"]] == ["encrypted", "encrypted"]
     out = tmp_path / "new"
     options = (*encryption, "--public-key", f"{private}.pub", "--as-of", first)
-    said = ran("restore", url, "--repository", str(out), *options)
-    assert said.splitlines() == ["net: restored", "other: restored"]
+    output = ran("restore", url, "--repository", str(out), *options)
+    assert output.splitlines() == ["net: restored", "other: restored"]
     assert tree(out) == tree(repository)
     facts = json.loads(ran("restore", url, "--repository", str(out), *options, "--json"))
     assert facts["models"] == {"net": "unchanged", "other": "unchanged"}
@@ -107,16 +107,16 @@ def test_refusals_have_exit_codes(repository: Path, tmp_path: Path) -> None:
     assert "there is no backup in it" in failed(tritonkit("restore", url, *at), 2)
     ran("backup", url, *at)
     assert "no such backup" in failed(tritonkit("restore", url, *at, "--as-of", "1999"), 2)
-    told = failed(tritonkit("restore", url, "--repository", "/proc/x", "--memory-only"), 2)
-    assert "not in memory" in told
+    message = failed(tritonkit("restore", url, "--repository", "/proc/x", "--memory-only"), 2)
+    assert "not in memory" in message
     assert "cannot be made" in failed(tritonkit("restore", url, "--repository", "/proc/x"), 3)
     flip(repository / "net" / "1" / "model.onnx")
     assert "net/1/model.onnx: sha256" in failed(tritonkit("backup", url, *at), 4)
     for blob in (tmp_path / "store" / "blobs").rglob("*"):
         if blob.is_file():
             blob.unlink()
-    told = failed(tritonkit("restore", url, *at, "--json"), 5)
-    assert "missing from the store" in json.loads(told)["found"]
+    message = failed(tritonkit("restore", url, *at, "--json"), 5)
+    assert "missing from the store" in json.loads(message)["found"]
 
 
 class Interrupting(MemoryFileSystem):

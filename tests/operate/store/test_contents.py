@@ -19,8 +19,8 @@ def test_all_that_a_server_may_read(repository: Path) -> None:
     (repository / "net" / ".hidden").touch()
     (repository / "empty").mkdir()
     (repository / "signature.json").touch()
-    said: list[tuple[int, int]] = []
-    contents = read_contents(repository, progress=lambda *figures: said.append(figures))
+    reports: list[tuple[int, int]] = []
+    contents = read_contents(repository, progress=lambda *figures: reports.append(figures))
     assert list(contents) == ["net", "other"]
     assert [entry.path for entry in contents["net"]] == [
         "1/manifest.json",
@@ -32,7 +32,7 @@ def test_all_that_a_server_may_read(repository: Path) -> None:
     for entry in contents["net"]:
         assert entry.sha256 == sha256_file(repository / "net" / entry.path)
         assert entry.size_bytes == (repository / "net" / entry.path).stat().st_size
-    assert said[-1][0] == said[-1][1] > 0
+    assert reports[-1][0] == reports[-1][1] > 0
     assert read_contents(repository, deep=False) == contents
     assert list(read_contents(repository, ["other"])) == ["other"]
 

@@ -83,7 +83,7 @@ def test_what_a_killed_process_has_left_is_removed(repository: Path, store: Stor
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--as-of", "2026"), "--from-backup"),
         (("--memory", "shm"), "--from-backup"),
@@ -91,7 +91,7 @@ def test_what_a_killed_process_has_left_is_removed(repository: Path, store: Stor
         (("--from-backup", "/no/such/store", "--repository", "x"), "one of them"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_options_that_do_not_go_together(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """Exit code 2."""
     (tmp_path / "models").mkdir()
-    assert said in failed(tritonkit("serve", "--root", str(tmp_path), *words), 2)
+    assert message in failed(tritonkit("serve", "--root", str(tmp_path), *words), 2)

@@ -42,19 +42,19 @@ def test_an_index_comes_back(store: Store, key: EncryptionKey) -> None:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_changed_index_is_refused(store: Store, key: EncryptionKey, encrypted: bool) -> None:
     """One byte, anywhere; also where it was given the name that fits, if it is encrypted."""
-    given = key if encrypted else None
-    name = write_index(store, INDEX, given)
+    used_key = key if encrypted else None
+    name = write_index(store, INDEX, used_key)
     [file] = (Path(store.root) / "backups").iterdir()
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     with pytest.raises(StoreError, match="it was changed after it was written"):
-        read_index(store, name, given, encrypted)
+        read_index(store, name, used_key, encrypted)
     if encrypted:
         fitting = f"{CREATED}-{hashlib.sha256(data).hexdigest()[:32]}"
         file.rename(file.with_name(f"{fitting}.sealed"))
         with pytest.raises(StoreError, match="it is damaged"):
-            read_index(store, fitting, given, encrypted)
+            read_index(store, fitting, used_key, encrypted)
 
 
 FILE = ["ab" * 32, 3]
@@ -157,13 +157,13 @@ def test_an_index_has_bounds(store: Store, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_backup_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     """The latest of those that begin so, or of all; one that is unknown is a mistake."""
-    known = {"20260101T1-aa": False, "20260101T2-bb": False, "20260201T1-cc": True}
-    assert find(known, store, None) == "20260201T1-cc"
-    assert find(known, store, "202601") == "20260101T2-bb"
-    assert find(known, store, "20260101T1-aa") == "20260101T1-aa"
-    for wanted in ("2025", "", "0260101"):
+    backups = {"20260101T1-aa": False, "20260101T2-bb": False, "20260201T1-cc": True}
+    assert find(backups, store, None) == "20260201T1-cc"
+    assert find(backups, store, "202601") == "20260101T2-bb"
+    assert find(backups, store, "20260101T1-aa") == "20260101T1-aa"
+    for prefix in ("2025", "", "0260101"):
         with pytest.raises(UsageError, match="no such backup"):
-            find(known, store, wanted)
+            find(backups, store, prefix)
     with pytest.raises(UsageError, match="there is no backup in it"):
         find({}, store, None)
 

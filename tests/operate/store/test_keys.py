@@ -76,7 +76,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     keys.new_encryption_key(tmp_path / "short")
     (tmp_path / "short").write_bytes(b"secret")
     os.mkfifo(tmp_path / "pipe", 0o600)
-    for read, file, found in (
+    for read, file, problem in (
         (keys.read_signing_key, tmp_path / "short", "no private Ed25519 key"),
         (keys.read_public_key, private, "no public Ed25519 key"),
         (keys.read_public_key, tmp_path / "no", "cannot be read"),
@@ -85,7 +85,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
         (keys.read_encryption_key, tmp_path / "pipe", "it is not a file"),
         (keys.read_signing_key, tmp_path, "it is not a file"),
     ):
-        with pytest.raises(UsageError, match=found) as caught:
+        with pytest.raises(UsageError, match=problem) as caught:
             read(file)
         assert "secret" not in str(caught.value)
     public.chmod(0o600)

@@ -55,10 +55,10 @@ def test_the_latest_are_left_whole(
     done = prune(store, 2, key=used)
     assert done == planned
     assert len(before) - len(blob_names(store)) == done.files > 0
-    assert [each.id for each in list_backups(store)] == [name for name, _ in made[2:]]
-    for name, wanted in made[2:]:
+    assert [backup.id for backup in list_backups(store)] == [name for name, _ in made[2:]]
+    for name, files in made[2:]:
         restore(store, tmp_path / name, as_of=name, key=used)
-        assert tree(tmp_path / name) == wanted
+        assert tree(tmp_path / name) == files
     again = prune(store, 2, key=used)
     assert (again.backups, again.files) == ((), 0)
 
@@ -133,7 +133,7 @@ def test_a_backup_waits_until_files_are_removed(repository: Path, store: Store) 
         eventually(lambda: store.names(BACKING_UP), "a backup's mark")
         assert store.names("blobs") == []
     thread.join()
-    assert [each.id for each in list_backups(store)] == [made[0].id]
+    assert [backup.id for backup in list_backups(store)] == [made[0].id]
 
 
 def test_a_mark_of_a_process_that_is_gone_counts_no_more(repository: Path, store: Store, states: Iterator[str]) -> None:
@@ -203,7 +203,7 @@ def test_by_command(repository: Path, store: Store, states: Iterator[str]) -> No
     next(states)
     done = tritonkit("backup", store.url, *at, "--keep", "1")
     assert "1 backups and" in done.stderr
-    assert first not in {each.id for each in list_backups(store)}
+    assert first not in {backup.id for backup in list_backups(store)}
     next(states)
     second = done.stdout.strip()
     tritonkit("backup", store.url, *at)

@@ -110,7 +110,7 @@ def test_a_missing_file_is_an_error(any_store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "found", "wanted"),
+    ("url", "problem", "expected"),
     [
         ("s4://bucket/models", "no store of the kind 's4'", "s3://"),
         ("s3://", "names no folder", "s3://bucket/folder"),
@@ -120,12 +120,12 @@ def test_a_missing_file_is_an_error(any_store: Store) -> None:
         ("ftp://user:secret@host/x", "a password in it", "without one"),
     ],
 )
-def test_an_address_that_cannot_be_used(url: str, found: str, wanted: str) -> None:
+def test_an_address_that_cannot_be_used(url: str, problem: str, expected: str) -> None:
     """A mistake on the command line; a password is not repeated."""
     with pytest.raises(UsageError) as caught:
         open_store(url)
-    assert found in caught.value.found
-    assert wanted in caught.value.wanted
+    assert problem in caught.value.found
+    assert expected in caught.value.wanted
     assert "secret" not in str(caught.value)
 
 

@@ -34,17 +34,17 @@ def test_what_was_backed_up_comes_back(
     repository: Path, memory: Store, tmp_path: Path, key: EncryptionKey, encrypted: bool
 ) -> None:
     """Every byte, in a new folder that its owner alone can read; progress ends at the whole."""
-    given = key if encrypted else None
-    made = back_up(repository, memory, key=given)
-    said: list[tuple[int, int]] = []
+    used_key = key if encrypted else None
+    made = back_up(repository, memory, key=used_key)
+    reports: list[tuple[int, int]] = []
     out = tmp_path / "new" / "repository"
-    done = restore(memory, out, key=given, progress=lambda *figures: said.append(figures))
+    done = restore(memory, out, key=used_key, progress=lambda *figures: reports.append(figures))
     assert (done.id, done.others) == (made.id, ())
     assert done.models == {"net": "restored", "other": "restored"}
     assert tree(out) == tree(repository)
     assert verify(out) == []
     assert out.stat().st_mode & 0o077 == 0
-    assert said[-1] == (made.index.size_bytes, made.index.size_bytes)
+    assert reports[-1] == (made.index.size_bytes, made.index.size_bytes)
     assert [path.name for path in out.parent.iterdir()] == ["repository"]
 
 
@@ -140,19 +140,19 @@ def test_damage_in_the_store_changes_nothing(
     repository: Path, store: Store, key: EncryptionKey, kind: str, encrypted: bool
 ) -> None:
     """The error names the file in the store; the repository is as it was, and nothing is left next to it."""
-    given = key if encrypted else None
-    back_up(repository, store, key=given)
-    do, found = DAMAGE[kind]
+    used_key = key if encrypted else None
+    back_up(repository, store, key=used_key)
+    do, problem = DAMAGE[kind]
     spoil(store, do)
     flip(repository / "net" / "1" / "model.onnx")
     before = tree(repository.parent)
-    with pytest.raises(StoreError, match=found) as caught:
-        restore(store, repository, key=given)
+    with pytest.raises(StoreError, match=problem) as caught:
+        restore(store, repository, key=used_key)
     assert caught.value.where.startswith(store.url)
     assert caught.value.todo
     assert tree(repository.parent) == before
     with pytest.raises(StoreError):
-        restore(store, repository.parent / "new", key=given)
+        restore(store, repository.parent / "new", key=used_key)
     assert not (repository.parent / "new").exists()
 
 
@@ -218,13 +218,13 @@ def test_who_may_write_the_store_cannot_pass_for_the_signer(repository: Path, st
     }
     facts = {"format": "tritonkit backup 1", "created": "20260131T235959.000Z", "signature": made.index.signature}
     changed = {**whole, "net": {**whole["net"], "1/model.onnx": whole["other"]["1/model.onnx"]}}
-    for models, found in (
+    for models, problem in (
         (changed, "sha256"),
         ({"net": whole["net"]}, "the model is missing"),
         ({**whole, "third": whole["net"]}, "was added"),
     ):
         name = written(store, {**facts, "models": models})
-        with pytest.raises(StoreError, match=found):
+        with pytest.raises(StoreError, match=problem):
             restore(store, tmp_path / "new", as_of=name, public_key=public)
     assert not (tmp_path / "new").exists()
     name = written(store, {**facts, "models": {"net": whole["net"]}})

@@ -126,11 +126,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_change_is_found_and_named(signed: Path, kind: str) -> None:
     """One finding, with the file, what was found, what was wanted and what to do."""
-    do, file, found = CHANGES[kind]
+    do, file, problem = CHANGES[kind]
     do(signed)
     [finding] = findings(signed)
     assert finding.file == signed / file
-    assert found in finding.found
+    assert problem in finding.found
     assert finding.wanted
     assert "tritonkit sign" in finding.todo
 

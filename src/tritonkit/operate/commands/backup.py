@@ -93,7 +93,7 @@ def _back_up(folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey 
 
 
 def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:
-    from tritonkit.operate.commands.prune import said
+    from tritonkit.operate.commands.prune import summary
     from tritonkit.operate.store import open_store, prune
 
     try:
@@ -101,7 +101,7 @@ def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:
     except StoreBusy as error:
         note(f"nothing was removed: {error.where}: {error.found}")
     else:
-        note(said(url, done))
+        note(summary(url, done))
 
 
 def _said(url: str, done: Backup) -> str:
@@ -120,31 +120,33 @@ def _list(url: str, key: EncryptionKey | None, as_json: bool) -> None:
     from tritonkit.repository.modelspec.units import format_bytes
 
     store = open_store(url)
-    found = list_backups(store, key)
+    backups = list_backups(store, key)
     if as_json:
-        print_json({"store": store.url, "backups": [_facts(b.id, b.encrypted, b) for b in found]})
+        print_json({"store": store.url, "backups": [_facts(b.id, b.encrypted, b) for b in backups]})
         return
     rows = []
-    for each in found:
-        if each.index is None:
-            rows.append([each.id, "-", "-", "-", each.problem])
+    for backup in backups:
+        if backup.index is None:
+            rows.append([backup.id, "-", "-", "-", backup.problem])
             continue
-        size = format_bytes(each.index.size_bytes)
-        remarks = [name for name, is_so in (("encrypted", each.encrypted), ("signed", each.index.signature)) if is_so]
-        rows.append([each.id, ", ".join(each.index.models), str(len(each.index.files)), size, ", ".join(remarks)])
+        size = format_bytes(backup.index.size_bytes)
+        remarks = [
+            name for name, is_so in (("encrypted", backup.encrypted), ("signed", backup.index.signature)) if is_so
+        ]
+        rows.append([backup.id, ", ".join(backup.index.models), str(len(backup.index.files)), size, ", ".join(remarks)])
     print_table(f"Backups in {store.url}", ["ID", "models", "files", "size", "remark"], rows)
 
 
-def _facts(name: str, encrypted: bool, found: Backup | Listed) -> dict[str, Any]:
+def _facts(name: str, encrypted: bool, backup: Backup | Listed) -> dict[str, Any]:
     facts: dict[str, Any] = {"id": name, "encrypted": encrypted}
-    if found.index is not None:
+    if backup.index is not None:
         facts |= {
-            "created": found.index.created,
-            "models": list(found.index.models),
-            "files": len(found.index.files),
-            "size_bytes": found.index.size_bytes,
-            "signed": found.index.signature is not None,
+            "created": backup.index.created,
+            "models": list(backup.index.models),
+            "files": len(backup.index.files),
+            "size_bytes": backup.index.size_bytes,
+            "signed": backup.index.signature is not None,
         }
-    copied = {name: getattr(found, name) for name in ("copied_files", "copied_bytes") if hasattr(found, name)}
-    problem = getattr(found, "problem", "")
+    copied = {name: getattr(backup, name) for name in ("copied_files", "copied_bytes") if hasattr(backup, name)}
+    problem = getattr(backup, "problem", "")
     return {**facts, **copied, **({"problem": problem} if problem else {})}

@@ -36,8 +36,8 @@ def command(
 
     folder = gateway_folder(root, gateway) / "tls"
     there = folder / "server.crt"
-    known = read_certificate(there).names if there.exists() else ()
-    for file in make_certificates(folder, names or known or ("localhost", "127.0.0.1"), days):
+    former = read_certificate(there).names if there.exists() else ()
+    for file in make_certificates(folder, names or former or ("localhost", "127.0.0.1"), days):
         print_line(str(file))
     made = read_certificate(folder / "server.crt")
     note(f"for {', '.join(made.names)} until {made.ends:%Y-%m-%d}; callers need {folder / 'ca.crt'}")

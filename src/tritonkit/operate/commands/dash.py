@@ -106,8 +106,8 @@ def _recorded(metrics: str | None, gateway: str | None, project: Path) -> Iterat
     from tritonkit.operate.observe.private import SCRAPE_S
     from tritonkit.serve.runs import find_runs
 
-    given = [run["metrics"] for run in find_runs(project)] if metrics is None else metrics.split(",")
-    replicas = [_address("--metrics", text) for text in given]
+    addresses = [run["metrics"] for run in find_runs(project)] if metrics is None else metrics.split(",")
+    replicas = [_address("--metrics", text) for text in addresses]
     if not replicas:
         raise UsageError(
             "tritonkit dash",

@@ -26,23 +26,23 @@ def command(namespace: Namespace = "tritonkit", context: Context = None, as_json
     from tritonkit.operate.deploy.cluster import causes_of, connect, logs_of, look
 
     cluster = connect(context, namespace)
-    seen = look(cluster)
-    logs_of(cluster, seen)
-    causes = causes_of(seen)
+    state = look(cluster)
+    logs_of(cluster, state)
+    causes = causes_of(state)
     verdict = causes[0].cause if causes else "healthy"
     if as_json:
-        found = [asdict(each) for each in causes]
-        print_json({"verdict": verdict, "causes": found, "notes": seen.notes})
+        facts = [asdict(cause) for cause in causes]
+        print_json({"verdict": verdict, "causes": facts, "notes": state.notes})
         return
     print_line(f"verdict: {verdict}")
-    for number, each in enumerate(causes, 1):
-        more = f" and {len(each.pods) - 1} more" if len(each.pods) > 1 else ""
+    for number, cause in enumerate(causes, 1):
+        more = f" and {len(cause.pods) - 1} more" if len(cause.pods) > 1 else ""
         print_line()
-        print_line(f"{number}. {each.cause}: {each.where}{more}")
-        print_line(f"   found: {each.found}")
-        print_line(f"   wanted: {each.wanted}")
-        print_line(f"   do: {each.todo}")
-        for line in each.details.splitlines():
+        print_line(f"{number}. {cause.cause}: {cause.where}{more}")
+        print_line(f"   found: {cause.found}")
+        print_line(f"   wanted: {cause.wanted}")
+        print_line(f"   do: {cause.todo}")
+        for line in cause.details.splitlines():
             print_line(f"   | {line}")
-    for text in seen.notes:
+    for text in state.notes:
         note(f"note: {text}")

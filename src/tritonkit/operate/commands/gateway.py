@@ -45,12 +45,12 @@ def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = N
 
     folder = gateway_folder(root, gateway).resolve()
     spec = read_gateway(folder)
-    known = keys.read_keys(folder / keys.FILE)
+    api_keys = keys.read_keys(folder / keys.FILE)
     certificate = certificates.check_pair(folder / spec.tls.certificate, folder / spec.tls.key)
     check_limiter(spec.limits.shared, folder)
     envoy = _envoy(project_folder(root) if gateway is None else None)
     unused = folder / "unused"
-    validate(spec, Places(folder, unused, unused, None, spec.port), known, (), (), envoy)
+    validate(spec, Places(folder, unused, unused, None, spec.port), api_keys, (), (), envoy)
     for advice in memory_notes(spec.limits):
         note(f"note: {advice}")
     if as_json:
@@ -58,7 +58,7 @@ def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = N
             {
                 "gateway": str(folder),
                 "address": f"{spec.host}:{spec.port}",
-                "keys": [key.name for key in known],
+                "keys": [key.name for key in api_keys],
                 "tokens": spec.jwt is not None,
                 "requests_per_replica": spec.limits.requests_per_replica,
                 "names": certificate.names,
@@ -66,7 +66,7 @@ def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = N
             }
         )
         return
-    callers = f"{len(known)} key{'' if len(known) == 1 else 's'}{' and tokens' if spec.jwt else ''}"
+    callers = f"{len(api_keys)} key{'' if len(api_keys) == 1 else 's'}{' and tokens' if spec.jwt else ''}"
     note(
         f"{folder}: Envoy takes it; {spec.host}:{spec.port}, {callers}, a certificate for"
         f" {', '.join(certificate.names)} until {certificate.ends:%Y-%m-%d},"
@@ -130,8 +130,8 @@ def render(
     for option, text in (("--listen", options.listen), ("--metrics", options.metrics)):
         if text:
             host_and_port(option, text)
-    known = repository is not None or options.models
-    project = None if gateway is not None and known else project_folder(root)
+    has_models = repository is not None or options.models
+    project = None if gateway is not None and has_models else project_folder(root)
     sources = GatewaySources(
         gateway_folder(root, gateway).resolve(),
         (repository or (project or Path()) / "model_repository").resolve(),
@@ -175,10 +175,10 @@ def _envoy(root: Path | None) -> Path:
     from tritonkit.serve.core.rest import find_envoy
     from tritonkit.serve.install import find_server
 
-    found = None
+    envoy = None
     with contextlib.suppress(ServerNotFound):
-        found = find_server(root).envoy
-    found = found or find_envoy(None)
-    if found is None:
+        envoy = find_server(root).envoy
+    envoy = envoy or find_envoy(None)
+    if envoy is None:
         raise no_envoy()
-    return found
+    return envoy

@@ -36,4 +36,4 @@ def command(
     def print_ready(address: str) -> None:
         print_line(f"limiter  {address}")
 
-    run_limiter(read_gateway(folder), folder, listen, said=note, ready=print_ready)
+    run_limiter(read_gateway(folder), folder, listen, log=note, ready=print_ready)

@@ -13,7 +13,7 @@ from tritonkit.cli.output import note, print_json, print_line
 if TYPE_CHECKING:
     from tritonkit.operate.store import Pruned
 
-__all__ = ["command", "said"]
+__all__ = ["command", "summary"]
 
 
 def command(
@@ -38,10 +38,10 @@ def command(
         return
     for name in done.backups:
         print_line(name)
-    note(said(store.url, done, "would be removed" if dry_run else "were removed"))
+    note(summary(store.url, done, "would be removed" if dry_run else "were removed"))
 
 
-def said(url: str, done: Pruned, what: str = "were removed") -> str:
+def summary(url: str, done: Pruned, what: str = "were removed") -> str:
     """The result of a removal in one line."""
     from tritonkit.repository.modelspec.units import format_bytes
 

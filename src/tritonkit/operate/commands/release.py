@@ -133,16 +133,17 @@ def _print(outcome: Released) -> None:
 
 def _rows(candidate: Tally, stable: Tally) -> list[list[str]]:
     rows = []
-    for name, seen in (("new", candidate), ("before", stable)):
-        times = [seen.percentile(percent) for percent in (50, 95, 99)]
+    for name, tally in (("new", candidate), ("before", stable)):
+        times = [tally.percentile(percent) for percent in (50, 95, 99)]
         shown = ["-" if ms is None else f"{ms:.2f}" for ms in times]
-        rows.append([name, str(seen.requests), str(seen.failed), str(seen.refused), *shown])
+        rows.append([name, str(tally.requests), str(tally.failed), str(tally.refused), *shown])
     return rows
 
 
 def _findings(findings: Sequence[RuleState]) -> list[list[str]]:
     return [
-        [each.rule, each.found, f"{each.evidence:.3g} of 1000{', broken' if each.broken else ''}"] for each in findings
+        [finding.rule, finding.found, f"{finding.evidence:.3g} of 1000{', broken' if finding.broken else ''}"]
+        for finding in findings
     ]
 
 
@@ -185,7 +186,7 @@ class _Lines:
 def _line(status: Status) -> str:
     if not status.requests:
         return f"{status.doing} ..."
-    p99 = [seen.percentile(99) for seen in (status.candidate, status.stable)]
+    p99 = [tally.percentile(99) for tally in (status.candidate, status.stable)]
     times = ", p99 " + " and ".join("-" if ms is None else f"{ms:.1f} ms" for ms in p99) if any(p99) else ""
     return f"{status.doing}: {status.requests} in {status.seconds:.0f} s{times}"
 

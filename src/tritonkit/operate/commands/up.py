@@ -159,19 +159,19 @@ def _start_detached(project: Path, words: Sequence[str], *, as_json: bool) -> No
     while time.monotonic() < deadline:
         code = process.poll()
         if code is not None:
-            if not (said := log.read_text(errors="replace")):
+            if not (text := log.read_text(errors="replace")):
                 raise ServerStartError(
                     "the stack",
                     found=f"it ended with exit code {code}, and nothing is in its log {log}",
                     todo=f"look whether the disk is full: df -h {log.parent}",
                 )
-            sys.stderr.write(said)
+            sys.stderr.write(text)
             raise typer.Exit(code or 1)
         state = read_state(project)
         if state is not None and state["owner"] == process.pid:
             from tritonkit.operate.stack import StackPart
 
-            parts = [StackPart(**{**each, "cores": tuple(each["cores"])}) for each in state["parts"]]
+            parts = [StackPart(**{**part, "cores": tuple(part["cores"])}) for part in state["parts"]]
             _print_ready(state["gateway"], parts, as_json=as_json)
             return
         time.sleep(_WATCH_S / 5)

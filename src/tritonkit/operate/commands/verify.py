@@ -46,8 +46,8 @@ def command(
     with byte_bar("verifying") as shown:
         findings = verify(folder, models, progress=shown, totals=totals)
     if public_key is not None:
-        told = {finding.file for finding in findings}
-        findings += [f for f in _unsigned(folder, models, public_key) if f.file not in told]
+        damaged = {finding.file for finding in findings}
+        findings += [f for f in _unsigned(folder, models, public_key) if f.file not in damaged]
     others = foreign(folder, models) if public_key is None else []
     if as_json:
         print_json(
@@ -85,8 +85,8 @@ def _unsigned(folder: Path, models: tuple[str, ...], public_key: Path) -> list[D
 def _want_models(folder: Path, names: tuple[str, ...]) -> None:
     from tritonkit.repository.modelspec.document import nearest
 
-    known = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if not any((folder / name / "config.pbtxt").is_file() for name in known):
+    models_there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not any((folder / name / "config.pbtxt").is_file() for name in models_there):
         raise UsageError(
             str(folder),
             found="there is no model in it",
@@ -94,8 +94,8 @@ def _want_models(folder: Path, names: tuple[str, ...]) -> None:
             todo="tritonkit build, or name one with --repository",
         )
     for name in names:
-        if name not in known:
-            raise UsageError(f"model {name!r}", found=f"{folder} does not hold it", wanted=nearest(name, known))
+        if name not in models_there:
+            raise UsageError(f"model {name!r}", found=f"{folder} does not hold it", wanted=nearest(name, models_there))
 
 
 def _facts(finding: Damage) -> dict[str, str]:

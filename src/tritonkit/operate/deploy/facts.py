@@ -208,13 +208,13 @@ def _cores(values: Values, profile: Profile, rendered: int | None) -> tuple[int,
             wanted=f"{profile.cores}, with which `measured` was measured",
             todo="leave cpu out, or measure with that number of cores: taskset --cpu-list ... tritonkit plan ...",
         )
-    known = {
+    cores_by_reason = {
         "cpu in values.yaml": values.cpu,
         "those with which the models were measured": profile.cores,
         "the cores that the repository was rendered for": rendered,
     }
-    reason = next((each for each, cores in known.items() if cores), "the repository says none")
-    return known.get(reason) or _CORES, reason
+    reason = next((why for why, cores in cores_by_reason.items() if cores), "the repository says none")
+    return cores_by_reason.get(reason) or _CORES, reason
 
 
 def _replicas(values: Values, profile: Profile) -> tuple[int, str]:

@@ -110,12 +110,12 @@ def _chosen(url: str, as_of: str | None) -> tuple[Store, str, Index]:
 
 def _within(seconds: float, url: str, work: Callable[[], T]) -> T:
     """The result of `work`; StoreError if it takes longer."""
-    given: list[T] = []
+    results: list[T] = []
     raised: list[Exception] = []
 
     def run() -> None:
         try:
-            given.append(work())
+            results.append(work())
         except Exception as error:  # raised in the thread that waits
             raised.append(error)
 
@@ -124,11 +124,11 @@ def _within(seconds: float, url: str, work: Callable[[], T]) -> T:
     thread.join(seconds)
     if raised:
         raise raised[0]
-    if not given:
+    if not results:
         raise StoreError(
             url,
             found=f"the store does not answer: nothing within {seconds:g} s",
             wanted="a store that answers",
             todo="correct the address, the network (a NetworkPolicy?) or the store, then run the same command again",
         )
-    return given[0]
+    return results[0]

@@ -223,7 +223,7 @@ class _Tool:
             unfinished.unlink(missing_ok=True)
 
     def _failure(self, tag: str) -> BuildError:
-        said = "\n".join(self._said()[-_LAST:])
+        output = "\n".join(self._said()[-_LAST:])
         words = ("image", "inspect") if self.name == "docker" else ("inspect", "--type", "image")
         if self._run(*words, self.server) != 0:
             return BuildError(
@@ -231,9 +231,9 @@ class _Tool:
                 found=f"{self.name} has no such image, and cannot pull it",
                 wanted="the server's image, which the model image begins from",
                 todo="docker compose build triton makes it (docs/docker.md); or name yours: --server NAME:TAG",
-                details=said,
+                details=output,
             )
-        return BuildError(tag, found=f"{self.name} could not build the image", details=said)
+        return BuildError(tag, found=f"{self.name} could not build the image", details=output)
 
     def _run(self, *words: str) -> int:
         with self._start(*words, stdin=subprocess.DEVNULL) as process:
@@ -257,7 +257,7 @@ def _write_context(stream: IO[bytes], text: str, files: Mapping[str, Path]) -> N
         folders: set[str] = set()
         for name, file in sorted(files.items()):
             path = f"repository/{name}"
-            for above in reversed([str(each) for each in Path(path).parents][:-1]):
+            for above in reversed([str(parent) for parent in Path(path).parents][:-1]):
                 if above not in folders:
                     folders.add(above)
                     archive.addfile(_entry(above, 0, tarfile.DIRTYPE))

@@ -71,13 +71,13 @@ def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
     from tritonkit.perf.load.openloop import parse_slo
     from tritonkit.perf.plan import read_measured, size_measured
 
-    found: dict[str, Measured] = {}
+    by_model: dict[str, Measured] = {}
     replicas = 0
-    for each in expected:
-        measured = read_measured(folder / each.file, "measured")
-        first = next(iter(found.values()), measured)
-        where = str(folder / each.file)
-        if measured.model in found:
+    for entry in expected:
+        measured = read_measured(folder / entry.file, "measured")
+        first = next(iter(by_model.values()), measured)
+        where = str(folder / entry.file)
+        if measured.model in by_model:
             raise RenderError(where, found=f"model {measured.model}, once more", wanted="one measurement of each model")
         if measured.cores != first.cores:
             raise RenderError(
@@ -86,11 +86,11 @@ def read_profile(folder: Path, expected: Sequence[Expected]) -> Profile:
                 wanted=f"{first.cores}, as {expected[0].file}",
                 todo="measure all on one kind of machine",
             )
-        found[measured.model] = measured
-        slo = parse_slo([each.slo])
-        replicas += size_measured(measured, each.rate_per_s, slo, "measured.slo").replicas
+        by_model[measured.model] = measured
+        slo = parse_slo([entry.slo])
+        replicas += size_measured(measured, entry.rate_per_s, slo, "measured.slo").replicas
     return Profile(
-        next(iter(found.values())).cores,
-        {model: measured.start_s for model, measured in found.items()},
-        replicas + max(each.spare for each in expected),
+        next(iter(by_model.values())).cores,
+        {model: measured.start_s for model, measured in by_model.items()},
+        replicas + max(entry.spare for entry in expected),
     )

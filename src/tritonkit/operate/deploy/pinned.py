@@ -26,8 +26,8 @@ def require_pinned(image: str) -> str:
 
 def tagged(texts: Iterable[str]) -> list[str]:
     """The images that manifests name by a tag alone, which a registry can move to another image."""
-    found = {name for text in texts for name in _IMAGE.findall(text)}
-    return sorted(name for name in found if "@sha256:" not in name)
+    images = {name for text in texts for name in _IMAGE.findall(text)}
+    return sorted(name for name in images if "@sha256:" not in name)
 
 
 Image = Annotated[str, AfterValidator(require_pinned)]

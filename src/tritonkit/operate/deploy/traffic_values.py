@@ -119,11 +119,11 @@ class Kserve(Strict):
 
     def container(self, of_pod: Mapping[str, Any]) -> dict[str, Any]:
         """Triton's container with the name that KServe wants; Knative accepts no lifecycle and only one port."""
-        found = {**of_pod, "name": "kserve-container"}
+        container = {**of_pod, "name": "kserve-container"}
         if self.knative:
-            del found["lifecycle"]
-            found["ports"] = [{"name": "h2c", "containerPort": 8001, "protocol": "TCP"}]
-        return found
+            del container["lifecycle"]
+            container["ports"] = [{"name": "h2c", "containerPort": 8001, "protocol": "TCP"}]
+        return container
 
     @model_validator(mode="after")
     def _has(self) -> Self:

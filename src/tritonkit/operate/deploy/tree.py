@@ -65,11 +65,11 @@ def render_tree(values: Values, facts: Facts) -> dict[str, str]:
         keep_trailing_newline=True,
     )
     environment.filters["canary"] = _of_canary
-    environment.filters["yaml"] = lambda each: yaml.safe_dump(each, sort_keys=False).rstrip()
+    environment.filters["yaml"] = lambda value: yaml.safe_dump(value, sort_keys=False).rstrip()
 
-    def pod_of(given: Values) -> dict[str, Any]:
+    def pod_of(pod_values: Values) -> dict[str, Any]:
         """The pod of base/deployment.yaml."""
-        text = environment.get_template("base/deployment.yaml.j2").render(values=given, facts=facts)
+        text = environment.get_template("base/deployment.yaml.j2").render(values=pod_values, facts=facts)
         spec: dict[str, Any] = yaml.safe_load(text)["spec"]["template"]["spec"]
         return spec
 
@@ -95,18 +95,18 @@ def compare(out: Path, tree: dict[str, str]) -> Changes:
     """Compare a folder with a tree."""
     differing: dict[str, str] = {}
     edited: list[str] = []
-    for path, wanted in tree.items():
-        found = _read(out / path)
-        if found == wanted:
+    for path, rendered in tree.items():
+        on_disk = _read(out / path)
+        if on_disk == rendered:
             continue
         lines = difflib.unified_diff(
-            (found or "").splitlines(keepends=True),
-            wanted.splitlines(keepends=True),
+            (on_disk or "").splitlines(keepends=True),
+            rendered.splitlines(keepends=True),
             f"{path} (there)",
             f"{path} (rendered)",
         )
         differing[path] = "".join(lines)
-        if found is not None and not _untouched(found):
+        if on_disk is not None and not _untouched(on_disk):
             edited.append(path)
     left = [
         path
@@ -157,8 +157,8 @@ def _header(text: str) -> str:
 
 def _untouched(text: str) -> bool:
     """Whether a file is as `tritonkit deploy` wrote it once."""
-    found = _HEADER.match(text)
-    return bool(found) and _header(text[found.end() :]) == found.group()  # type: ignore[union-attr]
+    header = _HEADER.match(text)
+    return bool(header) and _header(text[header.end() :]) == header.group()  # type: ignore[union-attr]
 
 
 def _read(file: Path) -> str | None:

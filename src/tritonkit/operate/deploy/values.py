@@ -34,11 +34,11 @@ Replicas = Annotated[int, Field(ge=1, le=10_000, strict=True)]
 
 def _store(url: str) -> str:
     """Refuse text that is not an address of a store, and an address that contains a password."""
-    scheme, found, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     if "@" in rest.partition("/")[0]:
         raise ValueError("a password in the address (not shown); wanted it in the environment")
     # `$` would be taken for a variable by the kubelet.
-    if not found or not scheme.isalnum() or not rest or any(c.isspace() or c in "$\"'" for c in url):
+    if not separator or not scheme.isalnum() or not rest or any(c.isspace() or c in "$\"'" for c in url):
         raise ValueError(f"{url!r}; wanted such as s3://bucket/models")
     return url
 
@@ -86,9 +86,9 @@ class Models(Strict):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in _SOURCES if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"{' and '.join(given) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}")
+        sources = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(sources) != 1:
+            raise ValueError(f"{' and '.join(sources) or 'none'} given; wanted exactly one of {', '.join(_SOURCES)}")
         of_a_store = [name for name in _OF_A_STORE if getattr(self, name) is not None]
         if of_a_store and self.store is None:
             raise ValueError(f"{of_a_store[0]} without store; wanted it with a store only")
@@ -205,7 +205,7 @@ class Values(Strict):
     def http_hosts(self) -> tuple[str, ...]:
         """Host names for REST: those of the Services, as pods write them, of `to_zero` and of a Gateway's route."""
         releases = ("triton", "triton-canary") if self.canary else ("triton",)
-        services = [name for each in releases for name in (each, f"{each}-clusterip")]
+        services = [name for release in releases for name in (release, f"{release}-clusterip")]
         routed = (self.gateway_api.http_host,) if self.gateway_api else ()
         names = [name for service in services for name in self.names_of(service)]
         return (*names, *self.to_zero_hosts, *routed)

@@ -61,7 +61,7 @@ class GatewayAdmin:
         status, text = self._ask("GET", f"/stats?filter=^{quote(name)}$&format=json")
         if status != http.client.OK:
             return None
-        return sum(int(each["value"]) for each in json.loads(text)["stats"] if "value" in each)
+        return sum(int(counter["value"]) for counter in json.loads(text)["stats"] if "value" in counter)
 
     def unwritten(self) -> int | None:
         """Number of failed writes of its logs since the start; None if the gateway does not answer."""

@@ -149,7 +149,7 @@ def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     """The content of SECRETS: paths of the certificate and its key, which Envoy reads again when they change."""
     tls, folder = spec.tls, places.folder
     kind = f"{_TLS}.Secret"
-    found: list[dict[str, Any]] = [
+    resources: list[dict[str, Any]] = [
         {
             "@type": kind,
             "name": "server",
@@ -161,7 +161,7 @@ def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
         }
     ]
     if tls.client_ca:
-        found.append(
+        resources.append(
             {
                 "@type": kind,
                 "name": "callers",
@@ -171,7 +171,7 @@ def secrets(spec: GatewaySpec, places: Places) -> dict[str, Any]:
                 },
             }
         )
-    return {"resources": found}
+    return {"resources": resources}
 
 
 def _moved_in(folder: Path, file: str) -> Path:

@@ -84,22 +84,22 @@ class Split:
 def clusters(replicas: Sequence[Upstream], limits: GatewayLimits, split: Split | None = None) -> list[dict[str, Any]]:
     """An `envoy.config.cluster.v3.Cluster` for gRPC and one for REST, even without a replica. A split adds those of its
     candidate and of the server that gets copies."""
-    grpc = [each.grpc for each in replicas]
-    rest = [each.rest for each in replicas if each.rest]
-    servers = sum(each.count for each in replicas)
-    found = [
+    grpc = [replica.grpc for replica in replicas]
+    rest = [replica.rest for replica in replicas if replica.rest]
+    servers = sum(replica.count for replica in replicas)
+    entries = [
         _cluster("grpc", [grpc], servers, limits, http2=True),
         _cluster("rest", [rest], servers, limits, http2=False),
     ]
     if split is None:
-        return found
+        return entries
     # Where the candidate is not healthy, the others answer.
     candidate, every = split.candidate, servers + split.candidate.count
-    found.append(_cluster(f"grpc{CANDIDATE}", [[candidate.grpc], grpc], every, limits, http2=True))
+    entries.append(_cluster(f"grpc{CANDIDATE}", [[candidate.grpc], grpc], every, limits, http2=True))
     if candidate.rest:
         groups = [[candidate.rest], rest]
-        found.append(_cluster(f"rest{CANDIDATE}", groups, every, limits, http2=False))
-    return [*found, *([_shadow(split.shadow)] if split.shadow else [])]
+        entries.append(_cluster(f"rest{CANDIDATE}", groups, every, limits, http2=False))
+    return [*entries, *([_shadow(split.shadow)] if split.shadow else [])]
 
 
 def _shadow(address: str) -> dict[str, Any]:
@@ -120,13 +120,13 @@ def _cluster(
     name: str, groups: Sequence[Sequence[str]], servers: int, limits: GatewayLimits, *, http2: bool
 ) -> dict[str, Any]:
     """A cluster with groups of addresses by priority: a group gets requests if no group before it is healthy."""
-    addresses = [each for group in groups for each in group]
+    addresses = [address for group in groups for address in group]
     # A cluster's limits are for all of its replicas together.
     most = limits.requests_per_replica * max(1, servers)
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
-        **(_NAMED if any(_is_name(each) for each in addresses) else {"type": "STATIC"}),
+        **(_NAMED if any(_is_name(address) for address in addresses) else {"type": "STATIC"}),
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
         # Of two drawn by chance, which may be the same one, a ninth of the requests would go to a slow replica of
@@ -136,7 +136,7 @@ def _cluster(
         "load_assignment": {
             "cluster_name": name,
             "endpoints": [
-                {"priority": priority, "lb_endpoints": [_endpoint(each) for each in group]}
+                {"priority": priority, "lb_endpoints": [_endpoint(address) for address in group]}
                 for priority, group in enumerate(groups)
             ],
         },

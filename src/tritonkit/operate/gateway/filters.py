@@ -109,7 +109,7 @@ def _program(jwt: Jwt | None, *, identifies: bool, admits: bool) -> str:
 
 
 def _lua_text(text: str) -> str:
-    return '"' + "".join(f"\\{each:03d}" for each in text.encode()) + '"'
+    return '"' + "".join(f"\\{byte:03d}" for byte in text.encode()) + '"'
 
 
 def _jwt(jwt: Jwt | None, folder: Path) -> dict[str, Any]:

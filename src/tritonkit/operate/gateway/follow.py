@@ -85,7 +85,7 @@ class GatewayFiles:
         Args:
             tell: called with a message for each change, and once for each that cannot be used.
         """
-        told = ""
+        last_problem = ""
         wait_s = _TICK_S
         while not ending.wait(wait_s):
             wait_s, now = _TICK_S, self._look()
@@ -94,19 +94,19 @@ class GatewayFiles:
             try:
                 self._write_changed()
             except TritonkitError as error:
-                wait_s, said = _AGAIN_S, f"{error.where}: {error.found}"
-                if said != told:
-                    tell(f"the keys are left as they were: {said}")
-                told = said
+                wait_s, problem = _AGAIN_S, f"{error.where}: {error.found}"
+                if problem != last_problem:
+                    tell(f"the keys are left as they were: {problem}")
+                last_problem = problem
                 continue
-            self._seen, told = now, ""
+            self._seen, last_problem = now, ""
             tell("keys and models were read again")
 
     def _write_changed(self) -> None:
-        known = keys.read_keys(self._sources.folder / keys.FILE)
+        api_keys = keys.read_keys(self._sources.folder / keys.FILE)
         models, replicas = self._models(), self._sources.replicas
         split = self._split(models)
-        validate(self._spec, self._places, known, models, replicas, self._envoy, split)
+        validate(self._spec, self._places, api_keys, models, replicas, self._envoy, split)
         write_routes(self._spec, self._places, models, split)
 
     def _models(self) -> list[str]:

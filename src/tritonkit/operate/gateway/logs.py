@@ -106,9 +106,9 @@ def _json_lines(kind: str, **more: str) -> dict[str, Any]:
     return {"typed_config": {"@type": f"{_LOGGERS}.{kind}", **lines, **more}}
 
 
-def _caller_known(known: bool) -> dict[str, Any]:
-    matcher = {"filter": SPACE, "path": [{"key": "key"}], "value": {"present_match": known}}
-    return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": not known}}
+def _caller_known(is_known: bool) -> dict[str, Any]:
+    matcher = {"filter": SPACE, "path": [{"key": "key"}], "value": {"present_match": is_known}}
+    return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": not is_known}}
 
 
 def _at_rate(source: dict[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def validate(
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         del manager["rds"], whole["dynamic_resources"]
         manager["route_config"] = _without_type(routes(keys, models, spec, split))
-        made = [_without_type(each) for each in clusters(replicas, spec.limits, split)]
+        made = [_without_type(cluster) for cluster in clusters(replicas, spec.limits, split)]
         whole["static_resources"].setdefault("clusters", []).extend(made)
         _write(folder / SECRETS, secrets(spec, own))
         _write(folder / STRANGERS_RATE, strangers_rate())
@@ -136,14 +136,14 @@ def validate(
                 todo="try again when the machine is less busy; names that are looked up may hang, too",
             ) from None
     if done.returncode:
-        said = (done.stdout + done.stderr).strip()
-        first = (said.splitlines() or ["it said nothing"])[0]
+        output = (done.stdout + done.stderr).strip()
+        first = (output.splitlines() or ["it said nothing"])[0]
         raise RenderError(
             f"the gateway's configuration from {places.folder}",
             found=f"Envoy does not take it: {first}",
             wanted="a gateway.yaml whose values Envoy takes",
             todo="the lines below are Envoy's",
-            details=said[-3000:],
+            details=output[-3000:],
         )
 
 

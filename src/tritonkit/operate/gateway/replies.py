@@ -55,7 +55,7 @@ def _mappers(condition: str, words: str, grpc_status: str = "", status: int | No
 
 
 def _begins(*details: str) -> str:
-    return "(" + " || ".join(f"response.code_details.startsWith('{each}')" for each in details) + ")"
+    return "(" + " || ".join(f"response.code_details.startsWith('{detail}')" for detail in details) + ")"
 
 
 def _where(condition: str) -> dict[str, Any]:

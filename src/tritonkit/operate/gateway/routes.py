@@ -103,9 +103,9 @@ def routes(
     }
     served = dict.fromkeys(models, WHOLE) | dict.fromkeys(split_models, SPLIT)
     # No hash of a key has a space in it.
-    known = callers | {f"model {name}": how for name, how in served.items()}
-    metadata = {"filter_metadata": {IDENTIFY: callers, ADMIT: known}}
-    entries = [_pass(each, limits) for each in _ROUTES]
+    admitted = callers | {f"model {name}": how for name, how in served.items()}
+    metadata = {"filter_metadata": {IDENTIFY: callers, ADMIT: admitted}}
+    entries = [_pass(route, limits) for route in _ROUTES]
     about = next(entry for entry in entries if entry["name"] == "grpc-about")
     about["typed_per_filter_config"] = _about_rates(keys, spec)
     if split is not None:
@@ -136,16 +136,16 @@ def routes(
 
 def _about_rates(keys: Sequence[ApiKey], spec: GatewaySpec) -> dict[str, Any]:
     """Filters of calls that ask about a model: these have buckets of their own, which gateways do not share."""
-    found = {LOCAL_RATE: key_rates(keys, SPACE, ABOUT_BURST)}
+    rates = {LOCAL_RATE: key_rates(keys, SPACE, ABOUT_BURST)}
     if spec.jwt and spec.jwt.rate_per_s:
-        found[SUBJECT_RATE] = subject_rates(spec.jwt, SPACE, ABOUT_BURST)
-    return found | (unshared() if spec.limits.shared else {})
+        rates[SUBJECT_RATE] = subject_rates(spec.jwt, SPACE, ABOUT_BURST)
+    return rates | (unshared() if spec.limits.shared else {})
 
 
 def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, Any]]:
     """Routes of requests for a model that is being released, which `admission.lua` marks once it knows the model.
     Requests that ask for the candidate come first, then all others by weight."""
-    found = []
+    released = []
     for entry in entries:
         protocol = entry["route"]["cluster"]
         if entry["name"] not in ("grpc-model", "grpc-about", "rest-model"):
@@ -166,10 +166,10 @@ def _split(entries: Sequence[dict[str, Any]], split: Split) -> list[dict[str, An
             ("split", {"weighted_clusters": {"clusters": weighted}}),
         ):
             marked = {"filter": SPACE, "path": [{"key": "group"}], "value": {"string_match": {"exact": group}}}
-            found.append(
+            released.append(
                 {**entry, "match": {**entry["match"], "dynamic_metadata": [marked]}, "route": {**action, **target}}
             )
-    return found
+    return released
 
 
 def _fraction(percent: float) -> dict[str, Any]:

@@ -147,21 +147,21 @@ class GatewayLimits(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_capacity(cls, given: Any) -> Any:
+    def _from_capacity(cls, fields: Any) -> Any:
         """Limit of requests in flight by Little's law: rate of answers times mean time. The mean is half of the target,
         because the slowest of a hundred takes about twice the mean."""
-        if not isinstance(given, dict):
-            return given
-        per_s, target_ms = given.get("capacity_per_s"), given.get("target_ms")
+        if not isinstance(fields, dict):
+            return fields
+        per_s, target_ms = fields.get("capacity_per_s"), fields.get("target_ms")
         if per_s is None and target_ms is None:
-            return given
-        if per_s is None or target_ms is None or "requests_per_replica" in given:
+            return fields
+        if per_s is None or target_ms is None or "requests_per_replica" in fields:
             raise ValueError("wanted capacity_per_s and target_ms together, or requests_per_replica")
         try:
             most = max(1, round(float(per_s) * float(target_ms) / 1e3 * _OF_TARGET))
         except (TypeError, ValueError, OverflowError):
-            return given  # its fields say what is wrong
-        return given | {"requests_per_replica": most}
+            return fields  # its fields say what is wrong
+        return fields | {"requests_per_replica": most}
 
 
 class GatewaySpec(Strict):

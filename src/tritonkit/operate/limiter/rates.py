@@ -45,8 +45,8 @@ class Rates:
         UsageError: the gateway's keys cannot be read.
     """
 
-    def __init__(self, folder: Path, jwt: Jwt | None = None, said: Callable[[str], object] = lambda text: None) -> None:
-        self._file, self._jwt, self._said = folder / FILE, jwt, said
+    def __init__(self, folder: Path, jwt: Jwt | None = None, log: Callable[[str], object] = lambda text: None) -> None:
+        self._file, self._jwt, self._said = folder / FILE, jwt, log
         self._seen, self._told = self._changed(), ""
         self._rates = self._read()
 

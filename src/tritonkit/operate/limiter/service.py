@@ -36,8 +36,8 @@ class Limiter:
         said: called with a message when Redis is lost, and when it is back.
     """
 
-    def __init__(self, rates: Rates, buckets: Buckets, said: Said = lambda text: None) -> None:
-        self._rates, self._buckets, self._said = rates, buckets, said
+    def __init__(self, rates: Rates, buckets: Buckets, log: Said = lambda text: None) -> None:
+        self._rates, self._buckets, self._said = rates, buckets, log
         _, self._response = messages()
 
     async def should_rate_limit(self, request: Any, context: Any) -> Any:
@@ -70,7 +70,7 @@ class Limiter:
         return self._rates.of(entries[0][1]) if [e[0] for e in entries] == [DESCRIPTOR] else None
 
 
-def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, said: Said, ready: Callable[[str], object]) -> None:
+def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, log: Said, ready: Callable[[str], object]) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. For the main thread.
 
     Args:
@@ -93,13 +93,13 @@ def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, said: Said, rea
             found="it names no Redis that gateways share",
             wanted="limits: {shared: {redis: redis://HOST:PORT}}",
         )
-    rates, buckets = Rates(folder, spec.jwt, said), Buckets(shared, folder)
+    rates, buckets = Rates(folder, spec.jwt, log), Buckets(shared, folder)
 
     async def run() -> None:
         try:
             if not await buckets.connect():
-                said(f"Redis at {buckets.address} does not answer: until it does each gateway counts alone")
-            await _serve(Limiter(rates, buckets, said), rates, listen, ready)
+                log(f"Redis at {buckets.address} does not answer: until it does each gateway counts alone")
+            await _serve(Limiter(rates, buckets, log), rates, listen, ready)
         finally:
             await buckets.aclose()
 

@@ -32,7 +32,7 @@ _DIAGNOSE_ALL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001,R
 
 def _burn(times: float, windows_s: tuple[float, float]) -> str:
     """Condition that a long and a short window both use up the budget `times` too fast."""
-    return " and ".join(f"{error_record(each)} > {times * BUDGET:g}" for each in windows_s)
+    return " and ".join(f"{error_record(window_s)} > {times * BUDGET:g}" for window_s in windows_s)
 
 
 def _over(function: str, metric: str, window: str) -> str:
@@ -63,15 +63,15 @@ def _stalled(pace: Pace) -> str:
 def _cache_down(pace: Pace) -> str:
     """Condition that a cache had hits an hour ago, gets requests, and has no hits."""
     hits, window = triton(m.CACHE_HITS), pace(600)
-    asked = f"{per_s(triton(m.CACHE_MISSES), 'model', window)} > 0.1"
+    lookups = f"{per_s(triton(m.CACHE_MISSES), 'model', window)} > 0.1"
     before = f"sum by (model) (rate({hits}[{pace(3600)}] offset {window})) > 0.1"
-    return f"{per_s(hits, 'model', window)} == 0 and {asked} and {before}"
+    return f"{per_s(hits, 'model', window)} == 0 and {lookups} and {before}"
 
 
 def _gone(pace: Pace) -> str:
     """Condition that a replica is gone, for replicas found by name: the target has vanished, so no `up` is 0."""
-    known = f"count({triton(m.UP)})"
-    return f"{known} < max_over_time({known}[{pace(3600)}:{pace(60)}])"
+    servers = f"count({triton(m.UP)})"
+    return f"{servers} < max_over_time({servers}[{pace(3600)}:{pace(60)}])"
 
 
 def _none(pace: Pace) -> str:
@@ -91,7 +91,7 @@ def _kv_cache_full(pace: Pace) -> str:
     """Condition that the cache is full on average, and that sequences are left out of steps or wait on average."""
     window = pace(300)
     full = f"{_over('avg_over_time', m.LLM_CACHE, window)} > {_CACHE_FULL:g}"
-    held = " + ".join(_over("avg_over_time", each, window) for each in (m.LLM_STALLED, m.LLM_WAITING))
+    held = " + ".join(_over("avg_over_time", metric, window) for metric in (m.LLM_STALLED, m.LLM_WAITING))
     return f"{full} and ({held} > 0.5)"
 
 

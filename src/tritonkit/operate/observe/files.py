@@ -18,11 +18,11 @@ _GRAFANA = Path("grafana")
 
 def texts() -> dict[Path, str]:
     """The text of each file, by its path below `deploy/`."""
-    found = {
+    files = {
         Path("prometheus") / "alerts.yml": rules_text(ALERTS),
         _GRAFANA / "dashboards" / "tritonkit.json": dashboard_text(SECTIONS),
     }
-    return found | {_GRAFANA / "provisioning" / name: text for name, text in provisioning().items()}
+    return files | {_GRAFANA / "provisioning" / name: text for name, text in provisioning().items()}
 
 
 def differing(folder: Path) -> list[Path]:

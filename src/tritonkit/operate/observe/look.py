@@ -95,17 +95,17 @@ class View:
         return {
             title: shown
             for title, shown in self.shown.items()
-            if title not in optional or any(each.lines for each in shown)
+            if title not in optional or any(panel.lines for panel in shown)
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: alerts, and panels by name; points are (seconds since the epoch, value or null)."""
-        panels = {each.panel.name: each.to_dict() for shown in self.shown.values() for each in shown}
+        panels = {panel.panel.name: panel.to_dict() for shown in self.shown.values() for panel in shown}
         return {
             "prometheus": self.source,
             "at_s": self.at_s,
             "window_s": self.window_s,
-            "firing": [asdict(each) for each in self.firing],
+            "firing": [asdict(alert) for alert in self.firing],
             "panels": panels,
         }
 
@@ -144,7 +144,7 @@ def _literally(name: str) -> str:
 
 
 def _named(legend: str, series: Series) -> str:
-    return re.sub(r"{{(\w+)}}", lambda found: series.labels.get(found[1], ""), legend).strip() or "all"
+    return re.sub(r"{{(\w+)}}", lambda label: series.labels.get(label[1], ""), legend).strip() or "all"
 
 
 def _largest(lines: Sequence[Line]) -> tuple[Line, ...]:

@@ -44,7 +44,7 @@ def page(view: View, *, refresh_s: float = 0.0, command: str = "") -> str:
     hues: dict[str, int] = {}
     sections = {
         # Empty panels come last: they are looked at least.
-        title: sorted((drawn(each, view, hues) for each in shown), key=lambda each: not each.plot)
+        title: sorted((drawn(panel, view, hues) for panel in shown), key=lambda panel: not panel.plot)
         for title, shown in view.drawn.items()
     }
     return template.render(
@@ -68,9 +68,11 @@ def drawn(shown: Shown, view: View, hues: dict[str, int]) -> DrawnPanel:
     factor, unit = scaled(shown.panel.unit, max(values, default=0.0))
     per = 60.0 if _in_minutes(view) else 1.0
     # The names stand below the plot, where there is room for them on a phone too.
-    given = [Line("", [((at - view.at_s) / per, v and v / factor) for at, v in line.points]) for line in shown.lines]
+    drawn_lines = [
+        Line("", [((at - view.at_s) / per, v and v / factor) for at, v in line.points]) for line in shown.lines
+    ]
     limits = [(value / factor, name) for value, name in shown.panel.limits]
-    plot = lines(given, width=_WIDTH, height=_HEIGHT, limits=limits) if given else None
+    plot = lines(drawn_lines, width=_WIDTH, height=_HEIGHT, limits=limits) if drawn_lines else None
     latest = [(line.name, figure(_last(line), factor)) for line in shown.lines]
     return DrawnPanel(shown, unit, plot, latest, _colours([name for name, _ in latest], hues))
 
@@ -80,7 +82,7 @@ def _colours(names: list[str], hues: dict[str, int]) -> list[int]:
     used: list[int] = []
     for name in names:
         hue = hues.setdefault(name, len(hues) % MOST_LINES)
-        free = [each for each in range(MOST_LINES) if each not in used]
+        free = [index for index in range(MOST_LINES) if index not in used]
         used.append(hue if hue in free or not free else free[0])
     return used
 

@@ -94,14 +94,14 @@ class Panel:
     @property
     def jobs(self) -> tuple[str, ...]:
         """The scrape jobs that it takes its series from."""
-        asked = " ".join(query.expr for query in self.queries)
-        return tuple(job for job in (TRITON_JOB, GATEWAY_JOB) if f'job="{job}"' in asked)
+        expressions = " ".join(query.expr for query in self.queries)
+        return tuple(job for job in (TRITON_JOB, GATEWAY_JOB) if f'job="{job}"' in expressions)
 
     @property
     def source(self) -> str:
         """The source of its figures, in words."""
-        said = {TRITON_JOB: "each replica's metrics", GATEWAY_JOB: "the gateway's metrics"}
-        return " and ".join(said[job] for job in self.jobs)
+        sources = {TRITON_JOB: "each replica's metrics", GATEWAY_JOB: "the gateway's metrics"}
+        return " and ".join(sources[job] for job in self.jobs)
 
 
 @dataclass(frozen=True)

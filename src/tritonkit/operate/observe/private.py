@@ -97,12 +97,12 @@ def _await_ready(process: SupervisedProcess, port: int) -> None:
     deadline = time.monotonic() + _START_S
     while not _ready(port):
         if process.poll() is not None or time.monotonic() > deadline:
-            said = process.log.read_text(errors="replace") if process.log.exists() else ""
+            output = process.log.read_text(errors="replace") if process.log.exists() else ""
             raise ServerStartError(
                 "prometheus",
                 found="it ended" if process.poll() is not None else "it is not ready",
                 wanted=f"an answer within {_START_S:.0f} s",
-                details=said[-_TAIL:],
+                details=output[-_TAIL:],
             )
         time.sleep(0.05)
 

@@ -69,42 +69,42 @@ class Prometheus:
 
     def range(self, query: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
         """The result of a query over time."""
-        asked = {"query": query, "start": start_s, "end": end_s, "step": step_s}
-        result = self._data("query_range", asked).get("result", [])
-        return [Series(each["metric"], _points(each["values"], step_s, end_s)) for each in result]
+        parameters = {"query": query, "start": start_s, "end": end_s, "step": step_s}
+        result = self._data("query_range", parameters).get("result", [])
+        return [Series(series["metric"], _points(series["values"], step_s, end_s)) for series in result]
 
     def jobs(self) -> set[str]:
         """Scrape jobs that have an instance, answered or not."""
         result = self._data("query", {"query": "group by (job) (up)"}).get("result", [])
-        return {each["metric"].get("job", "") for each in result}
+        return {series["metric"].get("job", "") for series in result}
 
     def firing(self) -> list[Firing]:
         """The alerts that fire now, those for a page first."""
-        alerts = [each for each in self._data("alerts", {})["alerts"] if each["state"] == "firing"]
-        found = [
-            Firing(str(each["labels"].get("alertname", "")), each["labels"], each["annotations"]) for each in alerts
+        alerts = [alert for alert in self._data("alerts", {})["alerts"] if alert["state"] == "firing"]
+        firing = [
+            Firing(str(alert["labels"].get("alertname", "")), alert["labels"], alert["annotations"]) for alert in alerts
         ]
-        return sorted(found, key=lambda each: (each.labels.get("severity") != "page", each.name))
+        return sorted(firing, key=lambda alert: (alert.labels.get("severity") != "page", alert.name))
 
     def scrape_interval_s(self) -> float | None:
         """The longest of its scrape intervals in seconds; None if it does not report any."""
         try:
             targets = self._data("targets", {"state": "active"})["activeTargets"]
-            return max((_seconds(each["scrapeInterval"]) for each in targets), default=None)
+            return max((_seconds(target["scrapeInterval"]) for target in targets), default=None)
         except (ClientError, KeyError, ValueError):
             return None  # an older one, or a proxy that passes queries alone
 
-    def _data(self, what: str, asked: Mapping[str, object]) -> dict[str, Any]:
-        status, body = self._get(f"{self._path}/api/v1/{what}?{urlencode(asked)}")
+    def _data(self, what: str, parameters: Mapping[str, object]) -> dict[str, Any]:
+        status, body = self._get(f"{self._path}/api/v1/{what}?{urlencode(parameters)}")
         try:
             answer = json.loads(body)
             if answer["status"] == "success":
                 data: dict[str, Any] = answer["data"]
                 return data
-            said = f"it refuses {what}: {answer.get('error')}"
+            problem = f"it refuses {what}: {answer.get('error')}"
         except (ValueError, KeyError, TypeError):
-            said = f"HTTP status {status}, and no answer of a Prometheus"
-        raise ClientError(self.url, found=said, wanted="a Prometheus", todo=_TODO)
+            problem = f"HTTP status {status}, and no answer of a Prometheus"
+        raise ClientError(self.url, found=problem, wanted="a Prometheus", todo=_TODO)
 
     def _whole(self, answer: http.client.HTTPResponse) -> bytes:
         body = answer.read(_MOST_BYTES + 1)
@@ -129,9 +129,9 @@ class Prometheus:
                 self._connection.close()
                 closed = isinstance(error, http.client.RemoteDisconnected | BrokenPipeError)
                 if not (again and closed):
-                    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                     raise ServerUnavailable(
-                        self.url, found=f"no answer: {said}", wanted="a Prometheus", todo=_TODO
+                        self.url, found=f"no answer: {reason}", wanted="a Prometheus", todo=_TODO
                     ) from error
         raise AssertionError  # the second try ends one way or the other
 

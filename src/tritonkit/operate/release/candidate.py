@@ -84,7 +84,7 @@ def build_candidate(
             wanted="something to release",
             todo="change the model, then release it",
         )
-    result = next(each for each in repository.results if each.variant == repository.served[model])
+    result = next(built for built in repository.results if built.variant == repository.served[model])
     assert result.artifact is not None  # noqa: S101 - it was published
     there = bool(versions(served / model))
     return Candidate(model, folder, models, changes, there, result.artifact)

@@ -78,10 +78,10 @@ def _ask(root: Path, model: str, client: Client) -> int:
     replies = client.model(model).predict_many(
         (request.inputs for _ in range(repeats) for request in requests), concurrency=_AT_ONCE
     )
-    asked = [request for _ in range(repeats) for request in requests]
-    for request, reply in zip(asked, replies, strict=True):
+    sent = [request for _ in range(repeats) for request in requests]
+    for request, reply in zip(sent, replies, strict=True):
         _hold(model, request.check(reply.outputs))
-    return len(asked)
+    return len(sent)
 
 
 def _ask_in_turn(client: Client, model: str, requests: Sequence[Request], kind: Kind) -> int:
@@ -110,10 +110,10 @@ def _measure(root: Path, candidate: Candidate, client: Client, say: Callable[[st
     cache = BuildCache.of_project(root, say)
     job = job_of(spec, cache, candidate.artifact.variant, say=say)
     quality = measure(job, _Served(client.model(spec.network_name)), lossless=False)
-    found = replace(candidate.artifact, quality=quality)
-    outcome = judge(spec, found)
+    measured = replace(candidate.artifact, quality=quality)
+    outcome = judge(spec, measured)
     if not outcome.passed:
-        error = refuse(spec, found, outcome)
+        error = refuse(spec, measured, outcome)
         raise GateError(
             error.where,
             found=f"through the server: {error.found}",

@@ -104,7 +104,7 @@ class AgainstRule:
     def add(self, bad: tuple[int, int], requests: tuple[int, int]) -> None:
         """Count more requests, of the candidate and of the stable version, from the same moment."""
         self._stable.append((bad[1], requests[1]))
-        if sum(each for each, _ in self._stable) > self.limit * sum(each for _, each in self._stable):
+        if sum(failures for failures, _ in self._stable) > self.limit * sum(count for _, count in self._stable):
             self._more.add(bad, requests)
         else:
             self._share.add(bad[0], requests[0])
@@ -120,4 +120,4 @@ def _mean_of(logs: Sequence[float]) -> float:
     top = max(logs)
     if top > 600:
         return math.inf
-    return math.exp(top) * sum(math.exp(each - top) for each in logs) / len(logs)
+    return math.exp(top) * sum(math.exp(log - top) for log in logs) / len(logs)

@@ -39,9 +39,9 @@ class Tally:
     def add(self, judged: Sequence[Judged]) -> None:
         """Count more requests."""
         self.requests += len(judged)
-        self.failed += sum(each.failed for each in judged)
-        self.refused += sum(each.refused for each in judged)
-        self.ms += [each.ms for each in judged if not (each.failed or each.refused)]
+        self.failed += sum(request.failed for request in judged)
+        self.refused += sum(request.refused for request in judged)
+        self.ms += [request.ms for request in judged if not (request.failed or request.refused)]
         del self.ms[:-_KEPT]
 
     def percentile(self, percent: float) -> float | None:
@@ -89,12 +89,12 @@ class Judge:
 
     def add(self, judged: Sequence[Judged]) -> None:
         """Take requests of one moment."""
-        candidate = [each for each in judged if each.candidate]
-        stable = [each for each in judged if not each.candidate]
+        candidate = [request for request in judged if request.candidate]
+        stable = [request for request in judged if not request.candidate]
         self.stable.add(stable)
         self.candidate.add(candidate)
         for held in self._errors:
-            held.add(judged, lambda each: each.failed)
+            held.add(judged, lambda request: request.failed)
         for times in self._times:
             times.add(judged, self.stable)
         self._more.add((_bad(candidate), _bad(stable)), (len(candidate), len(stable)))
@@ -102,15 +102,15 @@ class Judge:
     @property
     def missing(self) -> int:
         """Number of answers of the stable version that are still needed for all ratios."""
-        return max((each.missing(self.stable) for each in self._times), default=0)
+        return max((limit.missing(self.stable) for limit in self._times), default=0)
 
     @property
     def findings(self) -> list[RuleState]:
         """The state of every rule."""
-        found = [RuleState(str(each.rule), each.words, each.held.value) for each in self._times]
-        found += [RuleState(str(each.rule), each.words(), each.value) for each in self._errors]
-        shares = [f"{_bad_of(seen)} of {seen.requests}" for seen in (self.candidate, self.stable)]
-        return [*found, RuleState(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
+        states = [RuleState(str(limit.rule), limit.words, limit.held.value) for limit in self._times]
+        states += [RuleState(str(limit.rule), limit.words(), limit.value) for limit in self._errors]
+        shares = [f"{_bad_of(tally)} of {tally.requests}" for tally in (self.candidate, self.stable)]
+        return [*states, RuleState(FAILS_MORE, f"{shares[0]}, stable {shares[1]}", self._more.value)]
 
 
 class _Held:
@@ -122,10 +122,10 @@ class _Held:
 
     def add(self, judged: Sequence[Judged], is_bad: Callable[[Judged], bool]) -> None:
         """Take requests of one moment."""
-        bad = [each for each in judged if is_bad(each)]
+        bad = [request for request in judged if is_bad(request)]
         self._evidence.add(_by_version(bad), _by_version(judged))
         self._requests += _by_version(judged)[0]
-        self._bad.update(each.key for each in bad if each.candidate)
+        self._bad.update(request.key for request in bad if request.candidate)
 
     @property
     def value(self) -> float:
@@ -141,7 +141,7 @@ class _Held:
 
 
 def _by_version(judged: Sequence[Judged]) -> tuple[int, int]:
-    candidate = sum(each.candidate for each in judged)
+    candidate = sum(request.candidate for request in judged)
     return candidate, len(judged) - candidate
 
 
@@ -164,7 +164,7 @@ class _Times:
             self._bound_ms = self.rule.limit * (stable.percentile(self.rule.percent) or 0.0)
         if (bound_ms := self._bound_ms) is not None:
             # A request that failed was not answered in time either.
-            self.held.add(self._waiting, lambda each: each.ms > bound_ms or each.failed)
+            self.held.add(self._waiting, lambda request: request.ms > bound_ms or request.failed)
             self._waiting.clear()
 
     def missing(self, stable: Tally) -> int:
@@ -183,8 +183,8 @@ class _Times:
 
 
 def _bad(judged: Sequence[Judged]) -> int:
-    return sum(each.failed or each.refused for each in judged)
+    return sum(request.failed or request.refused for request in judged)
 
 
-def _bad_of(seen: Tally) -> int:
-    return seen.failed + seen.refused
+def _bad_of(tally: Tally) -> int:
+    return tally.failed + tally.refused

@@ -92,5 +92,5 @@ class ReleaseLog:
             # Lines written between the two are lost, which costs the judgment nothing.
             os.truncate(self._file, 0)
             self._opened.seek(0)
-        found = (read_line(line, self._hosts) for line in lines)
-        return [judged for judged in found if judged is not None]
+        entries = (read_line(line, self._hosts) for line in lines)
+        return [judged for judged in entries if judged is not None]

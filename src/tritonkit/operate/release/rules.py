@@ -50,13 +50,13 @@ def parse_rules(text: str, where: str = "--abort-if") -> tuple[Rule, ...]:
     Raises:
         UsageError: a rule cannot be read, or is given twice.
     """
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         rule = _rule(part, where)
-        if any((rule.kind, rule.percent) == (each.kind, each.percent) for each in found):
+        if any((rule.kind, rule.percent) == (other.kind, other.percent) for other in rules):
             raise UsageError(where, found=f"{part!r} and another limit of the same metric", wanted="one limit")
-        found.append(rule)
-    return tuple(found)
+        rules.append(rule)
+    return tuple(rules)
 
 
 def choose_rules(text: str | None, steps: Sequence[float], *, copies: bool) -> tuple[Rule, ...]:

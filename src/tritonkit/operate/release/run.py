@@ -84,14 +84,14 @@ def release(
     """
     began = time.monotonic()
     with StackSession(root) as stack:
-        known = stack.ask("served")
-        served, own = Path(known["repository"]), Path(known["source"])
+        served_facts = stack.ask("served")
+        served, own = Path(served_facts["repository"]), Path(served_facts["source"])
         candidate = build_candidate(root, model, own, served, root / FOLDER / "candidate", progress)
         _refuse_copies(root, model, terms)
         try:
             tell(Status(f"starting the candidate with {', '.join(candidate.changes)}"))
-            asked = {"repository": str(candidate.repository), "model": model}
-            facts = stack.ask("start", **asked, models=candidate.models)
+            target = {"repository": str(candidate.repository), "model": model}
+            facts = stack.ask("start", **target, models=candidate.models)
             address = facts["grpc"]
             checked = check_candidate(root, candidate, address, lambda text: tell(Status(text)))
             run = Steps(root, stack, candidate, facts, terms, tell)
@@ -137,11 +137,11 @@ def rollback(root: Path, model: str) -> history.Former:
         replace_models(former.folder, own, model, former.models)
     else:
         with StackSession(root) as stack, _uninterrupted():
-            known = stack.ask("served")
-            for place in (known["repository"], known["source"]):
+            served = stack.ask("served")
+            for place in (served["repository"], served["source"]):
                 remember(root, model, newest(Path(place), model))
-            asked = {"repository": str(former.folder), "model": model}
-            stack.ask("install", **asked, models=former.models)
+            target = {"repository": str(former.folder), "model": model}
+            stack.ask("install", **target, models=former.models)
     history.forget(former)
     return former
 
@@ -161,8 +161,8 @@ def _install(root: Path, stack: StackSession, candidate: Candidate, served: Path
     former = history.keep(root, served, candidate.model, candidate.changes)
     with _uninterrupted():
         try:
-            asked = {"repository": str(candidate.repository), "model": candidate.model}
-            stack.ask("install", **asked, models=candidate.models)
+            target = {"repository": str(candidate.repository), "model": candidate.model}
+            stack.ask("install", **target, models=candidate.models)
         except ServerDied:  # it may have been installed before
             raise
         except TritonkitError:

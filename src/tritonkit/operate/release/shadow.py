@@ -38,13 +38,13 @@ class ShadowCounts:
     dropped: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
 
-    def add(self, found: str) -> None:
+    def add(self, kind: str) -> None:
         """Count a comparison, and what differed."""
         self.compared += 1
-        if found:
+        if kind:
             self.differ += 1
-            known = found if found in self.kinds or len(self.kinds) < _KINDS else "other"
-            self.kinds[known] = self.kinds.get(known, 0) + 1
+            counted = kind if kind in self.kinds or len(self.kinds) < _KINDS else "other"
+            self.kinds[counted] = self.kinds.get(counted, 0) + 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for `--json`."""
@@ -112,8 +112,8 @@ class Shadow:
         class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             def service(self, details: Any) -> Any:
                 # Only what asks a model for an answer can be compared.
-                known = details.method == _INFER
-                return grpc.unary_unary_rpc_method_handler(compare) if known else None
+                is_infer = details.method == _INFER
+                return grpc.unary_unary_rpc_method_handler(compare) if is_infer else None
 
         server.add_generic_rpc_handlers((Handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -145,16 +145,16 @@ def difference(stable: bytes | str, candidate: bytes | str, tolerance: float) ->
         tolerance: the largest accepted difference of two numbers, as a fraction of the output's largest absolute one.
     """
     if isinstance(stable, str) or isinstance(candidate, str):
-        names = [each if isinstance(each, str) else "an answer" for each in (stable, candidate)]
+        names = [outcome if isinstance(outcome, str) else "an answer" for outcome in (stable, candidate)]
         return "" if stable == candidate else f"{names[0]} became {names[1]}"
     try:
-        wanted, found = decode(stable).outputs, decode(candidate).outputs
+        before, after = decode(stable).outputs, decode(candidate).outputs
     except InferenceError:
         return "an answer that cannot be read"
-    if wanted.keys() != found.keys():
-        return f"outputs {', '.join(wanted)} became {', '.join(found)}"
-    for name, one in wanted.items():
-        other = found[name]
+    if before.keys() != after.keys():
+        return f"outputs {', '.join(before)} became {', '.join(after)}"
+    for name, one in before.items():
+        other = after[name]
         if (one.dtype, one.shape) != (other.dtype, other.shape):
             return f"{name}: {one.dtype} {list(one.shape)} became {other.dtype} {list(other.shape)}"
         if not _same(one, other, tolerance):

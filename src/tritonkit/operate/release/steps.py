@@ -138,12 +138,12 @@ class Steps:
         with ReleaseLog(self._log, self._hosts) as log:
             for percent in self._terms.steps:
                 self._stack.ask("split", percent=percent)
-                began, known = time.monotonic(), self.judge.candidate.requests
+                began, earlier = time.monotonic(), self.judge.candidate.requests
                 while True:
                     time.sleep(_TICK_S)
                     self.judge.add(log.read())
                     seconds = time.monotonic() - began
-                    count = self.judge.candidate.requests - known
+                    count = self.judge.candidate.requests - earlier
                     self._say(percent, seconds, count)
                     if self._enough(seconds, count, "requests", compared=percent < 100):
                         break
@@ -194,7 +194,7 @@ class Steps:
     def _aborted(self, found: str, wanted: str, todo: str, findings: Sequence[RuleState] = ()) -> ReleaseAborted:
         candidate = self._candidate
         back = "all requests go to the version before" if candidate.served else "nothing was released"
-        lines = [f"{each.rule}: {each.found} (evidence {each.evidence:.3g})" for each in findings]
+        lines = [f"{finding.rule}: {finding.found} (evidence {finding.evidence:.3g})" for finding in findings]
         return ReleaseAborted(
             f"the release of {', '.join(candidate.changes)}",
             found=f"{found}; {back}",

@@ -43,12 +43,12 @@ class AuditLogs:
         self._cut = self._cut or new > 0
         self._untold += new
         if self._untold and time.monotonic() >= self._told_at + _PAUSE_S:
-            said = (
+            message = (
                 f"{self._untold} writes of its logs failed, the audit log among them: is the disk full?"
                 " Requests are answered all the same"
             )
             self._untold, self._told_at = 0, time.monotonic()
-            return said
+            return message
         return ""
 
     def _count(self) -> int:

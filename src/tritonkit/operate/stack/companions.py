@@ -76,15 +76,15 @@ class Companion:
         while not self._ready():
             code = self._process.process.poll()
             if code is not None or time.monotonic() > deadline:
-                said = self.log.read_text(errors="replace") if self.log.exists() else ""
-                found = "it does not answer" if code is None else describe_exit(code)
+                output = self.log.read_text(errors="replace") if self.log.exists() else ""
+                problem = "it does not answer" if code is None else describe_exit(code)
                 self.stop()
                 raise ServerStartError(
                     self.name,
-                    found=found,
+                    found=problem,
                     wanted=f"it to answer at {self.address}",
                     todo=f"the whole log is {self.log}",
-                    details=said[-2000:],
+                    details=output[-2000:],
                 )
             time.sleep(_PAUSE_S)
         self._settings.emit(self.name, f"ready: {self.address}")
@@ -190,7 +190,7 @@ def prometheus(
         **({"rule_files": [str(rules.resolve())]} if rules.is_file() else {}),
         **(_alerting(settings.alertmanager) if settings.alertmanager else {}),
         "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": list(found)}]} for job, found in targets.items()
+            {"job_name": job, "static_configs": [{"targets": list(addresses)}]} for job, addresses in targets.items()
         ],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config, indent=1), encoding="utf-8")

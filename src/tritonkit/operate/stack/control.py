@@ -82,8 +82,8 @@ class Control:
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for each in self._threads:
-            each.join(_UNDONE_S)
+        for thread in self._threads:
+            thread.join(_UNDONE_S)
         (self._folder / _SOCKET).unlink(missing_ok=True)
 
     def _accept(self) -> None:
@@ -94,7 +94,7 @@ class Control:
                 return
             self._connections.add(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+            self._threads = [other for other in self._threads if other.is_alive()] + [thread]
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:

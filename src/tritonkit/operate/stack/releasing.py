@@ -52,7 +52,7 @@ class Releasing:
 
     def do(self, what: str, facts: dict[str, Any]) -> dict[str, Any]:
         """Perform an action: `served`, `start`, `split`, `look`, `install` or `end`."""
-        known: dict[str, Callable[..., dict[str, Any]]] = {
+        actions: dict[str, Callable[..., dict[str, Any]]] = {
             "served": self._served,
             "start": self._start,
             "split": self._split,
@@ -60,7 +60,7 @@ class Releasing:
             "install": self._install,
             "end": self._end,
         }
-        if what not in known:
+        if what not in actions:
             raise UsageError("the stack", found=f"unknown action {what!r}")
         if self._settings.public_key is not None and what not in ("end", "look"):
             raise UsageError(
@@ -76,7 +76,7 @@ class Releasing:
                 wanted="one that serves the project's repository",
                 todo="back up the new version, then: tritonkit down, tritonkit up --from-backup URL",
             )
-        return known[what](**facts)
+        return actions[what](**facts)
 
     def close(self) -> None:
         """Send all requests to the replicas again, and end the candidate."""
@@ -89,7 +89,7 @@ class Releasing:
             candidate.kill()
 
     def _served(self) -> dict[str, Any]:
-        first = next((each for each in self._replicas if not each.lost), self._replicas[0])
+        first = next((replica for replica in self._replicas if not replica.lost), self._replicas[0])
         return {
             "repository": str(self._released),
             "source": str(self._settings.repository.resolve()),
@@ -144,9 +144,9 @@ class Releasing:
                 raise
         finally:
             shutil.rmtree(before, ignore_errors=True)
-        for each in self._replicas:
-            if not each.lost:
-                each.serve_too(model)
+        for replica in self._replicas:
+            if not replica.lost:
+                replica.serve_too(model)
         self._routing.learn(models)
         return {}
 
@@ -157,12 +157,12 @@ class Releasing:
             self._settings.emit("replicas", f"{model} stays loaded until they are started again")
             return
         self._settings.emit("replicas", "the version before is loaded again")
-        for each in self._replicas:
+        for replica in self._replicas:
             # One that does not load it must not keep the others from it; it has it when it is started again.
             try:
-                self._load_in(each, model)
+                self._load_in(replica, model)
             except TritonkitError as error:
-                self._settings.emit(each.name, f"{model}: {error.found}")
+                self._settings.emit(replica.name, f"{model}: {error.found}")
 
     def _end(self) -> dict[str, Any]:
         try:
@@ -182,8 +182,8 @@ class Releasing:
         return self._candidate
 
     def _load(self, model: str) -> None:
-        for each in self._replicas:
-            self._load_in(each, model)
+        for replica in self._replicas:
+            self._load_in(replica, model)
 
     def _load_in(self, replica: RunningReplica, model: str) -> None:
         if self._answers(replica):

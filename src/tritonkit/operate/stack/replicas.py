@@ -141,22 +141,22 @@ def start_replicas(settings: StackSettings, repository: Path) -> list[RunningRep
         ServerError, UsageError: a replica does not start.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    found = [
+    replicas = [
         RunningReplica(settings, f"replica-{number}", cores, repository=repository)
         for number, cores in enumerate(divided(allowed, settings.replicas))
     ]
     try:
-        for each in found:
-            each.wait_ready()
+        for replica in replicas:
+            replica.wait_ready()
     except BaseException:
-        stop_replicas(found)
+        stop_replicas(replicas)
         raise
-    return found
+    return replicas
 
 
 def stop_replicas(replicas: Sequence[RunningReplica]) -> None:
     """Stop all replicas concurrently."""
-    threads = [threading.Thread(target=each.stop) for each in replicas]
+    threads = [threading.Thread(target=replica.stop) for replica in replicas]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -27,18 +27,20 @@ class SharedLimitsWatch:
 
     def look(self) -> str:
         """A message about the shared limits' state; usually empty."""
-        found, now = self._undecided(), self._clock()
-        if found is None:
+        undecided, now = self._undecided(), self._clock()
+        if undecided is None:
             return ""
         # A gateway that was started again counts from 0.
-        new = found - self._known if found >= self._known else found
-        self._known = found
+        new = undecided - self._known if undecided >= self._known else undecided
+        self._known = undecided
         if new:
             self._failed_at, self._untold = now, self._untold + new
         if self._untold and now >= self._told_at + _PAUSE_S:
-            said = f"{self._untold} requests passed without a decision on their shared rate: each gateway counts alone"
+            message = (
+                f"{self._untold} requests passed without a decision on their shared rate: each gateway counts alone"
+            )
             self._lost, self._untold, self._told_at = True, 0, now
-            return said
+            return message
         if self._lost and now >= self._failed_at + _PAUSE_S:
             self._lost = False
             return f"shared rates hold: no request passed without a decision for {_PAUSE_S:g} s"

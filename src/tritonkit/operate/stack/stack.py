@@ -80,9 +80,9 @@ class Stack:
     def parts(self) -> list[StackPart]:
         """The current state of all parts."""
         absent = [StackPart(name, "absent", said=why) for name, why in self._absent.items()]
-        found = [each.part() for each in self._replicas]
-        found += self._releasing.parts() if self._releasing else []
-        return [*found, *(each.part() for each in self._companions.values()), *absent]
+        parts = [replica.part() for replica in self._replicas]
+        parts += self._releasing.parts() if self._releasing else []
+        return [*parts, *(companion.part() for companion in self._companions.values()), *absent]
 
     def watch(self) -> None:
         """Keep it running until `ending` is set.
@@ -92,8 +92,8 @@ class Stack:
         """
         said_at = 0.0
         while not self.ending.wait(_TICK_S):
-            for each in self._companions.values():
-                each.poll()
+            for companion in self._companions.values():
+                companion.poll()
             self._routing.poll()
             if time.monotonic() > said_at + _STATE_S:
                 said_at = time.monotonic()
@@ -129,7 +129,7 @@ class Stack:
             self._lock = None
 
     def _want_alive(self) -> None:
-        if all(each.lost for each in self._replicas):
+        if all(replica.lost for replica in self._replicas):
             raise ServerDied(
                 "the stack",
                 found="no replica runs any more",
@@ -142,12 +142,12 @@ class Stack:
 
     def _say(self) -> None:
         """Write the state, and rotate audit logs; a full disk does not end serving."""
-        if said := self._state.write(self.address, self.parts):
-            self._settings.emit("stack", said)
-        if self._spec.limits.shared and (said := self._limits.look()):
-            self._settings.emit("gateway", said)
-        if said := self._audits.look():
-            self._settings.emit("gateway", said)
+        if message := self._state.write(self.address, self.parts):
+            self._settings.emit("stack", message)
+        if self._spec.limits.shared and (message := self._limits.look()):
+            self._settings.emit("gateway", message)
+        if message := self._audits.look():
+            self._settings.emit("gateway", message)
 
     # -- the start
 
@@ -217,20 +217,20 @@ class Stack:
         self._places = self._places_of(metrics)
         self._audits = AuditLogs(self._admin, self._places.audit)
         models = self._replicas[0].endpoint.models
-        replicas = [each.replica for each in self._replicas]
+        replicas = [replica.replica for replica in self._replicas]
         config = write_gateway(self._spec, self._places, models, replicas, envoy)
         shared = self._spec.limits.shared
         if shared and shared.service is None:
             self._add(companions.limiter(settings, self._folder / "gateway"), "limiter")
         self._add(companions.gateway(settings, envoy, config, self.address), "gateway")
         if settings.prometheus:
-            targets = {"triton": [each.endpoint.metrics for each in self._replicas], "gateway": [metrics]}
+            targets = {"triton": [replica.endpoint.metrics for replica in self._replicas], "gateway": [metrics]}
             folder = self._folder / "prometheus"
             self._add(companions.prometheus(settings, folder, ports[1], targets), "prometheus")
         if settings.redis:
             self._add(companions.redis(settings, self._folder / "redis"), "redis")
-        for each in self._companions.values():
-            each.wait_ready()
+        for companion in self._companions.values():
+            companion.wait_ready()
         self._routing = Routing(settings, self._spec, self._places, self._admin, models, replicas)
         self._control = Control(self._folder / "gateway", self._release)
         write_state(settings.root, os.getpid(), self.address, self.parts)

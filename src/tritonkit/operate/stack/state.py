@@ -66,8 +66,8 @@ def read_state(root: Path) -> dict[str, Any] | None:
         owner, began = int(facts["owner"]), facts["began"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    known = _began(owner)
-    return facts if known is not None and known == began else None
+    owner_began = _began(owner)
+    return facts if owner_began is not None and owner_began == began else None
 
 
 def clear_state(root: Path) -> None:

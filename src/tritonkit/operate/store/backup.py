@@ -72,7 +72,7 @@ def back_up(
     _refuse_inside(repository, store)
     contents = read_contents(repository, models, deep=False)
     # Compiled Python is not copied, so it keeps nothing from being so.
-    if findings := [each for each in verify(repository, models) if not is_compiled(each.file)]:
+    if findings := [finding for finding in verify(repository, models) if not is_compiled(finding.file)]:
         raise damage(findings)
     if not contents:
         raise UsageError(

@@ -26,8 +26,8 @@ _BLOB = re.compile(r"(blobs|sealed)/([0-9a-f]{2})/\2[0-9a-f]{62}")
 
 def is_there(store: Store, entry: StoredFile, key: EncryptionKey | None) -> bool:
     """Whether the store has a whole file, judged by its size: an interrupted copy leaves a shorter one."""
-    wanted = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
-    return store.size_bytes(path_of(entry, key)) == wanted
+    size_bytes = entry.size_bytes if key is None else encrypted_bytes(entry.size_bytes)
+    return store.size_bytes(path_of(entry, key)) == size_bytes
 
 
 def stored(store: Store) -> dict[str, int]:

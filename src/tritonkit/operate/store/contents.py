@@ -66,12 +66,12 @@ def read_contents(
             path.name for path in sorted(repository.iterdir()) if path.is_dir() and path.name[0] != "."
         ]
         files = {name: list(_files(repository / name)) for name in names}
-        total = sum(file.stat().st_size for found in files.values() for file in found)
+        total = sum(file.stat().st_size for paths in files.values() for file in paths)
         count = _Counter(total, progress)
         return {
-            name: _model(repository / _checked(repository, name), found, deep, count)
-            for name, found in files.items()
-            if found or name in models
+            name: _model(repository / _checked(repository, name), paths, deep, count)
+            for name, paths in files.items()
+            if paths or name in models
         }
     except OSError as error:
         raise UsageError(
@@ -147,14 +147,14 @@ def _hashed(path: str, file: Path, count: _Counter) -> StoredFile:
 
 def _published(folder: Path) -> dict[str, tuple[str, int]]:
     """Path -> hash and size, from the manifests of a model's folder and of its versions."""
-    found: dict[str, tuple[str, int]] = {}
+    published: dict[str, tuple[str, int]] = {}
     for place in (PurePosixPath(), *(PurePosixPath(str(number)) for number in versions(folder))):
         facts = read_manifest(folder / place) or {"files": {}}
         for name, digest in facts["files"].items():
             size_bytes = facts.get("sizes", {}).get(name)
             if SHA256.fullmatch(digest) and isinstance(size_bytes, int):
-                found[str(place / name)] = (digest, size_bytes)
-    return found
+                published[str(place / name)] = (digest, size_bytes)
+    return published
 
 
 def _files(folder: Path) -> Iterator[Path]:

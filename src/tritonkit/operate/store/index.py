@@ -60,29 +60,29 @@ class Index:
 
 def ids(store: Store) -> dict[str, bool]:
     """The backups in a store, the oldest first: ID -> whether it is encrypted."""
-    found = {}
+    encrypted = {}
     for name in store.names(_FOLDER):
         for suffix in (_PLAIN, _SEALED):
             if name.endswith(suffix) and _ID.fullmatch(name.removesuffix(suffix)):
-                found[name.removesuffix(suffix)] = suffix == _SEALED
-    return found
+                encrypted[name.removesuffix(suffix)] = suffix == _SEALED
+    return encrypted
 
 
-def find(known: Mapping[str, bool], store: Store, wanted: str | None) -> str:
+def find(backups: Mapping[str, bool], store: Store, prefix: str | None) -> str:
     """The latest ID that begins with `wanted`, such as a day; by default the latest of all. UsageError without one."""
-    if not known:
+    if not backups:
         raise UsageError(
             store.url,
             found="there is no backup in it",
             wanted="a folder that holds some",
             todo=f"tritonkit backup {store.url}",
         )
-    meant = [name for name in known if wanted is None or (wanted and name.startswith(wanted))]
+    meant = [name for name in backups if prefix is None or (prefix and name.startswith(prefix))]
     if not meant:
         raise UsageError(
-            f"--as-of {wanted}",
+            f"--as-of {prefix}",
             found=f"{store.url} has no such backup",
-            wanted=nearest(wanted or "", list(known)),
+            wanted=nearest(prefix or "", list(backups)),
             todo=f"tritonkit backup {store.url} --list",
         )
     return meant[-1]
@@ -187,7 +187,7 @@ def _entries(name: str, files: Any) -> tuple[StoredFile, ...]:
         if not is_file_of_a_model(path):
             raise ValueError(f"{name} has a file {path[:200]!r}, which would not lie in its folder")
         above = (path[:at] for at, letter in enumerate(path) if letter == "/")
-        if (folder := next((each for each in above if each in files), None)) is not None:
+        if (folder := next((parent for parent in above if parent in files), None)) is not None:
             raise ValueError(f"{name} has {folder!r} as a file and as a folder")
     return tuple(_entry(path, facts) for path, facts in sorted(files.items()))
 

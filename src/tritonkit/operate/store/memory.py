@@ -33,20 +33,20 @@ def require_memory(folder: Path) -> None:
 def free_bytes(folder: Path) -> int:
     """Bytes that can still be written to a folder in memory, as file system, machine and cgroup (v2) allow."""
     facts = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-    found = [shutil.disk_usage(folder).free, int(facts["MemAvailable"].split()[0]) << 10]
+    free = [shutil.disk_usage(folder).free, int(facts["MemAvailable"].split()[0]) << 10]
     try:
         most, used = ((_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        found.append(int(most) - int(used))
+        free.append(int(most) - int(used))
     except (OSError, ValueError):  # no limit
         pass
-    return max(0, min(found))
+    return max(0, min(free))
 
 
 def _kinds() -> dict[int, str]:
     """Device -> kind of the file system mounted from it (proc(5): the third field, and the first after ` - `)."""
-    found = {}
+    kinds = {}
     for line in _MOUNTS.read_text(errors="replace").splitlines():
         before, _, after = line.partition(" - ")
         major, _, minor = before.split()[2].partition(":")
-        found[os.makedev(int(major), int(minor))] = after.split()[0]
-    return found
+        kinds[os.makedev(int(major), int(minor))] = after.split()[0]
+    return kinds

@@ -53,15 +53,15 @@ def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run:
         raise UsageError("--keep", found=str(keep), wanted="1 or more")
     with StoreMark(store, REMOVING) as mark:
         mark.wait_until_none(BACKING_UP, 0.0)
-        known = ids(store)
-        left, old = list(known)[-keep:], list(known)[:-keep]
+        backups = ids(store)
+        left, old = list(backups)[-keep:], list(backups)[:-keep]
         _refuse_ahead(store, left)
-        named = set(_named(store, {name: known[name] for name in left}, key))
+        named = set(_named(store, {name: backups[name] for name in left}, key))
         unnamed = {path: size for path, size in blobs.stored(store).items() if path not in named}
         if not dry_run:
             for name in old:
                 mark.renew()
-                remove_index(store, name, known[name])
+                remove_index(store, name, backups[name])
             for path in unnamed:
                 mark.renew()
                 store.remove(path)

@@ -85,18 +85,18 @@ class Store:
             # Others write here too.
             self.files.invalidate_cache()
             try:
-                found = self.files.ls(self._at(folder), detail=False)
+                paths = self.files.ls(self._at(folder), detail=False)
             except FileNotFoundError:
                 return []
-            return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
+            return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def files_below(self, folder: str) -> dict[str, int]:
         """The files in the folders of a folder: path from the store's own folder -> size in bytes."""
         with _translated(self.where(folder)):
             self.files.invalidate_cache()
-            found = self.files.find(self._at(folder), detail=True)
+            entries = self.files.find(self._at(folder), detail=True)
         sizes = {}
-        for path, facts in found.items():
+        for path, facts in entries.items():
             name = "/".join(str(path).split("/")[-2:])
             sizes[f"{folder}/{name}"] = int(facts["size"])
         return sizes
@@ -110,10 +110,10 @@ class Store:
         """Size of a file; None if it does not exist."""
         with _translated(self.where(path)):
             try:
-                found = self.files.info(self._at(path))
+                facts = self.files.info(self._at(path))
             except FileNotFoundError:
                 return None
-            return int(found["size"]) if found["type"] == "file" else None
+            return int(facts["size"]) if facts["type"] == "file" else None
 
     def read(self, path: str) -> Iterator[bytes]:
         """Read a file in parts of 1 MiB."""
@@ -238,8 +238,8 @@ def _options(protocol: str) -> dict[str, Any]:
     return {"client_kwargs": {"timeout": timeout, "trust_env": True}}
 
 
-def _refuse(url: str, shown: str, protocol: str, known: Iterable[str]) -> None:
-    if protocol not in known:
+def _refuse(url: str, shown: str, protocol: str, protocols: Iterable[str]) -> None:
+    if protocol not in protocols:
         raise UsageError(
             shown,
             found=f"there is no store of the kind {protocol!r}",
@@ -295,10 +295,10 @@ def _failure(where: str, error: Exception) -> StoreError:
             wanted="a file that a backup has put there",
             todo="remove it and back up again from a repository that is whole; ask who else may write to the store",
         )
-    said = f"{type(error).__name__}: {first_line(error)}"
+    problem = f"{type(error).__name__}: {first_line(error)}"
     return StoreError(
         where,
-        found=f"the store cannot be used: {said}",
+        found=f"the store cannot be used: {problem}",
         wanted="a store that answers",
         todo="correct the address, the network or the account, then run the same command again",
     )

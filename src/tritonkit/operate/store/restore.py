@@ -49,16 +49,16 @@ def choose(store: Store, as_of: str | None, key: EncryptionKey | None) -> tuple[
         StoreError: the backup's index was changed, or is not encrypted although there is a key: anyone who can write to
             the store could have put it there.
     """
-    known = ids(store)
-    name = find(known, store, as_of)
-    if key is not None and not known[name]:
+    backups = ids(store)
+    name = find(backups, store, as_of)
+    if key is not None and not backups[name]:
         raise StoreError(
             store.where(name),
             found="it is not encrypted",
             wanted=f"a backup that {key.file} opens",
             todo="name an encrypted one: --as-of ID, or leave the key out; ask who else may write to the store",
         )
-    return name, read_index(store, name, key, known[name])
+    return name, read_index(store, name, key, backups[name])
 
 
 def restore(

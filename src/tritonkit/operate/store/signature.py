@@ -135,16 +135,16 @@ def check(
         signature = parse(text)
     except ValueError as error:
         return [_finding(place / FILE, f"it is not a valid signature: {error}", "one by this key")]
-    wanted = fingerprint(public_key)
-    if signature.key != wanted:
-        found = f"it was signed with another key, {signature.key!r}"
-        return [_finding(place / FILE, found, f"one by the key {wanted}")]
+    expected_key = fingerprint(public_key)
+    if signature.key != expected_key:
+        problem = f"it was signed with another key, {signature.key!r}"
+        return [_finding(place / FILE, problem, f"one by the key {expected_key}")]
     invalid = need_package("cryptography.exceptions", REQUIREMENT).InvalidSignature
     try:
         public_key.verify(signature.signature, _signed_bytes(signature.models))
     except invalid:
-        found = "the signature does not hold: what it says was changed after signing"
-        return [_finding(place / FILE, found, f"one by the key {wanted}")]
+        problem = "the signature does not hold: what it says was changed after signing"
+        return [_finding(place / FILE, problem, f"one by the key {expected_key}")]
     return list(differences(signature.models, contents, place, models))
 
 
@@ -156,8 +156,8 @@ def differences(
         if model not in contents:
             yield _finding(place / model, "the model is missing", "what was signed", model)
         elif model not in signed:
-            found = "the model was added after signing, or is not signed"
-            yield _finding(place / model, found, "signed models only", model)
+            problem = "the model was added after signing, or is not signed"
+            yield _finding(place / model, problem, "signed models only", model)
         else:
             yield from _of_model(signed[model], contents[model], place / model)
 
@@ -166,14 +166,14 @@ def _of_model(signed: Mapping[str, str], entries: Sequence[StoredFile], folder: 
     there = {entry.path: entry.sha256 for entry in entries}
     for path in sorted({*signed, *there}):
         if path not in there:
-            found, wanted = "it is missing", "what was signed"
+            problem, expected = "it is missing", "what was signed"
         elif path not in signed:
-            found, wanted = "it was added after signing", "signed files only"
+            problem, expected = "it was added after signing", "signed files only"
         elif there[path] != signed[path]:
-            found, wanted = f"sha256 {there[path][:12]}...", f"{signed[path][:12]}..., as signed"
+            problem, expected = f"sha256 {there[path][:12]}...", f"{signed[path][:12]}..., as signed"
         else:
             continue
-        yield _finding(folder / path, found, wanted, folder.name)
+        yield _finding(folder / path, problem, expected, folder.name)
 
 
 def _hashes(contents: Contents) -> dict[str, dict[str, str]]:

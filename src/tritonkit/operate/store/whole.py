@@ -41,7 +41,7 @@ def require_whole(
         findings = verify(repository, names, progress=progress)
     else:
         findings = unsigned(repository, names if models else (), public_key, progress)
-    if findings := [each for each in findings if not (copied and is_compiled(each.file))]:
+    if findings := [finding for finding in findings if not (copied and is_compiled(finding.file))]:
         raise damage(findings)
 
 
@@ -53,5 +53,5 @@ def unsigned(repository: Path, models: Sequence[str], public_key: Any, progress:
     """
     contents = read_contents(repository, models, progress=progress)
     text = signature.read(repository)
-    found = [finding for name in contents for finding in compiled(repository / name)]
-    return [*found, *signature.check(contents, text, public_key, repository, models)]
+    findings = [finding for name in contents for finding in compiled(repository / name)]
+    return [*findings, *signature.check(contents, text, public_key, repository, models)]

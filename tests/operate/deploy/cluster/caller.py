@@ -62,7 +62,7 @@ class Tally:
             "slowest_s": round(self.slowest_s, 3),
             "seconds": round(seconds, 1),
             "resent": self.resent,
-            "versions": {name: sorted(found) for name, found in self.versions.items()},
+            "versions": {name: sorted(versions) for name, versions in self.versions.items()},
             "endpoints": sorted(self.endpoints),
         }
 
@@ -120,11 +120,11 @@ def main() -> None:
         threads = [
             threading.Thread(target=work, args=(client, number, options, stop, tally)) for number in range(WORKERS)
         ]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         print("calling", flush=True)  # noqa: T201
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
     print(json.dumps(tally.to_dict(time.monotonic() - began)), flush=True)  # noqa: T201
 
 

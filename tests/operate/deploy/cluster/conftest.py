@@ -27,15 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def usable(node: Resource) -> bool:
     """Whether pods of any kind are placed there."""
     taints = node["spec"].get("taints", [])
-    ready = [each["status"] for each in node["status"]["conditions"] if each["type"] == "Ready"]
-    return ready == ["True"] and not any(each["effect"] != "PreferNoSchedule" for each in taints)
+    ready = [condition["status"] for condition in node["status"]["conditions"] if condition["type"] == "Ready"]
+    return ready == ["True"] and not any(taint["effect"] != "PreferNoSchedule" for taint in taints)
 
 
 @pytest.fixture(scope="session")
 def nodes() -> list[Resource]:
     """The nodes that take pods; one of the control plane first, because the calls come from it."""
-    found = [node for node in Kubectl("default").items("nodes") if usable(node)]
-    return sorted(found, key=lambda node: _CONTROL not in node["metadata"]["labels"])
+    usable_nodes = [node for node in Kubectl("default").items("nodes") if usable(node)]
+    return sorted(usable_nodes, key=lambda node: _CONTROL not in node["metadata"]["labels"])
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +75,7 @@ def steady(site: Site) -> Site:
 @pytest.fixture
 def other_node(nodes: list[Resource], steady: Site) -> str:
     """The name of a node with a replica, on which neither the caller nor a control plane is."""
-    hosts = {each["metadata"]["name"]: each["metadata"]["labels"] for each in nodes}
+    hosts = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
     mine = {pod["spec"]["nodeName"] for pod in steady.pods()}
     free = [name for name, labels in hosts.items() if labels[_HOST] != steady.caller_node and _CONTROL not in labels]
     if not free:

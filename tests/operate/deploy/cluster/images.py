@@ -128,14 +128,14 @@ class Delivery:
         return self.prefix + tag
 
 
-def delivery(wanted: str) -> Delivery:
+def delivery(choice: str) -> Delivery:
     """The delivery that TRITONKIT_CLUSTER_IMAGES requests."""
-    kind, _, rest = wanted.partition(":")
+    kind, _, rest = choice.partition(":")
     if kind == "loaded":
         return Delivery(lambda: None)
     if not rest or kind not in ("kind", "ctr", "registry"):
         raise SystemExit(
-            f"error: TRITONKIT_CLUSTER_IMAGES is {wanted!r}\n"
+            f"error: TRITONKIT_CLUSTER_IMAGES is {choice!r}\n"
             "  wanted: loaded, kind:CLUSTER, ctr:COMMAND or registry:HOST (docs/tests.md)"
         )
     if kind == "kind":
@@ -174,8 +174,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     build()
-    for each in save(options.out) if options.out else ALL:
-        print(each)  # noqa: T201
+    for image in save(options.out) if options.out else ALL:
+        print(image)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -23,20 +23,20 @@ class Kubectl:
         """The command."""
         return ["kubectl", "--namespace", self.namespace, *words]
 
-    def may_fail(self, *words: str, given: str = "") -> Done:
+    def may_fail(self, *words: str, stdin: str = "") -> Done:
         """A command whose exit code is the caller's matter."""
-        return subprocess.run(self.words(*words), capture_output=True, text=True, check=False, input=given)
+        return subprocess.run(self.words(*words), capture_output=True, text=True, check=False, input=stdin)
 
-    def __call__(self, *words: str, given: str = "") -> str:
+    def __call__(self, *words: str, stdin: str = "") -> str:
         """The output of a command that must succeed."""
-        done = self.may_fail(*words, given=given)
+        done = self.may_fail(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
         return done.stdout
 
     def get(self, *words: str) -> Resource:
         """An object or a list of them."""
-        found: Resource = json.loads(self("get", *words, "--output", "json"))
-        return found
+        resource: Resource = json.loads(self("get", *words, "--output", "json"))
+        return resource
 
     def items(self, *words: str) -> list[Resource]:
         """The objects of a list."""
@@ -44,7 +44,7 @@ class Kubectl:
 
     def apply(self, *resources: Resource) -> None:
         """Make or change objects."""
-        self("apply", "--filename", "-", given=json.dumps(as_list(*resources)))
+        self("apply", "--filename", "-", stdin=json.dumps(as_list(*resources)))
 
 
 def as_list(*resources: Resource) -> Resource:

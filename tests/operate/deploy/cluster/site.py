@@ -36,11 +36,11 @@ _RESTRICTED = {
 def eventually(true: Callable[[], Any], what: Callable[[], str] | str, patience_s: float = PATIENCE_S) -> Any:
     """Wait for something to become true, looking every second; gives what it was."""
     deadline = time.monotonic() + patience_s
-    while not (found := true()):
-        said = what if isinstance(what, str) else ""
-        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {said or what()}"  # type: ignore[operator]
+    while not (result := true()):
+        text = what if isinstance(what, str) else ""
+        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {text or what()}"  # type: ignore[operator]
         time.sleep(1)
-    return found
+    return result
 
 
 @dataclass
@@ -207,12 +207,12 @@ def smaller(overlay: str, label: str, progress_s: int) -> Resource:
     patches = [{"target": {"kind": "Deployment", "name": "triton"}, "patch": yaml.safe_dump(patch)}]
     if overlay == "keda":
         # Debian's Prometheus finds no pods of Kubernetes: it finds them by the headless Service's name.
-        found = {
+        job = {
             "job_name": "triton",
             "dns_sd_configs": [{"names": ["triton"], "type": "A", "port": 8002, "refresh_interval": "5s"}],
             "relabel_configs": [{"target_label": "namespace", "replacement": label}],
         }
-        config = {"global": {"scrape_interval": "15s"}, "scrape_configs": [found]}
+        config = {"global": {"scrape_interval": "15s"}, "scrape_configs": [job]}
         put = [{"op": "replace", "path": "/data/prometheus.yml", "value": yaml.safe_dump(config)}]
         target = {"kind": "ConfigMap", "name": "prometheus"}
         patches.append({"target": target, "patch": yaml.safe_dump(put)})

@@ -61,7 +61,7 @@ def evict(site: Site, pod: str) -> subprocess.CompletedProcess[str]:
     """Ask for an eviction, as a drain does."""
     body = f'{{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {{"name": "{pod}"}}}}'
     path = f"/api/v1/namespaces/{site.namespace}/pods/{pod}/eviction"
-    return site.kubectl.may_fail("create", "--raw", path, "--filename", "-", given=body)
+    return site.kubectl.may_fail("create", "--raw", path, "--filename", "-", stdin=body)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def give(site: Site, path: str, text: str) -> None:
     code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
     code = f"import os; os.umask(0o077); {code}"
     words = ("exec", "--stdin", "caller", "--", "python3", "-c", code, path)
-    site.kubectl(*words, given=text)
+    site.kubectl(*words, stdin=text)
 
 
 OPTIONS = {"ca": "/tmp/ca.crt", "key_file": "/tmp/key"}  # noqa: S108

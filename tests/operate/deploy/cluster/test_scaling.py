@@ -17,16 +17,16 @@ def scales_out_and_back(site: Site) -> None:
     with site.calling(HEADLESS, rate=0) as calls:
         eventually(lambda: site.replicas() == MOST, lambda: f"{MOST} replicas: {site.diagnosis()}")
     calls.require_none_failed(least=100)
-    eventually(lambda: wanted(site) == 2, lambda: f"two replicas again: {site.diagnosis()}", 1800)
+    eventually(lambda: desired_replicas(site) == 2, lambda: f"two replicas again: {site.diagnosis()}", 1800)
 
 
 def sees(site: Site) -> bool:
     """Whether the HorizontalPodAutoscaler has a figure, and wants what there is without load."""
-    found = site.kubectl.items("horizontalpodautoscalers")
-    return any(each["status"].get("currentMetrics") for each in found) and wanted(site) == 2
+    autoscalers = site.kubectl.items("horizontalpodautoscalers")
+    return any(autoscaler["status"].get("currentMetrics") for autoscaler in autoscalers) and desired_replicas(site) == 2
 
 
-def wanted(site: Site) -> int:
+def desired_replicas(site: Site) -> int:
     """The replicas that the Deployment asks for."""
     return int(site.kubectl.get("deployment", "triton")["spec"]["replicas"])
 
@@ -43,8 +43,8 @@ def test_cpu_scales_out_and_back(steady: Site) -> None:
 
 def test_keda_scales_out_and_back(steady: Site) -> None:
     """overlays/keda asks the Prometheus that it brings."""
-    found = steady.kubectl.may_fail("get", "customresourcedefinition", "scaledobjects.keda.sh")
-    if found.returncode:
+    done = steady.kubectl.may_fail("get", "customresourcedefinition", "scaledobjects.keda.sh")
+    if done.returncode:
         pytest.skip("KEDA is not installed in the cluster")
     steady.apply(overlay="keda", scaling=SCALING)
     steady.rolled_out()

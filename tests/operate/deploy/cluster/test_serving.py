@@ -54,7 +54,7 @@ def test_a_pod_of_root_is_refused(steady: Site) -> None:
     """The namespace holds every pod to the restricted Pod Security Standard."""
     pod = idle_pod("root", "tritonkit/none:1")
     pod["spec"]["containers"][0]["securityContext"] = {"runAsUser": 0}
-    done = steady.kubectl.may_fail("apply", "--dry-run=server", "--filename", "-", given=json.dumps(pod))
+    done = steady.kubectl.may_fail("apply", "--dry-run=server", "--filename", "-", stdin=json.dumps(pod))
     assert done.returncode != 0
     assert "violates PodSecurity" in done.stderr
 

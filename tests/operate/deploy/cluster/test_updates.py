@@ -24,16 +24,18 @@ def test_a_model_that_cannot_be_loaded_replaces_nothing(steady: Site) -> None:
     """The old version keeps serving, and diagnose gives Triton's own reason."""
     with steady.calling(HEADLESS, rate=20) as calls:
         steady.apply("broken", progress_s=60)
-        found = eventually(
-            lambda: [each for each in steady.causes() if each["cause"] == "model failed to load"], steady.diagnosis
+        failures = eventually(
+            lambda: [cause for cause in steady.causes() if cause["cause"] == "model failed to load"], steady.diagnosis
         )
-        assert "digits_network" in found[0]["found"]
-        assert "example.missing" in found[0]["found"]
+        assert "digits_network" in failures[0]["found"]
+        assert "example.missing" in failures[0]["found"]
         stuck = eventually(
-            lambda: [each for each in steady.causes() if each["cause"] == "rollout stuck"], steady.diagnosis
+            lambda: [cause for cause in steady.causes() if cause["cause"] == "rollout stuck"], steady.diagnosis
         )
         assert "the old version keeps serving" in stuck[0]["found"]
-        assert sorted(each["ready"] for pod in steady.pods() for each in pod["status"]["containerStatuses"]) == [
+        assert sorted(
+            container["ready"] for pod in steady.pods() for container in pod["status"]["containerStatuses"]
+        ) == [
             False,
             True,
             True,

@@ -23,52 +23,52 @@ _OURS = Path(__file__).with_name("custom_resources.yaml")
 
 def errors_of(resource: Schema, schema: Schema) -> list[str]:
     """Places in which a resource violates the schema."""
-    found = Draft202012Validator(schema).iter_errors(resource)
-    return [f"{each.json_path}: {each.message}" for each in found]
+    errors = Draft202012Validator(schema).iter_errors(resource)
+    return [f"{error.json_path}: {error.message}" for error in errors]
 
 
 @cache
 def our_schema(kind: str) -> Schema:
     """Ours of a kind; KeyError where there is none."""
-    known = yaml.safe_load(_OURS.read_text())
-    spec = {"type": "object", **known[kind]}
+    schemas = yaml.safe_load(_OURS.read_text())
+    spec = {"type": "object", **schemas[kind]}
     fixed = {"apiVersion": {"const": spec.pop("apiVersion")}, "kind": {"const": kind}}
     whole = {
         "type": "object",
         "required": ["apiVersion", "kind", "metadata", "spec"],
         "properties": {**fixed, "metadata": {"type": "object", "open": True}, "spec": spec},
     }
-    return {**_closed(whole), "definitions": _closed(known["definitions"])}
+    return {**_closed(whole), "definitions": _closed(schemas["definitions"])}
 
 
 @cache
 def definitions_of_crds() -> dict[tuple[str, str], Schema]:
     """(apiVersion, kind) -> schema, of the folder that TRITONKIT_CRDS names."""
-    found = {}
+    definitions = {}
     for file in sorted(Path(CRDS).glob("*.y*ml")):
         for document in yaml.safe_load_all(file.read_text()):
-            for each in (document or {}).get("items", [document]):
-                if not each or each.get("kind") != "CustomResourceDefinition":
+            for definition in (document or {}).get("items", [document]):
+                if not definition or definition.get("kind") != "CustomResourceDefinition":
                     continue
-                spec = each["spec"]
+                spec = definition["spec"]
                 for version in spec["versions"]:
                     key = (f"{spec['group']}/{version['name']}", spec["names"]["kind"])
-                    found[key] = _structural(version["schema"]["openAPIV3Schema"])
-    return found
+                    definitions[key] = _structural(version["schema"]["openAPIV3Schema"])
+    return definitions
 
 
 def _structural(schema: Schema) -> Schema:
     """A CRD's schema, whose unknown fields an API server would drop without a word, as one that refuses them."""
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     # Of every resource; a CRD need not say them.
-    whole = {**known, "metadata": {"type": "object", "open": True}}
+    whole = {**properties, "metadata": {"type": "object", "open": True}}
     return _closed({**schema, "properties": whole})
 
 
 def _closed(schema: Any) -> Any:
     """Every object with properties has no others; what only API servers understand is left out."""
     if isinstance(schema, list):
-        return [_closed(each) for each in schema]
+        return [_closed(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("x-kubernetes-int-or-string"):
@@ -77,7 +77,7 @@ def _closed(schema: Any) -> Any:
     made = {}
     for key, value in schema.items():
         if key == "properties":
-            made[key] = {name: _closed(each) for name, each in value.items()}
+            made[key] = {name: _closed(part) for name, part in value.items()}
         elif key in ("required", "enum", "default", "const"):
             made[key] = value
         elif key != "open" and not key.startswith("x-kubernetes-"):

@@ -40,12 +40,12 @@ class NameServer:
         end = query.index(b"\x00", 12) + 5
         question, kind = query[12:end], int.from_bytes(query[end - 4 : end - 2])
         name = question[1:-5].decode()  # after its length, before a zero, type and class
-        known = list(self.addresses.get(name, []))
-        found = known if kind == _A else []
+        addresses = list(self.addresses.get(name, []))
+        answers = addresses if kind == _A else []
         # An answer's name points at the question's.
         records = b"".join(
-            b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\x00\x04" + socket.inet_aton(each) for each in found
+            b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\x00\x04" + socket.inet_aton(address) for address in answers
         )
-        flags = (0x8580 | (_OK if known else _NO_SUCH_NAME)).to_bytes(2)
-        counts = b"\x00\x01" + len(found).to_bytes(2) + bytes(4)
+        flags = (0x8580 | (_OK if addresses else _NO_SUCH_NAME)).to_bytes(2)
+        counts = b"\x00\x01" + len(answers).to_bytes(2) + bytes(4)
         return query[:2] + flags + counts + question + records

@@ -42,26 +42,26 @@ def custom(render: Render) -> list[Resource]:
         if not path.endswith("kustomization.yaml")
         for document in yaml.safe_load_all(text)
     ]
-    return [each for each in documents if each.get("apiVersion") in CUSTOM]
+    return [document for document in documents if document.get("apiVersion") in CUSTOM]
 
 
 def of_kind(custom: list[Resource], kind: str) -> list[Resource]:
     """Resources of a kind; at least one exists."""
-    found = [each for each in custom if each["kind"] == kind]
-    assert found
-    return found
+    resources = [resource for resource in custom if resource["kind"] == kind]
+    assert resources
+    return resources
 
 
 def test_every_kind_is_looked_at(custom: list[Resource]) -> None:
     """A kind that is new here wants a schema."""
-    assert {each["kind"] for each in custom} == set(KINDS)
+    assert {resource["kind"] for resource in custom} == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_our_schemas_accept_it(custom: list[Resource], kind: str) -> None:
     """No field that we have not looked up, no wrong type."""
-    for each in of_kind(custom, kind):
-        assert errors_of(each, our_schema(kind)) == []
+    for resource in of_kind(custom, kind):
+        assert errors_of(resource, our_schema(kind)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,13 +106,13 @@ OF_PODS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_authors_schemas_accept_it(custom: list[Resource], kind: str) -> None:
     """CustomResourceDefinitions accept every field; a misspelt field, which an API server would drop, is found."""
-    known = definitions_of_crds()
-    for each in of_kind(custom, kind):
-        if (each["apiVersion"], kind) not in known:
-            pytest.skip(f"TRITONKIT_CRDS has no {kind} of {each['apiVersion']}")
-        schema = known[each["apiVersion"], kind]
-        assert errors_of(each, schema) == []
-        assert errors_of(each | {"spec": each["spec"] | {"unheardOf": 1}}, schema)
+    schemas = definitions_of_crds()
+    for resource in of_kind(custom, kind):
+        if (resource["apiVersion"], kind) not in schemas:
+            pytest.skip(f"TRITONKIT_CRDS has no {kind} of {resource['apiVersion']}")
+        schema = schemas[resource["apiVersion"], kind]
+        assert errors_of(resource, schema) == []
+        assert errors_of(resource | {"spec": resource["spec"] | {"unheardOf": 1}}, schema)
 
 
 @pytest.mark.parametrize("values", [{}, KNATIVE], ids=["standard", "knative"])
@@ -164,16 +164,16 @@ def test_a_deployment_of_kserve_is_ours(render: Render) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kserve", "said"),
+    ("kserve", "message"),
     [
         ({"scale_metric": "rps", "scale_target": 5}, "wanted cpu or memory with Standard"),
         ({"mode": "Knative", "scale_metric": "cpu"}, "concurrency or rps with Knative"),
         ({"mode": "Knative", "scale_metric": "rps"}, "wanted scale_target"),
     ],
 )
-def test_a_metric_that_the_mode_lacks_is_refused(kserve: dict[str, Any], said: str) -> None:
+def test_a_metric_that_the_mode_lacks_is_refused(kserve: dict[str, Any], message: str) -> None:
     """KServe would take it, and not scale."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         Values.model_validate({"kserve": kserve})
 
 

@@ -18,7 +18,7 @@ from tritonkit.operate.deploy.cluster.look import NamespaceState, look
 OBJECTS = json.loads((Path(__file__).parent / "objects.json").read_text())
 
 
-def seen(name: str, **changed: Any) -> NamespaceState:
+def state_of(name: str, **changed: Any) -> NamespaceState:
     """A recorded namespace."""
     parts = copy.deepcopy(OBJECTS[name]) | changed
     logs = {tuple(key.split("/")): text for key, text in parts.pop("logs").items()}
@@ -28,13 +28,13 @@ def seen(name: str, **changed: Any) -> NamespaceState:
 def only(deployment: str) -> NamespaceState:
     """One Deployment of the broken namespace."""
     parts = OBJECTS["broken"]
-    pods = [each for each in parts["pods"] if each["metadata"]["name"].startswith(f"{deployment}-")]
-    found = [each for each in parts["deployments"] if each["metadata"]["name"] == deployment]
-    return seen("broken", pods=copy.deepcopy(pods), deployments=copy.deepcopy(found))
+    pods = [pod for pod in parts["pods"] if pod["metadata"]["name"].startswith(f"{deployment}-")]
+    deployments = [resource for resource in parts["deployments"] if resource["metadata"]["name"] == deployment]
+    return state_of("broken", pods=copy.deepcopy(pods), deployments=copy.deepcopy(deployments))
 
 
 @pytest.mark.parametrize(
-    ("deployment", "cause", "found"),
+    ("deployment", "cause", "words"),
     [
         ("cpu", "no node with enough cpu", "2 Insufficient cpu"),
         ("memory", "no node with enough memory", "2 Insufficient memory"),
@@ -51,11 +51,11 @@ def only(deployment: str) -> NamespaceState:
         ("crash", "crash loop", "exit code 1"),
     ],
 )
-def test_each_broken_pod_has_its_cause(deployment: str, cause: str, found: str) -> None:
+def test_each_broken_pod_has_its_cause(deployment: str, cause: str, words: str) -> None:
     """The first cause of each recorded Deployment is what was broken in it, and says what to do."""
     first = causes_of(only(deployment))[0]
     assert first.cause == cause
-    assert found in first.found
+    assert words in first.found
     assert first.wanted
     assert first.todo
 
@@ -72,16 +72,16 @@ LOGS = [
 """Messages of Triton, entry.py, fetch.py and `tritonkit restore` about faults made on purpose, recorded in logs/."""
 
 
-@pytest.mark.parametrize(("name", "deployment", "container", "cause", "found"), LOGS)
+@pytest.mark.parametrize(("name", "deployment", "container", "cause", "words"), LOGS)
 def test_the_programs_own_words_are_understood(
-    name: str, deployment: str, container: str, cause: str, found: str
+    name: str, deployment: str, container: str, cause: str, words: str
 ) -> None:
     """Each log gives its cause, with the reason that stands in it."""
     state, log = only(deployment), (Path(__file__).parent / "logs" / f"{name}.log").read_text()
     state.logs = {(pod["metadata"]["name"], container): log for pod in state.pods}
     first = causes_of(state)[0]
     assert first.cause == cause
-    assert found in first.found
+    assert words in first.found
 
 
 def test_a_probe_that_counts_dead_stubs_names_the_cause() -> None:
@@ -101,7 +101,7 @@ def test_a_crash_shows_the_last_lines() -> None:
 @pytest.mark.parametrize(("name", "cause"), [("quota", "quota exceeded"), ("strict", "Pod Security")])
 def test_pods_that_may_not_be_made(name: str, cause: str) -> None:
     """A quota and the Pod Security Standard come before their effect, the rollout that is stuck."""
-    assert [each.cause for each in causes_of(seen(name))] == [cause, "rollout stuck"]
+    assert [finding.cause for finding in causes_of(state_of(name))] == [cause, "rollout stuck"]
 
 
 def test_healthy_pods_have_no_cause() -> None:
@@ -117,8 +117,8 @@ def test_a_node_that_is_away_explains_its_pods() -> None:
             if one["type"] == "Ready":
                 one |= {"status": "Unknown", "message": "Kubelet stopped posting node status."}
     causes = causes_of(state)
-    assert {each.cause for each in causes} == {"node not ready"}
-    assert sum(len(each.pods) for each in causes) == 2
+    assert {cause.cause for cause in causes} == {"node not ready"}
+    assert sum(len(cause.pods) for cause in causes) == 2
 
 
 def test_a_stuck_rollout_names_who_keeps_serving() -> None:
@@ -129,8 +129,8 @@ def test_a_stuck_rollout_names_who_keeps_serving() -> None:
     for one in deployment["status"]["conditions"]:
         if one["type"] == "Progressing":
             one |= {"status": "False", "reason": "ProgressDeadlineExceeded"}
-    for each in state.replica_sets:
-        each["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = "1"
+    for replica_set in state.replica_sets:
+        replica_set["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = "1"
     (stuck,) = causes_of(state)
     assert stuck.cause == "rollout stuck"
     assert "the old version keeps serving: healthy-" in stuck.found

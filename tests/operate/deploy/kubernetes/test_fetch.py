@@ -118,8 +118,8 @@ def test_a_damaged_file_is_named_and_nothing_is_put_in_place(
     done = run_fetch(http_folder.url, tmp_path / "models")
     message = failed(done, 5)
     assert (backup if damage == "index" else blob.name) in message
-    wanted = "models not fetched" if damage == "index" else "damaged repository"
-    assert diagnosed(message) == wanted
+    cause = "models not fetched" if damage == "index" else "damaged repository"
+    assert diagnosed(message) == cause
     assert not (tmp_path / "models" / "net").exists()
 
 

@@ -40,8 +40,8 @@ Render = Callable[..., dict[str, str]]
 
 def named(resources: list[Resource], kind: str, name: str) -> Resource:
     """One resource."""
-    [found] = [one for one in resources if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    return found
+    [resource] = [one for one in resources if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return resource
 
 
 def test_only_the_gateway_and_named_namespaces_reach_triton(kustomize: Build) -> None:
@@ -144,8 +144,8 @@ def servers() -> Iterator[list[Named]]:
     port = check_free("127.0.0.2", 0)
     made = [Named(host, f"{host}:{port}") for host in ("127.0.0.2", "127.0.0.3")]
     yield made
-    for each in made:
-        each.stop()
+    for server in made:
+        server.stop()
 
 
 @pytest.fixture
@@ -175,11 +175,11 @@ def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path,
         "--metrics": f"127.0.0.1:{check_free('127.0.0.1', 0)}",
         "--replica": f"triton:{to},triton:{to}",
     }
-    words = dict(each.split("=", 1) for each in config["args"] if not each.startswith("--model="))
+    words = dict(argument.split("=", 1) for argument in config["args"] if not argument.startswith("--model="))
     if "--candidate" in words:
         own["--candidate"] = words["--candidate"].replace("8001", to).replace("8000", to)
     arguments = [f"{name}={value}" for name, value in (words | own).items()]
-    arguments += [each for each in config["args"] if each.startswith("--model=")]
+    arguments += [argument for argument in config["args"] if argument.startswith("--model=")]
     command = [sys.executable, "-m", "tritonkit.cli", *config["command"][1:-1], *arguments]
     subprocess.run(command, check=True, capture_output=True, cwd=PROJECT)
     file = tmp_path / "gateway" / "envoy.json"
@@ -247,10 +247,10 @@ def test_a_canary_gets_its_part_and_costs_no_call(pod: Pod, names: NameServer, s
         eventually(lambda: pod.admin.healthy("grpc-candidate") == 2, "the canary, and the other")
         assert answers(channel, pod.key, 20, "candidate") == {canary.name: 20}
         assert answers(channel, pod.key, 20, "stable") == {stable.name: 20}
-        found = answers(channel, pod.key, 400)
+        counts = answers(channel, pod.key, 400)
         # A share of 0.3 of 400 lies within these bounds but for one of a million runs.
-        assert 75 < found[canary.name] < 170, found
-        assert found[canary.name] + found[stable.name] == 400
+        assert 75 < counts[canary.name] < 170, counts
+        assert counts[canary.name] + counts[stable.name] == 400
         canary.stop()
         assert answers(channel, pod.key, 50, "candidate") == {stable.name: 50}
 

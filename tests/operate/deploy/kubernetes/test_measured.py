@@ -39,7 +39,7 @@ Found = Callable[..., tuple[Values, Profile]]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
+def profiled(tmp_path: Path) -> Found:
     """Values with these entries, and the profile of the files next to them."""
 
     def read(*entries: dict[str, Any], **keys: Any) -> tuple[Values, Profile]:
@@ -50,43 +50,43 @@ def found(tmp_path: Path) -> Found:
 
 
 @pytest.mark.slow
-def test_replicas_are_those_of_the_plan(tmp_path: Path, repository: Path, found: Found) -> None:
+def test_replicas_are_those_of_the_plan(tmp_path: Path, repository: Path, profiled: Found) -> None:
     """The same figure as `tritonkit plan`, spare ones included; two models' replicas add up."""
     measured = save(tmp_path / "a.json")
     plan = make_plan(measured, Demand(of_shape("steady", RATE), parse_slo(["p99=50ms"]), spare=2))
-    values, profile = found(expected(spare=2))
+    values, profile = profiled(expected(spare=2))
     assert profile.replicas == plan.replicas > 3
     tree = render_tree(values, read_facts(repository, values, profile))
     deployment = yaml.safe_load(tree["base/deployment.yaml"])
     assert deployment["spec"]["replicas"] == plan.replicas
     save(tmp_path / "b.json", "b")
-    assert found(expected(), expected("b"))[1].replicas == 2 * plan.sized.replicas + 1
-    assert found()[1] == Profile()
+    assert profiled(expected(), expected("b"))[1].replicas == 2 * plan.sized.replicas + 1
+    assert profiled()[1] == Profile()
 
 
-def test_a_slow_start_that_was_measured_has_its_time(tmp_path: Path, repository: Path, found: Found) -> None:
+def test_a_slow_start_that_was_measured_has_its_time(tmp_path: Path, repository: Path, profiled: Found) -> None:
     """Four times what it took, in place of ten seconds; cores are those of the measurement."""
     without = read_facts(repository, Values())
     assert (without.startup_s, without.replicas, without.unmeasured) == (90, 2, 2)
     save(tmp_path / "a.json", cores=3, start_s=100)
-    values, profile = found(expected())
+    values, profile = profiled(expected())
     facts = read_facts(repository, values, profile)
     assert facts.startup_s == 480
     assert (facts.cores, facts.unmeasured) == (3, 1)
     assert "measured" in facts.cores_from
 
 
-def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, found: Found) -> None:
+def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, profiled: Found) -> None:
     """Parts are those of its ensemble; a common prefix of names does not count."""
     models = {"a": ensemble("net", "a_top"), "net": ModelText(), "a_top": ModelText(), "a_b": ModelText()}
     folder = write_repository(tmp_path / "models", models)
     save(tmp_path / "a.json")
-    values, profile = found(expected())
+    values, profile = profiled(expected())
     assert read_facts(folder, values, profile).unmeasured == 1
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"cpu": 4}, "with which `measured` was measured"),
         ({"replicas": 1}, "replicas in values.yaml"),
@@ -94,37 +94,37 @@ def test_parts_of_a_measured_model_were_measured_with_it(tmp_path: Path, found: 
     ],
 )
 def test_values_that_contradict_the_measurement_are_refused(
-    tmp_path: Path, repository: Path, found: Found, keys: dict[str, Any], said: str
+    tmp_path: Path, repository: Path, profiled: Found, keys: dict[str, Any], message: str
 ) -> None:
     """Rather than one of the two being taken without a word."""
     save(tmp_path / "a.json")
-    values, profile = found(expected(), **keys)
-    with pytest.raises(RenderError, match=said):
+    values, profile = profiled(expected(), **keys)
+    with pytest.raises(RenderError, match=message):
         read_facts(repository, values, profile)
 
 
-def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Path, found: Found) -> None:
+def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Path, profiled: Found) -> None:
     """An unknown model, one model twice, different machines, no measurement, or a target out of reach."""
     save(tmp_path / "a.json")
     save(tmp_path / "b.json", "b", cores=4)
     save(tmp_path / "other.json", "other")
     (tmp_path / "text.json").write_text("[]")
-    values, profile = found(expected("other"))
+    values, profile = profiled(expected("other"))
     with pytest.raises(RenderError, match="a measurement of other"):
         read_facts(repository, values, profile)
-    for entries, error, said in (
+    for entries, error, message in (
         ([expected(), expected()], RenderError, "once more"),
         ([expected(), expected("b")], RenderError, "measured with 4 cores"),
         ([expected("text")], UsageError, "not a measurement"),
         ([expected("absent")], UsageError, "cannot be read"),
         ([expected(slo="p99=1ms")], UsageError, "measured.slo p99=1ms: even alone, requests take"),
     ):
-        with pytest.raises(error, match=said):
-            found(*entries)
+        with pytest.raises(error, match=message):
+            profiled(*entries)
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ("{file: ../a.json, rate_per_s: 1, slo: p99=1s}", "file"),
         ("{file: /etc/passwd, rate_per_s: 1, slo: p99=1s}", "file"),
@@ -133,13 +133,13 @@ def test_measurements_that_do_not_fit_are_refused(tmp_path: Path, repository: Pa
     ],
 )
 def test_an_entry_that_makes_no_sense_is_refused_with_its_line(
-    tmp_path: Path, repository: Path, entry: str, said: str
+    tmp_path: Path, repository: Path, entry: str, message: str
 ) -> None:
     """The command refuses them before it renders anything."""
     (tmp_path / "values.yaml").write_text(f"# first line\nmeasured: [{entry}]\n")
     error = failed(
         tritonkit_here("deploy", "--repository", str(repository), "--out", str(tmp_path)), SpecError.exit_code
     )
-    assert said in error
+    assert message in error
     assert "values.yaml:2" in error
     assert not (tmp_path / "base").exists()

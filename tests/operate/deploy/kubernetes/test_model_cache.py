@@ -46,10 +46,10 @@ def test_the_init_container_shares_a_volume(cached: policies.Build, overlay: str
     pod = policies.triton_pod(resources)
     [init], [triton] = pod["initContainers"], pod["containers"]
     assert {"name": "cache", "mountPath": "/cache"} in init["volumeMounts"]
-    assert "cache" not in [each["name"] for each in triton["volumeMounts"]]
+    assert "cache" not in [mount["name"] for mount in triton["volumeMounts"]]
     assert init["command"][-4:] == ["--cache", "/cache", "--cache-mib", "900"]
     claims = policies.of_kind(resources, "PersistentVolumeClaim")
-    [volume] = [each for each in pod["volumes"] if each["name"] == "cache"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == "cache"]
     claim = claims[volume["persistentVolumeClaim"]["claimName"]]
     assert claim["metadata"]["namespace"] == "tritonkit"
     assert claim["metadata"]["labels"]["app.kubernetes.io/part-of"] == "tritonkit"

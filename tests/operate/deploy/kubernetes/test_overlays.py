@@ -86,9 +86,9 @@ def test_the_schemas_refuse_a_key_that_is_none(kustomize: Build) -> None:
 def test_pods_hold_to_the_restricted_standard(kustomize: Build, overlay: str) -> None:
     """Not root, nothing of the host, no capabilities, a seccomp profile, no token, pinned images."""
     resources = kustomize(overlay)
-    found = list(pods(resources))
-    assert found
-    for pod in found:
+    specs = list(pods(resources))
+    assert specs
+    for pod in specs:
         # Prometheus finds pods through the API server; nothing else has business there.
         assert pod["automountServiceAccountToken"] is (pod["serviceAccountName"] == "prometheus")
         assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}

@@ -63,8 +63,8 @@ def test_an_outage_of_prometheus_never_scales_in() -> None:
     """Fallback: those that there are, and never out of bounds."""
     assert scaled_object()["fallback"]["behavior"] == "currentReplicasIfHigher"
     values = Values(replicas=50, scaling=Scaling(min=3, max=9))
-    found = yaml.safe_load(render(values)["components/keda/scaledobject.yaml"])["spec"]
-    assert found["fallback"]["replicas"] == 9
+    scaled = yaml.safe_load(render(values)["components/keda/scaledobject.yaml"])["spec"]
+    assert scaled["fallback"]["replicas"] == 9
 
 
 @pytest.mark.parametrize("component", AUTOSCALERS)
@@ -93,23 +93,23 @@ def test_requests_that_wait_for_a_pod_come_by_a_name_that_rest_answers() -> None
     routes = list(yaml.safe_load_all(tree["components/scale-to-zero/interceptorroutes.yaml"]))
     deployment = yaml.safe_load(tree["base/deployment.yaml"])
     [triton] = deployment["spec"]["template"]["spec"]["containers"]
-    [known] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
+    [hosts] = [one["value"] for one in triton["env"] if one["name"] == "TRITON_HTTP_HOSTS"]
     for route in routes:
         [rule] = route["spec"]["rules"]
-        assert {"triton-waking", "models.example.org"} <= set(rule["hosts"]) <= set(known.split())
+        assert {"triton-waking", "models.example.org"} <= set(rule["hosts"]) <= set(hosts.split())
     scaled = yaml.safe_load(tree["components/scale-to-zero/scaledobject.yaml"])["spec"]
     assert scaled["minReplicaCount"] == 0
-    asked = [trigger["metadata"]["interceptorRoute"] for trigger in scaled["triggers"]]
-    assert asked == [route["metadata"]["name"] for route in routes]
+    names = [trigger["metadata"]["interceptorRoute"] for trigger in scaled["triggers"]]
+    assert names == [route["metadata"]["name"] for route in routes]
 
 
 def test_a_prometheus_of_ones_own_is_asked_instead() -> None:
     """And none is deployed."""
     values = Values(keda=Keda(prometheus="http://prometheus.monitoring.svc:9090"))
-    found = render(values)
-    trigger = yaml.safe_load(found["components/keda/scaledobject.yaml"])["spec"]["triggers"][0]
+    rendered = render(values)
+    trigger = yaml.safe_load(rendered["components/keda/scaledobject.yaml"])["spec"]["triggers"][0]
     assert trigger["metadata"]["serverAddress"] == "http://prometheus.monitoring.svc:9090"
-    assert "components/prometheus" not in found["overlays/keda/kustomization.yaml"]
+    assert "components/prometheus" not in rendered["overlays/keda/kustomization.yaml"]
     assert "components/prometheus" in tree()["overlays/keda/kustomization.yaml"]
 
 
@@ -131,8 +131,8 @@ def test_alerts_and_dashboard_are_those_of_observe() -> None:
     assert {rule["alert"] for rule in rules["groups"][1]["rules"]} == {a.name for a in ALERTS}
     dashboard = resource("components/monitoring/dashboard.yaml")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
-    wanted = json.loads((ROOT / "deploy/grafana/dashboards/tritonkit.json").read_text())
-    assert json.loads(dashboard["data"]["tritonkit.json"]) == wanted
+    expected = json.loads((ROOT / "deploy/grafana/dashboards/tritonkit.json").read_text())
+    assert json.loads(dashboard["data"]["tritonkit.json"]) == expected
 
 
 def test_prometheus_is_restricted_and_sees_pods_of_its_namespace_only() -> None:
@@ -217,11 +217,11 @@ _SERIES = """
 )
 def test_what_triggers_say_of_two_replicas(tmp_path: Path, query: str, series: dict[str, Any], value: float) -> None:
     """The worst model's ratio times two; waiting requests of both; 0 without traffic."""
-    found = list(yaml.safe_load(_SERIES))
+    samples = list(yaml.safe_load(_SERIES))
     for model, figures in series.items():
         for instance in "ab":
-            found += _of_model(query, model, instance, figures)
-    _check(tmp_path, query, found, [{"labels": "{}", "value": value}])
+            samples += _of_model(query, model, instance, figures)
+    _check(tmp_path, query, samples, [{"labels": "{}", "value": value}])
 
 
 @PROMETHEUS
@@ -240,19 +240,19 @@ def _of_model(query: str, model: str, instance: str, figures: Any) -> list[dict[
     queue, compute = figures
     gained = {"queue": queue, "compute_input": 0, "compute_infer": compute, "compute_output": 0}
     return [
-        {"series": f"nv_inference_{name}_duration_us{{{labels}}}", "values": f"0+{each}x40"}
-        for name, each in gained.items()
+        {"series": f"nv_inference_{name}_duration_us{{{labels}}}", "values": f"0+{step}x40"}
+        for name, step in gained.items()
     ]
 
 
-def _check(folder: Path, query: str, series: list[Any], wanted: list[Any]) -> None:
+def _check(folder: Path, query: str, series: list[Any], samples: list[Any]) -> None:
     """Prometheus' own test of a query: what it gives after five minutes."""
     scaling = Scaling()
     expr = scaling.queue_query("n") if query == "queue" else scaling.pending_query("n")
     case = {
         "interval": "15s",
         "input_series": series,
-        "promql_expr_test": [{"expr": expr, "eval_time": "5m", "exp_samples": wanted}],
+        "promql_expr_test": [{"expr": expr, "eval_time": "5m", "exp_samples": samples}],
     }
     file = folder / "case.yml"
     file.write_text(yaml.safe_dump({"tests": [case]}))

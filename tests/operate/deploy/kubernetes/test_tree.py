@@ -50,9 +50,9 @@ def test_fewer_cores_than_were_rendered_for_have_their_configuration(tmp_path: P
     folder = write_repository(tmp_path / "models", {"net": ModelText()})
     config = folder / "net" / "config.pbtxt"
     config.write_text(f"{header}\n{config.read_text()}")
-    for cores, wanted in ((1, "--model-config-name=cores-1"), (3, "--model-config-name=cores-3")):
+    for cores, argument in ((1, "--model-config-name=cores-1"), (3, "--model-config-name=cores-3")):
         tree = render_tree(Values(), read_facts(folder, Values(cpu=cores)))
-        assert pod(tree)["containers"][0]["args"] == ["--own-key", wanted]
+        assert pod(tree)["containers"][0]["args"] == ["--own-key", argument]
     tree = render_tree(Values(), read_facts(folder, Values()))
     assert pod(tree)["containers"][0]["args"] == ["--own-key"]
 
@@ -75,9 +75,9 @@ def test_images_without_a_digest_are_listed(render: Render) -> None:
 
 def test_servers_are_pinned_unless_that_is_not_wanted(render: Render) -> None:
     """An environment variable of Triton's container says so."""
-    wanted = {"name": "TRITON_PIN", "value": "1"}
-    assert wanted in pod(render())["containers"][0]["env"]
-    assert wanted not in pod(render(pin=False))["containers"][0]["env"]
+    variable = {"name": "TRITON_PIN", "value": "1"}
+    assert variable in pod(render())["containers"][0]["env"]
+    assert variable not in pod(render(pin=False))["containers"][0]["env"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_pods_ask_a_store_for_the_backup_and_at_the_port_that_values_name(render
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("replica: 3", "replicas"),
         ("models: {image: 'a:1', claim: b}", "exactly one of"),
@@ -141,13 +141,13 @@ def test_pods_ask_a_store_for_the_backup_and_at_the_port_that_values_name(render
         ("gateway_api: {gateway: g, grpc_host: a.b, http_host: a.b}", "two names"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_with_their_line(tmp_path: Path, text: str, said: str) -> None:
+def test_values_that_make_no_sense_are_refused_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     """A secret in an address is not repeated."""
     file = tmp_path / "values.yaml"
     file.write_text(f"# first line\n{text}\n")
     with pytest.raises(SpecError) as refusal:
         read_values(file)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert "values.yaml:2" in str(refusal.value)
     assert "user:word" not in str(refusal.value)
 

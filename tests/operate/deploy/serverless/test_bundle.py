@@ -116,7 +116,7 @@ def test_an_int8_function_is_right_on_every_cpu(digits_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "serving", "chosen"),
+    ("option", "serving", "chosen"),
     [
         (None, "onnx-fp32", "onnx-fp32"),
         (None, "openvino-int8", "onnx-fp32"),
@@ -128,11 +128,11 @@ def test_an_int8_function_is_right_on_every_cpu(digits_folder: Path) -> None:
     ],
 )
 def test_the_variant_is_one_for_onnx_runtime(
-    write_model: WriteModel, asked: str | None, serving: str, chosen: str
+    write_model: WriteModel, option: str | None, serving: str, chosen: str
 ) -> None:
     """The served variant if it can run there, else FP32."""
     spec = write_model(FILE + f"serving: {{variant: {serving}}}\n", m__onnx=onnx_file(RELU, ["batch", 4]))
-    assert chosen_variant(spec, asked) == chosen
+    assert chosen_variant(spec, option) == chosen
 
 
 def test_what_needs_triton_is_refused(root: Path, write_model: WriteModel) -> None:
@@ -223,7 +223,7 @@ def test_somebody_else_s_folder_is_left_alone(relu: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--target", "lambda", "--model", "nte"), 2, "net"),
         (("--target", "lambda", "--namespace", "a"), 2, "--target kubernetes"),
@@ -233,9 +233,9 @@ def test_somebody_else_s_folder_is_left_alone(relu: Path, tmp_path: Path) -> Non
         (("--model", "net"), 2, "--target lambda"),
     ],
 )
-def test_wrong_words_are_refused(relu: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_wrong_words_are_refused(relu: Path, words: tuple[str, ...], code: int, message: str) -> None:
     """One message each, with what was wanted."""
-    assert said in failed(tritonkit_here("deploy", *words, "--root", str(relu)), code)
+    assert message in failed(tritonkit_here("deploy", *words, "--root", str(relu)), code)
 
 
 def test_of_several_models_one_must_be_named() -> None:
@@ -248,4 +248,4 @@ def test_the_shipped_example_is_the_spec_s(digits_folder: Path) -> None:
     """An event to try the function with."""
     event = json.loads((digits_folder / "example.json").read_text())
     spec = load(PROJECT / "models" / "digits", PROJECT)
-    assert [each["name"] for each in event["inputs"]] == list(spec.model.example)
+    assert [tensor["name"] for tensor in event["inputs"]] == list(spec.model.example)

@@ -67,7 +67,7 @@ def test_a_picture_goes_as_bytes_behind_the_json(digits: Function, example: Any)
     labels = deserialize_bytes_tensor(raw[at : at + label["parameters"]["binary_data_size"]])
     scores = np.frombuffer(raw[-score["parameters"]["binary_data_size"] :], np.float32)
     direct = digits.invoke(example).body["outputs"]
-    assert [each.decode() for each in labels] == direct[0]["data"]
+    assert [label.decode() for label in labels] == direct[0]["data"]
     assert scores.tolist() == direct[1]["data"]
 
 
@@ -95,16 +95,16 @@ def test_health_is_answered(digits: Function, path: str, answer: Any) -> None:
 
 def test_metadata_says_what_the_model_takes(digits: Function) -> None:
     """Names, datatypes and shapes, the batch free."""
-    found = body(digits.invoke(http_event("/v2/models/digits/versions/1", method="GET")).body)
-    assert found["inputs"] == [{"name": "image", "datatype": "BYTES", "shape": [-1, 1]}]
-    assert [each["shape"] for each in found["outputs"]] == [[-1, 3], [-1, 3]]
+    metadata = body(digits.invoke(http_event("/v2/models/digits/versions/1", method="GET")).body)
+    assert metadata["inputs"] == [{"name": "image", "datatype": "BYTES", "shape": [-1, 1]}]
+    assert [output["shape"] for output in metadata["outputs"]] == [[-1, 3], [-1, 3]]
 
 
 TENSOR = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["abc"]}
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"data": ["abc"]}, "model 'digits_decode_image': input 'image', item 0: not a PNG or JPEG"),
         ({"data": [1]}, "inputs[0].data[0]: found 1, wanted a text"),
@@ -124,19 +124,19 @@ TENSOR = {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["abc"]
         ({"parameters": {"binary_data_size": 5}}, "binary_data_size: found 5, wanted a whole number up to 0"),
     ],
 )
-def test_a_wrong_input_is_named(digits: Function, changed: Any, said: str) -> None:
+def test_a_wrong_input_is_named(digits: Function, changed: Any, message: str) -> None:
     """Where, what was found, what was wanted: as an error of the protocol, and as a 400 over HTTP."""
     request = {"inputs": [TENSOR | changed]}
     outcome = digits.invoke(request)
     assert not outcome.failed
-    assert said in outcome.body["error"]
+    assert message in outcome.body["error"]
     answer = digits.invoke(http_event(INFER, json.dumps(request).encode())).body
     assert answer["statusCode"] == 400
     assert body(answer) == outcome.body
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "message"),
     [
         ([], "the event: wanted a request"),
         ("text", "the event: wanted a request"),
@@ -150,15 +150,15 @@ def test_a_wrong_input_is_named(digits: Function, changed: Any, said: str) -> No
         ({"inputs": [TENSOR], "parameters": {"binary_data_output": True}}, "binary_data: bytes behind the JSON"),
     ],
 )
-def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None:
+def test_a_wrong_event_is_named(digits: Function, event: Any, message: str) -> None:
     """Whatever is handed in."""
     outcome = digits.invoke(event)
     assert not outcome.failed
-    assert said in outcome.body["error"]
+    assert message in outcome.body["error"]
 
 
 @pytest.mark.parametrize(
-    ("event", "status", "said"),
+    ("event", "status", "message"),
     [
         (http_event(INFER, b"{"), 400, "the body: not JSON"),
         (http_event(INFER, b"[" * 100_000), 400, "the body: "),
@@ -177,12 +177,12 @@ def test_a_wrong_event_is_named(digits: Function, event: Any, said: str) -> None
         (http_event(INFER) | {"body": True}, 400, "the body: wanted a text"),
     ],
 )
-def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, said: str) -> None:
+def test_wrong_http_has_its_status(digits: Function, event: Any, status: int, message: str) -> None:
     """One status and one message for each, as JSON."""
     outcome = digits.invoke(event)
     assert not outcome.failed
     assert outcome.body["statusCode"] == status
-    assert said in body(outcome.body)["error"]
+    assert message in body(outcome.body)["error"]
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -214,7 +214,7 @@ FIELDS = (
 def spoilt(value: Any, field: str, other: Any) -> Any:
     """The same with another value wherever this field stands."""
     if isinstance(value, list):
-        return [spoilt(each, field, other) for each in value]
+        return [spoilt(item, field, other) for item in value]
     if not isinstance(value, dict):
         return value
     return {k: other if k == field else spoilt(v, field, other) for k, v in value.items()}

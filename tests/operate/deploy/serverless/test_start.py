@@ -42,7 +42,7 @@ def damaged(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "words"),
     [
         (damaged, "model.onnx: sha256"),
         (lambda folder: (folder / NETWORK).unlink(), "model.onnx: it is missing"),
@@ -51,12 +51,12 @@ def damaged(folder: Path) -> None:
         (lambda folder: (folder / TOP_K).write_text(FAILING), "model.py: "),
     ],
 )
-def test_a_file_that_is_not_as_packaged_stops_the_start(copied: Path, spoil: Callable[[Path], Any], said: str) -> None:
+def test_a_file_that_is_not_as_packaged_stops_the_start(copied: Path, spoil: Callable[[Path], Any], words: str) -> None:
     """Each file is compared with the manifest before a model's Python runs."""
     spoil(copied)
     message = start_error(copied)
     assert "1 files are not as they were packaged" in message
-    assert said in message
+    assert words in message
 
 
 def test_a_model_that_cannot_be_opened_says_why(copied: Path) -> None:

@@ -12,27 +12,27 @@ from tritonkit.operate.deploy.cluster.pods import POD_RULES, Cause, Subject
 __all__ = ["Cause", "causes_of", "to_dict"]
 
 
-def causes_of(seen: NamespaceState) -> list[Cause]:
+def causes_of(state: NamespaceState) -> list[Cause]:
     """Causes of everything that is not as it should be; causes that explain others come first.
 
     Each pod has one cause: that of the first rule that fires. Pods of one Deployment with the same cause
     are one entry.
     """
-    found = [cause for each in seen.deployments for rule in _BEFORE if (cause := rule(each, seen))]
+    causes = [cause for deployment in state.deployments for rule in _BEFORE if (cause := rule(deployment, state))]
     ranked: list[tuple[int, Cause]] = []
-    for pod in seen.pods:
+    for pod in state.pods:
         if pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") == "Succeeded":
             continue
-        subject = Subject(pod, seen)
+        subject = Subject(pod, state)
         for rank, rule in enumerate(POD_RULES):
             if cause := rule(subject):
                 ranked.append((rank, cause))
                 break
-    ranked.sort(key=lambda each: each[0])
+    ranked.sort(key=lambda entry: entry[0])
     for _, cause in ranked:
-        _join(found, cause)
-    found += [cause for each in seen.deployments for rule in _AFTER if (cause := rule(each, seen))]
-    return found
+        _join(causes, cause)
+    causes += [cause for deployment in state.deployments for rule in _AFTER if (cause := rule(deployment, state))]
+    return causes
 
 
 def to_dict(cause: Cause) -> dict[str, Any]:
@@ -40,12 +40,12 @@ def to_dict(cause: Cause) -> dict[str, Any]:
     return asdict(cause)
 
 
-def _join(found: list[Cause], cause: Cause) -> None:
-    for index, other in enumerate(found):
+def _join(causes: list[Cause], cause: Cause) -> None:
+    for index, other in enumerate(causes):
         if (other.cause, other.owner, other.found) == (cause.cause, cause.owner, cause.found):
-            found[index] = replace(other, pods=other.pods + cause.pods)
+            causes[index] = replace(other, pods=other.pods + cause.pods)
             return
-    found.append(cause)
+    causes.append(cause)
 
 
 def _not_created(deployment: Object, _: NamespaceState) -> Cause | None:
@@ -83,7 +83,7 @@ def _not_created(deployment: Object, _: NamespaceState) -> Cause | None:
     )
 
 
-def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
+def _stuck(deployment: Object, state: NamespaceState) -> Cause | None:
     """The effect: a rollout that does not go on, and the pods that serve meanwhile."""
     if condition(deployment, "Progressing").get("reason") != "ProgressDeadlineExceeded":
         return None
@@ -91,9 +91,9 @@ def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
     newest = deployment["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision")
     old = [
         pod["metadata"]["name"]
-        for pod in seen.pods
-        if _belongs(pod, name, seen)
-        and revision_of(seen, pod) not in (newest, "-")
+        for pod in state.pods
+        if _belongs(pod, name, state)
+        and revision_of(state, pod) not in (newest, "-")
         and condition(pod, "Ready").get("status") == "True"
     ]
     if old:
@@ -107,18 +107,18 @@ def _stuck(deployment: Object, seen: NamespaceState) -> Cause | None:
         f"deployment/{name}",
         f"revision {newest} made no progress in time; {serves}",
         wanted="all pods of the new revision ready",
-        todo=f"fix the causes above, or go back: kubectl rollout undo deployment/{name} -n {seen.namespace}",
+        todo=f"fix the causes above, or go back: kubectl rollout undo deployment/{name} -n {state.namespace}",
         owner=name,
     )
 
 
-def _belongs(pod: Object, deployment: str, seen: NamespaceState) -> bool:
+def _belongs(pod: Object, deployment: str, state: NamespaceState) -> bool:
     sets = {
-        each["metadata"]["name"]
-        for each in seen.replica_sets
-        if any(o["name"] == deployment for o in each["metadata"].get("ownerReferences", []))
+        replica_set["metadata"]["name"]
+        for replica_set in state.replica_sets
+        if any(o["name"] == deployment for o in replica_set["metadata"].get("ownerReferences", []))
     }
-    return any(each["name"] in sets for each in pod["metadata"].get("ownerReferences", []))
+    return any(owner["name"] in sets for owner in pod["metadata"].get("ownerReferences", []))
 
 
 _Rule = Callable[[Object, NamespaceState], Cause | None]

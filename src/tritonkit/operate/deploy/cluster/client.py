@@ -176,9 +176,9 @@ def connect(context: str | None, namespace: str) -> Cluster:
         )
     settings = client.Configuration()
     try:
-        known = [each["name"] for each in config.list_kube_config_contexts(file)[0]]
-        if context is not None and context not in known:
-            raise UsageError("--context", found=f"{context!r} is not in {file}", wanted=f"one of {', '.join(known)}")
+        contexts = [entry["name"] for entry in config.list_kube_config_contexts(file)[0]]
+        if context is not None and context not in contexts:
+            raise UsageError("--context", found=f"{context!r} is not in {file}", wanted=f"one of {', '.join(contexts)}")
         config.load_kube_config(file, context=context, client_configuration=settings)
     except UsageError:
         raise

@@ -44,25 +44,25 @@ def look(cluster: Cluster) -> NamespaceState:
         UsageError: the namespace is missing, or holds nothing of tritonkit.
         ClientError: the API server does not answer, or does not let the caller read pods or Deployments.
     """
-    seen = NamespaceState(cluster.namespace)
-    seen.deployments = cluster.items("deployments", PART_OF)
-    seen.pods = cluster.items("pods", PART_OF)
-    if not seen.deployments and not seen.pods:
+    state = NamespaceState(cluster.namespace)
+    state.deployments = cluster.items("deployments", PART_OF)
+    state.pods = cluster.items("pods", PART_OF)
+    if not state.deployments and not state.pods:
         raise _nothing(cluster)
-    seen.replica_sets = _optional(cluster, seen, "replicasets", PART_OF)
-    seen.events = _optional(cluster, seen, "events")
-    seen.claims = _optional(cluster, seen, "persistentvolumeclaims")
-    seen.nodes = _optional(cluster, seen, "nodes")
-    return seen
+    state.replica_sets = _optional(cluster, state, "replicasets", PART_OF)
+    state.events = _optional(cluster, state, "events")
+    state.claims = _optional(cluster, state, "persistentvolumeclaims")
+    state.nodes = _optional(cluster, state, "nodes")
+    return state
 
 
-def _optional(cluster: Cluster, seen: NamespaceState, resource: str, selector: str = "") -> list[Object]:
+def _optional(cluster: Cluster, state: NamespaceState, resource: str, selector: str = "") -> list[Object]:
     try:
         return cluster.items(resource, selector)
     except NotThere:  # a kind that this cluster lacks, as KEDA's
         return []
     except Forbidden as error:
-        seen.notes.append(f"not read: {error.found}")
+        state.notes.append(f"not read: {error.found}")
         return []
 
 
@@ -85,17 +85,17 @@ def _nothing(cluster: Cluster) -> UsageError:
     )
 
 
-def logs_of(cluster: Cluster, seen: NamespaceState) -> None:
+def logs_of(cluster: Cluster, namespace_state: NamespaceState) -> None:
     """Fill `seen.logs` with the last lines of containers that are not ready or were restarted."""
-    for pod in seen.pods:
+    for pod in namespace_state.pods:
         name, status = pod["metadata"]["name"], pod["status"]
-        for each in status.get("initContainerStatuses", []) + status.get("containerStatuses", []):
-            state, restarted = each.get("state", {}), each.get("restartCount", 0) > 0
-            if restarted or (not each.get("ready") and "waiting" not in state):
+        for container in status.get("initContainerStatuses", []) + status.get("containerStatuses", []):
+            state, restarted = container.get("state", {}), container.get("restartCount", 0) > 0
+            if restarted or (not container.get("ready") and "waiting" not in state):
                 try:
-                    seen.logs[name, each["name"]] = _ended_log(cluster, name, each, restarted)
+                    namespace_state.logs[name, container["name"]] = _ended_log(cluster, name, container, restarted)
                 except ClientError as error:
-                    seen.notes.append(f"log of {name}/{each['name']}: {error.found}")
+                    namespace_state.notes.append(f"log of {name}/{container['name']}: {error.found}")
 
 
 def _ended_log(cluster: Cluster, pod: str, status: Object, restarted: bool) -> str:
@@ -113,18 +113,18 @@ def _ended_log(cluster: Cluster, pod: str, status: Object, restarted: bool) -> s
     return ""
 
 
-def revision_of(seen: NamespaceState, pod: Object) -> str:
+def revision_of(state: NamespaceState, pod: Object) -> str:
     """The Deployment's revision that a pod belongs to, or "-"."""
-    owners = {each["name"] for each in pod["metadata"].get("ownerReferences", [])}
-    for each in seen.replica_sets:
-        if each["metadata"]["name"] in owners:
-            return str(each["metadata"].get("annotations", {}).get(_REVISION, "-"))
+    owners = {owner["name"] for owner in pod["metadata"].get("ownerReferences", [])}
+    for replica_set in state.replica_sets:
+        if replica_set["metadata"]["name"] in owners:
+            return str(replica_set["metadata"].get("annotations", {}).get(_REVISION, "-"))
     return "-"
 
 
-def condition(each: Object, kind: str) -> dict[str, Any]:
+def condition(resource: Object, kind: str) -> dict[str, Any]:
     """A condition of an object, or {}."""
-    for one in each.get("status", {}).get("conditions") or []:
+    for one in resource.get("status", {}).get("conditions") or []:
         if one.get("type") == kind:
             return dict(one)
     return {}

@@ -59,7 +59,7 @@ class Subject:
     """A pod, and the state of its namespace."""
 
     pod: Object
-    seen: NamespaceState
+    state: NamespaceState
 
     @property
     def name(self) -> str:
@@ -81,21 +81,21 @@ class Subject:
         """A container's specification."""
         spec = self.pod["spec"]
         every = spec.get("initContainers", []) + spec["containers"]
-        return dict(next(each for each in every if each["name"] == container))
+        return dict(next(entry for entry in every if entry["name"] == container))
 
     def log(self, container: str) -> str:
         """The lines that were read of a container, or ""."""
-        return self.seen.logs.get((self.name, container), "")
+        return self.state.logs.get((self.name, container), "")
 
     def events(self, *reasons: str) -> list[str]:
         """Messages of the pod's events with one of the reasons, newest last."""
         ours = [
-            each
-            for each in self.seen.events
-            if each.get("involvedObject", {}).get("name") == self.name and each.get("reason") in reasons
+            event
+            for event in self.state.events
+            if event.get("involvedObject", {}).get("name") == self.name and event.get("reason") in reasons
         ]
-        ours.sort(key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""))
-        return [str(each.get("message", "")) for each in ours]
+        ours.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+        return [str(event.get("message", "")) for event in ours]
 
     def cause(self, cause: str, container: str, found: str, wanted: str, todo: str, details: str = "") -> Cause:
         """A cause at this pod, or at a container of it."""
@@ -119,7 +119,7 @@ def _evicted(it: Subject) -> Cause | None:
 
 
 def _node(it: Subject) -> Cause | None:
-    for node in it.seen.nodes:
+    for node in it.state.nodes:
         ready = condition(node, "Ready")
         if node["metadata"]["name"] == it.pod["spec"].get("nodeName") and ready.get("status") != "True":
             return it.cause(
@@ -141,7 +141,7 @@ def _unschedulable(it: Subject) -> Cause | None:
     if "persistentvolumeclaim" in text.lower():
         failed = [
             str(e.get("message"))
-            for e in it.seen.events
+            for e in it.state.events
             if e.get("involvedObject", {}).get("kind") == "PersistentVolumeClaim" and e.get("type") == "Warning"
         ]
         return it.cause(
@@ -153,19 +153,19 @@ def _unschedulable(it: Subject) -> Cause | None:
         )
     if short:
         what = sorted(set(short))
-        gpu = any("gpu" in each for each in what)
+        gpu = any("gpu" in resource for resource in what)
         todo = (
             "add a GPU node and its device plugin, or use the overlay cpu"
             if gpu
             else "add nodes, or lower `cpu` or `replicas` in values.yaml; an update wants room for one pod more"
         )
-        asked = [
-            f"{each['name']} asks for {value} of {key}"
-            for each in it.pod["spec"]["containers"]
-            for key, value in each.get("resources", {}).get("requests", {}).items()
+        requests = [
+            f"{container['name']} asks for {value} of {key}"
+            for container in it.pod["spec"]["containers"]
+            for key, value in container.get("resources", {}).get("requests", {}).items()
             if key in what
         ]
-        return it.cause(f"no node with enough {', '.join(what)}", "", text, "; ".join(asked), todo)
+        return it.cause(f"no node with enough {', '.join(what)}", "", text, "; ".join(requests), todo)
     return it.cause(
         "no node fits",
         "",
@@ -177,7 +177,7 @@ def _unschedulable(it: Subject) -> Cause | None:
 
 def _volume(it: Subject) -> Cause | None:
     failed = it.events("FailedMount", "FailedAttachVolume")
-    began = any("waiting" not in each.get("state", {}) for each in it.containers())
+    began = any("waiting" not in container.get("state", {}) for container in it.containers())
     if it.ready or began or not failed:
         return None
     return it.cause(
@@ -190,32 +190,32 @@ def _volume(it: Subject) -> Cause | None:
 
 
 def _image(it: Subject) -> Cause | None:
-    for each in it.containers():
-        waiting = each.get("state", {}).get("waiting", {})
-        reason, image = waiting.get("reason", ""), it.spec(each["name"])["image"]
-        policy = it.spec(each["name"]).get("imagePullPolicy", "IfNotPresent")
+    for container in it.containers():
+        waiting = container.get("state", {}).get("waiting", {})
+        reason, image = waiting.get("reason", ""), it.spec(container["name"])["image"]
+        policy = it.spec(container["name"]).get("imagePullPolicy", "IfNotPresent")
         if reason == "ErrImageNeverPull":
             return it.cause(
                 "image absent",
-                each["name"],
+                container["name"],
                 f"{image} is not on the node, and the policy is {policy}",
                 "the image on every node",
                 "load it there (kind load, ctr -n k8s.io images import), or push it to a"
                 " registry; the rendered policy is IfNotPresent",
             )
         if reason in {"ErrImagePull", "ImagePullBackOff", "InvalidImageName"}:
-            said = [text for text in it.events("Failed") if "pull image" in text]
+            failures = [text for text in it.events("Failed") if "pull image" in text]
             return it.cause(
                 "image cannot be pulled",
-                each["name"],
-                said[-1] if said else f"{image}: {waiting.get('message', reason)}",
+                container["name"],
+                failures[-1] if failures else f"{image}: {waiting.get('message', reason)}",
                 f"{image} in a registry that the node reaches, or on the node (policy {policy})",
                 "push it, correct `images` or `models` in values.yaml, or load it on each node",
             )
         if reason in {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}:
             return it.cause(
                 "container not created",
-                each["name"],
+                container["name"],
                 str(waiting.get("message", reason)),
                 "a container that can be started",
                 "make what the message names",
@@ -224,14 +224,14 @@ def _image(it: Subject) -> Cause | None:
 
 
 def _memory(it: Subject) -> Cause | None:
-    for each in it.containers():
-        ends = [each.get(key, {}).get("terminated", {}) for key in ("state", "lastState")]
+    for container in it.containers():
+        ends = [container.get(key, {}).get("terminated", {}) for key in ("state", "lastState")]
         if any(end.get("reason") == "OOMKilled" for end in ends):
-            limit = it.spec(each["name"]).get("resources", {}).get("limits", {}).get("memory", "none")
+            limit = it.spec(container["name"]).get("resources", {}).get("limits", {}).get("memory", "none")
             return it.cause(
                 "out of memory",
-                each["name"],
-                f"OOMKilled at its limit of {limit}, {each.get('restartCount', 0)} restarts",
+                container["name"],
+                f"OOMKilled at its limit of {limit}, {container.get('restartCount', 0)} restarts",
                 "a limit above what models, Python stubs, arena and /dev/shm take together",
                 "tritonkit deploy --check: the limit is computed from the repository that it was rendered for",
             )
@@ -239,10 +239,10 @@ def _memory(it: Subject) -> Cause | None:
 
 
 def _init(it: Subject) -> Cause | None:
-    for each in it.pod["status"].get("initContainerStatuses", []):
-        if _code(each) == 0:
+    for container in it.pod["status"].get("initContainerStatuses", []):
+        if _code(container) == 0:
             continue
-        name, log = each["name"], it.log(each["name"])
+        name, log = container["name"], it.log(container["name"])
         last = _tail(log)
         # First: what a store that is down says may name a manifest.
         if store := _STORE.search(log):
@@ -261,7 +261,7 @@ def _init(it: Subject) -> Cause | None:
         return it.cause(
             "models not fetched",
             name,
-            f"exit code {_code(each)}",
+            f"exit code {_code(container)}",
             "exit code 0",
             "read its last lines",
             last or "no log was kept",
@@ -272,29 +272,29 @@ def _init(it: Subject) -> Cause | None:
 def _said(it: Subject, pattern: re.Pattern[str], name: str, wanted: str, todo: str) -> Cause | None:
     if it.ready:
         return None
-    for each in it.pod["status"].get("containerStatuses", []):
-        if found := pattern.search(it.log(each["name"])):
-            return it.cause(name, each["name"], found[0].strip(), wanted, todo)
+    for container in it.pod["status"].get("containerStatuses", []):
+        if match := pattern.search(it.log(container["name"])):
+            return it.cause(name, container["name"], match[0].strip(), wanted, todo)
     return None
 
 
 def _model(it: Subject) -> Cause | None:
     if it.ready:
         return None
-    for each in it.pod["status"].get("containerStatuses", []):
-        if found := _LOAD.search(it.log(each["name"])):
+    for container in it.pod["status"].get("containerStatuses", []):
+        if match := _LOAD.search(it.log(container["name"])):
             return it.cause(
                 "model failed to load",
-                each["name"],
-                f"model {found[1]} version {found[2]}: {found[3].strip()}",
+                container["name"],
+                f"model {match[1]} version {match[2]}: {match[3].strip()}",
                 "every model ready",
                 "fix and rebuild the model, tritonkit verify, and make the model image again",
             )
-        if found := _NOT_READY.search(it.log(each["name"])):
+        if match := _NOT_READY.search(it.log(container["name"])):
             return it.cause(
                 "model failed to load",
-                each["name"],
-                f"model {found[1]}: {found[2].strip()}",
+                container["name"],
+                f"model {match[1]}: {match[2].strip()}",
                 "every model ready",
                 "fix and rebuild the model, tritonkit verify, and make the model image again",
             )
@@ -320,26 +320,26 @@ def _probe(it: Subject, kind: str, todo: str) -> Cause | None:
     if it.ready:
         return None
     # A container killed for its probe is waiting, ended or runs again; for readiness it only runs.
-    said = [text for text in it.events("Unhealthy") if text.startswith(f"{kind} probe")]
-    if not said or (kind != "Readiness" and not any(e.get("restartCount") for e in it.containers())):
+    failures = [text for text in it.events("Unhealthy") if text.startswith(f"{kind} probe")]
+    if not failures or (kind != "Readiness" and not any(e.get("restartCount") for e in it.containers())):
         return None
-    slow = "timed out" in said[-1] or "deadline exceeded" in said[-1]
+    slow = "timed out" in failures[-1] or "deadline exceeded" in failures[-1]
     name = f"{kind.lower()} probe " + ("times out" if slow else "fails")
-    return it.cause(name, "", said[-1].strip(), "a probe that is answered in time", todo)
+    return it.cause(name, "", failures[-1].strip(), "a probe that is answered in time", todo)
 
 
 def _crash(it: Subject) -> Cause | None:
     if it.ready:
         return None
-    for each in it.containers():
-        if code := _code(each):
+    for container in it.containers():
+        if code := _code(container):
             return it.cause(
-                "crash loop" if each.get("restartCount") else "ended",
-                each["name"],
-                f"exit code {code}, {each.get('restartCount', 0)} restarts",
+                "crash loop" if container.get("restartCount") else "ended",
+                container["name"],
+                f"exit code {code}, {container.get('restartCount', 0)} restarts",
                 "a container that keeps running",
                 "read its last lines; all of them: kubectl logs --previous",
-                _tail(it.log(each["name"])) or "no log was kept",
+                _tail(it.log(container["name"])) or "no log was kept",
             )
     return None
 

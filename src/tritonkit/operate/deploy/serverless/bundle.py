@@ -71,7 +71,7 @@ def only_model(root: Path) -> str:
     return names[0]
 
 
-def chosen_variant(spec: Spec, asked: str | None) -> str:
+def chosen_variant(spec: Spec, name: str | None) -> str:
     """The variant of a function: `int8` is the spec's first ONNX INT8 form, `fp32` is onnx-fp32; by default what
     the spec serves, where ONNX Runtime runs it.
 
@@ -85,21 +85,21 @@ def chosen_variant(spec: Spec, asked: str | None) -> str:
             found="network.python: it is served by a model.py of its own",
             wanted="a network as an ONNX file, which a function runs without Triton",
         )
-    if asked == "fp32":
+    if name == "fp32":
         return PLAIN
-    if asked == "int8":
+    if name == "int8":
         mine = (name for name in spec.model.optimize.variants if name.startswith("onnx-int8"))
         return next(mine, "onnx-int8-dynamic")
     serving = spec.model.serving.variant
-    if asked is None:
+    if name is None:
         return serving if serving in FORMS and FORMS[serving].runtime == _ENGINE else PLAIN
-    found = parse(asked, "--variant")
-    if found.runtime != _ENGINE:
+    variant = parse(name, "--variant")
+    if variant.runtime != _ENGINE:
         able = [name for name, form in FORMS.items() if form.runtime == _ENGINE]
         raise RenderError(
-            f"--variant {asked}", found="ONNX Runtime does not run it", wanted=f"fp32, int8 or one of {', '.join(able)}"
+            f"--variant {name}", found="ONNX Runtime does not run it", wanted=f"fp32, int8 or one of {', '.join(able)}"
         )
-    return asked
+    return name
 
 
 def bundle(
@@ -116,16 +116,16 @@ def bundle(
     rendered = _rendered(spec, root, chosen_variant(spec, variant), progress)
     artifact = rendered[0].artifact
     files: dict[str, Content] = {}
-    known = {artifact.folder / each: digest for each, digest in artifact.files.items()}
-    configs = {each.plan.name: _config(each) for each in rendered}
-    for each in rendered:
-        files |= _model_files(each)
+    artifact_digests = {artifact.folder / name: digest for name, digest in artifact.files.items()}
+    configs = {model.plan.name: _config(model) for model in rendered}
+    for model in rendered:
+        files |= _model_files(model)
     files |= _engine_files()
     facts = _facts(spec, artifact.variant, configs)
     text = _requirements(files, more)
     files = {f"{FUNCTION}/{path}": content for path, content in (files | _handler()).items()}
     files[f"{FUNCTION}/function.json"] = _json(facts)
-    digests = {path: _digest(content, known) for path, content in sorted(files.items())}
+    digests = {path: _digest(content, artifact_digests) for path, content in sorted(files.items())}
     files[f"{FUNCTION}/{MANIFEST}"] = _manifest(files, digests)
     files["Dockerfile"] = shipped(f"{_SOURCES}/Dockerfile").read_bytes()
     files["requirements.txt"] = text.encode()
@@ -203,8 +203,8 @@ def _model_files(rendered: Rendered) -> dict[str, Content]:
 def _engine_files() -> dict[str, Content]:
     """The stand-in of Triton's onnxruntime backend."""
     folder = shipped(_BACKENDS)
-    found = [*folder.glob("*.py"), *(folder / _ENGINE).glob("*.py")]
-    return {f"backend/{file.name}": file for file in sorted(found)}
+    modules = [*folder.glob("*.py"), *(folder / _ENGINE).glob("*.py")]
+    return {f"backend/{file.name}": file for file in sorted(modules)}
 
 
 def _handler() -> dict[str, Content]:
@@ -224,7 +224,7 @@ def _facts(spec: Spec, variant: str, configs: Mapping[str, dict[str, Any]]) -> d
             for step in whole["ensemble_scheduling"]["step"]
         ]
     else:
-        own = {side: {each["name"]: each["name"] for each in whole[side]} for side in ("input", "output")}
+        own = {side: {tensor["name"]: tensor["name"] for tensor in whole[side]} for side in ("input", "output")}
         steps = [{"model": spec.name, "inputs": own["input"], "outputs": own["output"]}]
     models = [
         {"config": config, "backend": config["backend"] == _ENGINE}
@@ -236,8 +236,8 @@ def _facts(spec: Spec, variant: str, configs: Mapping[str, dict[str, Any]]) -> d
         "variant": variant,
         "tritonkit": tritonkit.__version__,
         "max_batch_size": whole["max_batch_size"],
-        "inputs": [_tensor(each) for each in whole["input"]],
-        "outputs": [_tensor(each) for each in whole["output"]],
+        "inputs": [_tensor(tensor) for tensor in whole["input"]],
+        "outputs": [_tensor(tensor) for tensor in whole["output"]],
         "steps": steps,
         "models": models,
     }
@@ -263,26 +263,26 @@ def _requirements(files: Mapping[str, Content], more: Sequence[Pin]) -> str:
                 found=f"another file of that name is {other}",
                 wanted="one module of a name: the models of a function run in one process",
             )
-    known = pins(shipped(f"{_SOURCES}/requirements.txt").read_text("utf-8"))
-    return requirements(python, modules, known, more)
+    shipped_pins = pins(shipped(f"{_SOURCES}/requirements.txt").read_text("utf-8"))
+    return requirements(python, modules, shipped_pins, more)
 
 
 def _example(spec: Spec, facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """An event with the spec's own examples; None where an input has none."""
     inputs = []
     for tensor in facts["inputs"]:
-        given = spec.model.example.get(tensor["name"])
-        if given is None:
+        example = spec.model.example.get(tensor["name"])
+        if example is None:
             return None
         entry = {
             "name": tensor["name"],
             "datatype": tensor["datatype"],
             "shape": [1, 1] if facts["max_batch_size"] else [1],
         }
-        if given.file is None:
-            inputs.append(entry | {"data": [given.text]})
+        if example.file is None:
+            inputs.append(entry | {"data": [example.text]})
             continue
-        data = resolve_file(given.file, spec, f"example.{tensor['name']}").read_bytes()
+        data = resolve_file(example.file, spec, f"example.{tensor['name']}").read_bytes()
         coded = base64.b64encode(data).decode()
         inputs.append(entry | {"parameters": {"content_type": "base64"}, "data": [coded]})
     return {"inputs": inputs}
@@ -302,10 +302,10 @@ def _manifest(files: Mapping[str, Content], digests: Mapping[str, str]) -> bytes
     )
 
 
-def _digest(content: Content, known: Mapping[Path, str]) -> str:
+def _digest(content: Content, digests: Mapping[Path, str]) -> str:
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
-    return known.get(content) or sha256_file(content)
+    return digests.get(content) or sha256_file(content)
 
 
 def _json(facts: Mapping[str, Any]) -> bytes:

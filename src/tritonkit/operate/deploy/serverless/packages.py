@@ -27,8 +27,8 @@ class Pin:
 
 def pins(text: str) -> list[Pin]:
     """The pins of deploy/lambda/requirements.txt."""
-    found = (_PIN.fullmatch(line.strip()) for line in text.splitlines())
-    return [Pin(each["pin"], each["module"] or "") for each in found if each]
+    matches = (_PIN.fullmatch(line.strip()) for line in text.splitlines())
+    return [Pin(match["pin"], match["module"] or "") for match in matches if match]
 
 
 def parse_requirement(text: str) -> Pin:
@@ -45,7 +45,7 @@ def parse_requirement(text: str) -> Pin:
     return Pin(match["pin"], module if named else match["name"].replace("-", "_"))
 
 
-def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence[Pin], more: Sequence[Pin]) -> str:
+def requirements(python: Mapping[str, Path], own: Iterable[str], shipped: Sequence[Pin], more: Sequence[Pin]) -> str:
     """The text of requirements.txt.
 
     Args:
@@ -58,8 +58,8 @@ def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence
         RenderError: a file imports a module that none of the pins installs.
     """
     here = _ALWAYS | set(own) | set(sys.stdlib_module_names)
-    brought = {pin.module for pin in (*known, *more)}
-    wanted: set[str] = set()
+    brought = {pin.module for pin in (*shipped, *more)}
+    imported: set[str] = set()
     for name, file in python.items():
         for module in sorted(imported_modules(file) - here):
             if module not in brought:
@@ -69,7 +69,7 @@ def requirements(python: Mapping[str, Path], own: Iterable[str], known: Sequence
                     wanted=f"one of {', '.join(sorted(_ALWAYS - {'awslambdaric'} | brought - {''}))}",
                     todo=f"name its version, and those of what it needs: --require {module}==VERSION",
                 )
-            wanted.add(module)
-    chosen = [pin.text for pin in known if not pin.module or pin.module in wanted]
+            imported.add(module)
+    chosen = [pin.text for pin in shipped if not pin.module or pin.module in imported]
     lines = [*chosen, *(pin.text for pin in more)]
     return "# pip install --no-deps: all that the function imports.\n" + "\n".join(lines) + "\n"

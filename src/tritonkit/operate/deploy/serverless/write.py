@@ -28,12 +28,12 @@ def compare_bundle(out: Path, bundle: Bundle) -> Changes:
     before = _before(out)
     differing: dict[str, str] = {}
     edited = []
-    for path, wanted in bundle.digests.items():
-        found = _found(out / path)
-        if found == wanted:
+    for path, digest in bundle.digests.items():
+        on_disk = _found(out / path)
+        if on_disk == digest:
             continue
-        differing[path] = f"{path}: {'it differs' if found else 'it is missing'}"
-        if found and found != before.get(path):
+        differing[path] = f"{path}: {'it differs' if on_disk else 'it is missing'}"
+        if on_disk and on_disk != before.get(path):
             edited.append(path)
     left = [path for path in before if path not in bundle.digests and (out / path).exists()]
     left += [path for path in _below(out / FUNCTION, out) if path not in {*bundle.digests, *left}]

@@ -32,8 +32,8 @@ def _percentiles(metric: str) -> tuple[Query, ...]:
     """Percentiles, in ms, of a histogram of seconds."""
     buckets = per_s(_of(f"{metric}_bucket"), "le, model")
     return tuple(
-        Query(f"1000 * (histogram_quantile({each / 100:g}, {buckets}) >= 0)", f"{{{{model}}}} p{each}")
-        for each in _PERCENTS
+        Query(f"1000 * (histogram_quantile({percent / 100:g}, {buckets}) >= 0)", f"{{{{model}}}} p{percent}")
+        for percent in _PERCENTS
     )
 
 
