@@ -178,7 +178,21 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
     Raises:
         UsageError: the certificate or the key cannot be used; the message says why.
     """
-    found = read_certificate(certificate)
+    facts = read_certificate(certificate)
+    own = _x509().load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    if own != _private_key(key, certificate).public_key():
+        raise UsageError(
+            str(key),
+            found=f"it is not the key of {certificate}",
+            wanted="its key",
+            todo="put back the pair that was made together",
+        )
+    _check_dates(certificate, facts)
+    return facts
+
+
+def _private_key(key: Path, certificate: Path) -> Any:
+    """The key of a certificate, from a file that only its owner can read."""
     try:
         state = key.stat()
         private = _read_key(key)
@@ -205,30 +219,25 @@ def check_pair(certificate: Path, key: Path) -> Certificate:
             wanted="a private key",
             todo=f"make another one if somebody may have seen it, or: chmod 600 {key}",
         )
-    x509 = _x509()
-    own = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
-    if own != private.public_key():
+    return private
+
+
+def _check_dates(file: Path, certificate: Certificate) -> None:
+    """Refuse a certificate that is not valid now."""
+    if certificate.begins > _now():
         raise UsageError(
-            str(key),
-            found=f"it is not the key of {certificate}",
-            wanted="its key",
-            todo="put back the pair that was made together",
-        )
-    if found.begins > _now():
-        raise UsageError(
-            str(certificate),
-            found=f"it begins on {found.begins:%Y-%m-%d %H:%M} UTC, and here it is {_now():%Y-%m-%d %H:%M}",
+            str(file),
+            found=f"it begins on {certificate.begins:%Y-%m-%d %H:%M} UTC, and here it is {_now():%Y-%m-%d %H:%M}",
             wanted="one that is valid",
             todo="set this machine's clock, if it is behind; callers refuse the certificate",
         )
-    if found.days_left() <= 0:
+    if certificate.days_left() <= 0:
         raise UsageError(
-            str(certificate),
-            found=f"it ended on {found.ends:%Y-%m-%d %H:%M} UTC",
+            str(file),
+            found=f"it ended on {certificate.ends:%Y-%m-%d %H:%M} UTC",
             wanted="one that is valid",
             todo="tritonkit certs makes another one where it made this one",
         )
-    return found
 
 
 def _x509() -> Any:

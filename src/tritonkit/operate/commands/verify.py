@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,16 +51,8 @@ def command(
         findings += [f for f in _unsigned(folder, models, public_key) if f.file not in damaged]
     others = foreign(folder, models) if public_key is None else []
     if as_json:
-        print_json(
-            {
-                "repository": str(folder),
-                "models": totals.models,
-                "files": totals.files,
-                "size_bytes": totals.size_bytes,
-                "not_checked": others,
-                "findings": [_facts(finding) for finding in findings],
-            }
-        )
+        findings_facts = [_facts(finding) for finding in findings]
+        print_json({"repository": str(folder), **asdict(totals), "not_checked": others, "findings": findings_facts})
     if others:
         note(f"not checked, because tritonkit did not write them: {', '.join(others)}")
     if findings:

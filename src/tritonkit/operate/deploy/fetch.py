@@ -79,15 +79,13 @@ def fetch(
     """
     began = time.monotonic()
     store, name, index = _within(answer_s, url, lambda: _chosen(url, as_of))
-    needed = [entry.sha256 for entry in index.files]
-    kept = None if cache is None else open_cache(cache, cache_bytes, needed)
-    copy = None if kept is None else kept.copy
+    kept = open_cache(cache, cache_bytes, [entry.sha256 for entry in index.files]) if cache else None
     # By name, so that those are replaced too that tritonkit did not write.
+    copy = kept.copy if kept else None
     done = restore(store, target, tuple(index.models), as_of=name, progress=progress, copy=copy)
     remove_models(target, [model for model in done.others if (target / model / CONFIG).exists()])
     fetched = time.monotonic()
-    findings = verify(target)
-    if findings:
+    if findings := verify(target):
         raise damage(findings)
     verified = time.monotonic()
     if kept is not None:

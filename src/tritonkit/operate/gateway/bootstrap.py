@@ -57,33 +57,12 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
     Raises:
         ValueError: the spec's host is not an address.
     """
-    host = "127.0.0.1" if spec.host == "localhost" else spec.host.strip("[]")
-    address = str(ipaddress.ip_address(host))
     limits = spec.limits
     return {
         "node": {"id": "gateway", "cluster": "tritonkit"},
         "admin": {"address": {"pipe": {"path": places.admin, "mode": 0o600}}},
         "static_resources": {
-            "listeners": [
-                {
-                    "name": "gateway",
-                    "address": {"socket_address": {"address": address, "port_value": places.port}},
-                    "enable_reuse_port": False,
-                    "connection_balance_config": {"exact_balance": {}},
-                    "per_connection_buffer_limit_bytes": BUFFER_BYTES,
-                    "per_connection_buffer_high_watermark_timeout": f"{limits.unread_s:.3f}s",
-                    "listener_filters_timeout": f"{limits.header_s:.3f}s",
-                    "socket_options": _KEEPALIVE,
-                    "filter_chains": [
-                        {
-                            "transport_socket_connect_timeout": f"{limits.header_s:.3f}s",
-                            "transport_socket": {"name": "tls", "typed_config": _tls(spec, places)},
-                            "filters": [{"name": "http", "typed_config": _manager(spec, places)}],
-                        }
-                    ],
-                },
-                *([_metrics(places.metrics)] if places.metrics else []),
-            ],
+            "listeners": [_listener(spec, places), *([_metrics(places.metrics)] if places.metrics else [])],
             "clusters": [
                 _cluster_of_admin(places.admin),
                 *([_jwks(spec)] if spec.jwt and spec.jwt.jwks_url else []),
@@ -108,6 +87,30 @@ def bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:
                 }
             ]
         },
+    }
+
+
+def _listener(spec: GatewaySpec, places: Places) -> dict[str, Any]:
+    """The listener for callers."""
+    host = "127.0.0.1" if spec.host == "localhost" else spec.host.strip("[]")
+    address = {"address": str(ipaddress.ip_address(host)), "port_value": places.port}
+    limits = spec.limits
+    return {
+        "name": "gateway",
+        "address": {"socket_address": address},
+        "enable_reuse_port": False,
+        "connection_balance_config": {"exact_balance": {}},
+        "per_connection_buffer_limit_bytes": BUFFER_BYTES,
+        "per_connection_buffer_high_watermark_timeout": f"{limits.unread_s:.3f}s",
+        "listener_filters_timeout": f"{limits.header_s:.3f}s",
+        "socket_options": _KEEPALIVE,
+        "filter_chains": [
+            {
+                "transport_socket_connect_timeout": f"{limits.header_s:.3f}s",
+                "transport_socket": {"name": "tls", "typed_config": _tls(spec, places)},
+                "filters": [{"name": "http", "typed_config": _manager(spec, places)}],
+            }
+        ],
     }
 
 

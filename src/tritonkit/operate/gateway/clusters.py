@@ -42,6 +42,22 @@ _NAMED = {
     "ignore_health_on_host_removal": True,
 }
 """Cluster type for host names: every address that DNS gives is a server."""
+_OUTLIERS = {
+    "interval": "1s",
+    "consecutive_local_origin_failure": 5,
+    "enforcing_consecutive_local_origin_failure": 100,
+    "base_ejection_time": f"{EJECTED_S:g}s",
+    "max_ejection_time": "60s",
+    "max_ejection_percent": 50,
+    # Only failures between here and the replica count: a model that fails would cost all callers half of the replicas.
+    # A slow replica gets fewer requests anyway, because more of them are under way there.
+    "split_external_local_origin_errors": True,
+    "enforcing_consecutive_5xx": 0,
+    "enforcing_consecutive_gateway_failure": 0,
+    "enforcing_success_rate": 0,
+    "enforcing_local_origin_success_rate": 0,
+}
+"""Ejection of replicas whose connections fail."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +137,6 @@ def _cluster(
 ) -> dict[str, Any]:
     """A cluster with groups of addresses by priority: a group gets requests if no group before it is healthy."""
     addresses = [address for group in groups for address in group]
-    # A cluster's limits are for all of its replicas together.
-    most = limits.requests_per_replica * max(1, servers)
     return {
         "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
         "name": name,
@@ -150,37 +164,22 @@ def _cluster(
             # By default threads are told up to a second later who is healthy, and who is not any more.
             "update_merge_window": "0s",
         },
-        "outlier_detection": {
-            "interval": "1s",
-            "consecutive_local_origin_failure": 5,
-            "enforcing_consecutive_local_origin_failure": 100,
-            "base_ejection_time": f"{EJECTED_S:g}s",
-            "max_ejection_time": "60s",
-            "max_ejection_percent": 50,
-            # Only what is between here and the replica counts: a model that fails would cost all callers half of the
-            # replicas. A slow one gets less by having more under way.
-            "split_external_local_origin_errors": True,
-            "enforcing_consecutive_5xx": 0,
-            "enforcing_consecutive_gateway_failure": 0,
-            "enforcing_success_rate": 0,
-            "enforcing_local_origin_success_rate": 0,
-        },
-        # HTTP/1.1 has a connection for each request: with a limit on these, too, requests would wait for one of their
-        # own thread's, some of them for long, instead of being refused.
-        "circuit_breakers": {
-            "thresholds": [
-                {
-                    "max_connections": 4 * most,
-                    "max_requests": most,
-                    "max_pending_requests": most,
-                    "retry_budget": {
-                        "budget_percent": {"value": limits.retry_percent},
-                        "min_retry_concurrency": _RETRIES,
-                    },
-                    "track_remaining": True,
-                }
-            ]
-        },
+        "outlier_detection": _OUTLIERS,
+        "circuit_breakers": {"thresholds": [_threshold(servers, limits)]},
+    }
+
+
+def _threshold(servers: int, limits: GatewayLimits) -> dict[str, Any]:
+    """The limits of a cluster, for all of its servers together."""
+    most = limits.requests_per_replica * max(1, servers)
+    return {
+        # HTTP/1.1 takes a connection for each request. With a limit on connections, too, requests would wait for one of
+        # their own thread's, some of them for long, instead of being refused.
+        "max_connections": 4 * most,
+        "max_requests": most,
+        "max_pending_requests": most,
+        "retry_budget": {"budget_percent": {"value": limits.retry_percent}, "min_retry_concurrency": _RETRIES},
+        "track_remaining": True,
     }
 
 

@@ -115,7 +115,7 @@ def validate(
             audit=None if places.audit is None else folder / "audit.jsonl",
         )
         whole = _bootstrap(spec, own)
-        # `validate` reads no watched files: their content stands in the bootstrap for once.
+        # Envoy reads no watched files in this mode, so their content stands in the bootstrap.
         listener = whole["static_resources"]["listeners"][0]
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         del manager["rds"], whole["dynamic_resources"]
@@ -125,16 +125,7 @@ def validate(
         _write(folder / SECRETS, secrets(spec, own))
         _write(folder / STRANGERS_RATE, strangers_rate())
         _write(folder / BOOTSTRAP, whole)
-        command = [str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_VALIDATE_S, check=False, cwd=folder)
-        except subprocess.TimeoutExpired:
-            raise RenderError(
-                f"{envoy} --mode validate",
-                found=f"no answer in {_VALIDATE_S:g} s",
-                wanted="one",
-                todo="try again when the machine is less busy; names that are looked up may hang, too",
-            ) from None
+        done = _run_validate(envoy, folder)
     if done.returncode:
         output = (done.stdout + done.stderr).strip()
         first = (output.splitlines() or ["it said nothing"])[0]
@@ -145,6 +136,19 @@ def validate(
             todo="the lines below are Envoy's",
             details=output[-3000:],
         )
+
+
+def _run_validate(envoy: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(envoy), "--mode", "validate", "--config-path", str(folder / BOOTSTRAP), "--log-level", "warning"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_VALIDATE_S, check=False, cwd=folder)
+    except subprocess.TimeoutExpired:
+        raise RenderError(
+            f"{envoy} --mode validate",
+            found=f"no answer in {_VALIDATE_S:g} s",
+            wanted="one",
+            todo="try again when the machine is less busy; names that are looked up may hang, too",
+        ) from None
 
 
 def _bootstrap(spec: GatewaySpec, places: Places) -> dict[str, Any]:

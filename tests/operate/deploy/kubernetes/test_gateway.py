@@ -148,6 +148,17 @@ def servers() -> Iterator[list[Named]]:
         server.stop()
 
 
+def resolver(names: NameServer) -> dict[str, Any]:
+    """The part of Envoy's bootstrap that has it ask this name server."""
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": names.port}}
+    cares = {
+        "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+        "resolvers": [address],
+        "dns_resolver_options": {"no_default_search_domain": True},
+    }
+    return {"typed_dns_resolver_config": {"name": "envoy.network.dns_resolver.cares", "typed_config": cares}}
+
+
 @pytest.fixture
 def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path, request: Any) -> Iterator[Pod]:
     """The programs of the pod's containers, with other ports, and with this name server instead of the cluster's.
@@ -164,8 +175,7 @@ def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path,
     assert envoy is not None
     port = check_free("127.0.0.1", 0)
     to = servers[0].address.rpartition(":")[2]
-    values = getattr(request, "param", {})
-    text = render(**values)["components/gateway/deployment.yaml"]
+    text = render(**getattr(request, "param", {}))["components/gateway/deployment.yaml"]
     [config] = yaml.safe_load(text)["spec"]["template"]["spec"]["initContainers"]
     own = {
         "--gateway": f"{tmp_path}/secrets",
@@ -183,17 +193,7 @@ def pod(render: Render, names: NameServer, servers: list[Named], tmp_path: Path,
     command = [sys.executable, "-m", "tritonkit.cli", *config["command"][1:-1], *arguments]
     subprocess.run(command, check=True, capture_output=True, cwd=PROJECT)
     file = tmp_path / "gateway" / "envoy.json"
-    bootstrap = json.loads(file.read_text())
-    address = {"socket_address": {"address": "127.0.0.1", "port_value": names.port}}
-    bootstrap["typed_dns_resolver_config"] = {
-        "name": "envoy.network.dns_resolver.cares",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
-            "resolvers": [address],
-            "dns_resolver_options": {"no_default_search_domain": True},
-        },
-    }
-    file.write_text(json.dumps(bootstrap))
+    file.write_text(json.dumps(json.loads(file.read_text()) | resolver(names)))
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     with (tmp_path / "log").open("wb") as log:
