@@ -20,7 +20,15 @@ import pytest
 from tests.parts import SERVER
 from tests.waiting import eventually
 from tritonkit.operate.certificates import make_certificates
-from tritonkit.operate.gateway import Places, Upstream, gateway_command, read_gateway, write_gateway, write_routes
+from tritonkit.operate.gateway import (
+    Places,
+    Split,
+    Upstream,
+    gateway_command,
+    read_gateway,
+    write_gateway,
+    write_routes,
+)
 from tritonkit.operate.gateway.admin import GatewayAdmin
 from tritonkit.operate.keys import add_key
 from tritonkit.serve.core.rest import find_envoy
@@ -45,13 +53,18 @@ class Gateway:
         return f"127.0.0.1:{self.places.port}"
 
     def add_key(self, name: str, *models: str, rate: float | None = None) -> str:
-        """Make a key, which the gateway takes in a moment."""
+        """Make a key, which the gateway takes with `reload`."""
         _, self.keys[name] = add_key(self.places.folder / "keys.json", name, models or ("*",), rate)
         return self.keys[name]
 
-    def reload(self) -> None:
-        """Let it take the keys as they are now."""
-        write_routes(read_gateway(self.places.folder), self.places, MODELS)
+    def reload(self, split: Split | None = None) -> None:
+        """Let it take the keys as they are now, and a split: every connection made after it has them."""
+        # Envoy counts a configuration after it has handed it to its threads, each of which takes it before it answers
+        # a connection that comes later.
+        before = self.admin.taken()
+        assert before is not None
+        write_routes(read_gateway(self.places.folder), self.places, MODELS, split)
+        eventually(lambda: (self.admin.taken() or 0) > before, "routes that Envoy takes")
 
     def get(self, path: str, headers: dict[str, str] | None = None, data: bytes | None = None) -> tuple[int, str]:
         """Status and text over HTTP."""
@@ -70,20 +83,6 @@ class Gateway:
         request = urllib.request.Request(f"https://{self.address}{path}", data, headers)
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
-
-    def wait_for(self, key: str) -> None:
-        """Wait until connections to any of Envoy's threads take a key that was just added."""
-        header = {"x-api-key": key}
-        eventually(lambda: all(self.get("/v2", header)[0] != 401 for _ in range(5)), "a new key")
-
-    def call_with_new_key(self, key: str, method: str, message: bytes = b"", **headers: str) -> str:
-        """Status of a call over gRPC with a key that was just added, once the thread of Envoy that answers has it."""
-
-        def status() -> str:
-            code = self.call(method, message, x_api_key=key, **headers)[0]
-            return "" if code == "UNAUTHENTICATED" else code
-
-        return str(eventually(status, "a new key"))
 
     def call(self, method: str, message: bytes = b"", **headers: str) -> tuple[str, str]:
         """Status and words of a call over gRPC, as gRPC's own library has them."""
@@ -196,6 +195,5 @@ def gateway(start_gateway: StartGateway) -> Gateway:
     made.add_key("all")
     made.add_key("digits", "digits")
     made.reload()
-    eventually(lambda: made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 503, "keys that count")
-    made.wait_for(made.keys["all"])
+    assert made.get("/v2", {"x-api-key": made.keys["all"]})[0] == 503
     return made

@@ -135,7 +135,6 @@ def test_strangers_push_out_no_line_of_standard_output(start_gateway: StartGatew
     gateway = start_gateway("audit: stdout")
     key = gateway.add_key("all")
     gateway.reload()
-    gateway.wait_for(key)
     authority = (gateway.places.folder / "tls" / "ca.crt").read_bytes()
     with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
         calls = [channel.unary_unary("/flood").future(b"", timeout=60) for _ in range(2000)]

@@ -21,7 +21,7 @@ from tests.client.cache.conftest import RedisServer
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.parts import program
 from tests.waiting import eventually
-from tritonkit.operate.keys import FILE
+from tritonkit.operate.keys import FILE, add_key
 from tritonkit.operate.observe.metrics import GATEWAY_UNDECIDED
 from tritonkit.serve.ports import check_free
 
@@ -45,7 +45,9 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="module")
-def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[Gateway]]:
+def gateways(
+    start_gateway: StartGateway, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Gateway]]:
     """Two with the same keys, each with a limiter of its own."""
     limiters: list[subprocess.Popen[str]] = []
 
@@ -73,15 +75,14 @@ def gateways(start_gateway: StartGateway, redis: RedisServer) -> Iterator[list[G
         return start_gateway(f"limits: {{shared: {shared}}}", prepare)
 
     pair = [start(), start()]
-    key = pair[0].add_key("limited", rate=RATE)
-    pair[0].add_key("free")
-    pair[0].add_key("slow", rate=0.01)
+    made = tmp_path_factory.mktemp("keys") / FILE
+    for name, rate in (("limited", RATE), ("free", None), ("slow", 0.01)):
+        pair[0].keys[name] = add_key(made, name, ("*",), rate)[1]
     for gateway in pair:
         gateway.keys = pair[0].keys
-        if gateway is not pair[0]:
-            shutil.copy(pair[0].places.folder / FILE, gateway.places.folder / FILE)
+        # In one step: a limiter reads all keys again, and says so once.
+        shutil.copy(made, gateway.places.folder / "new").rename(gateway.places.folder / FILE)
         gateway.reload()
-        eventually(lambda gateway=gateway: gateway.get("/v2", {"x-api-key": key})[0] in (ADMITTED, 429))
     for limiter in limiters:
         assert limiter.stdout is not None
         assert "rates were read again" in limiter.stdout.readline()
