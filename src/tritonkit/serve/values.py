@@ -12,9 +12,22 @@ from tritonkit.option import Option
 from tritonkit.resources import own_or_shipped
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
-__all__ = ["Backend", "Endpoint", "EventKind", "Ports", "ServeEvent", "Settings"]
+__all__ = ["Backend", "Endpoint", "EventKind", "Ports", "RequiredModels", "ServeEvent", "ServedModels", "Settings"]
 
 Backend = Literal["auto", "native", "python"]
+
+ServedModels = Annotated[
+    Sequence[str] | None,
+    Option("Serve only this model; may be repeated.", name="--model", metavar="NAME", completes="model"),
+]
+RequiredModels = Annotated[
+    Sequence[str],
+    Option(
+        "End if this model cannot be served; may be repeated, and `all` stands for every model.",
+        metavar="NAME",
+        completes="model",
+    ),
+]
 
 EventKind = Literal[
     "not_served",  # a model that cannot be served, and why; the others are
@@ -129,18 +142,8 @@ class Settings:
 
     repository: Path
     _: KW_ONLY
-    models: Annotated[
-        Sequence[str] | None,
-        Option("Serve only this model; may be repeated.", name="--model", metavar="NAME", completes="model"),
-    ] = None
-    require: Annotated[
-        Sequence[str],
-        Option(
-            "End if this model cannot be served; may be repeated, and `all` stands for every model.",
-            metavar="NAME",
-            completes="model",
-        ),
-    ] = ()
+    models: ServedModels = None
+    require: RequiredModels = ()
     grpc_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.grpc
     http_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.http
     metrics_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.metrics

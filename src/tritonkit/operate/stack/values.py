@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tritonkit.option import Option
+from tritonkit.serve.values import RequiredModels, ServedModels
 
 __all__ = ["StackEvent", "StackPart", "StackSettings", "State"]
 
@@ -68,18 +69,8 @@ class StackSettings:
     root: Path
     repository: Path
     _: KW_ONLY
-    models: Annotated[
-        Sequence[str] | None,
-        Option("Serve only this model; may be repeated.", name="--model", metavar="NAME", completes="model"),
-    ] = None
-    require: Annotated[
-        Sequence[str],
-        Option(
-            "End if this model cannot be served; may be repeated, and `all` stands for every model.",
-            metavar="NAME",
-            completes="model",
-        ),
-    ] = ()
+    models: ServedModels = None
+    require: RequiredModels = ()
     replicas: Annotated[int, Option("Number of servers.")] = 2
     gateway: Path = Path("deploy/gateway")
     prometheus: Annotated[bool, Option("Start Prometheus too, where it is installed.")] = True
