@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import Any
 
 from tritonkit.testing import FakeModel
@@ -63,7 +64,7 @@ OTHER_WIRE = textwrap.dedent("""
 
     def call():
         try:
-            with Client(sys.argv[1], wire="grpcio", timeout_s=3) as client:
+            with Client(sys.argv[1], wire="grpcio", timeout_s=30) as client:
                 if patch == "later":
                     client.model("digits")
                     monkey.patch_all()
@@ -74,7 +75,7 @@ OTHER_WIRE = textwrap.dedent("""
 
     async def call_in_task():
         try:
-            async with AsyncClient(sys.argv[1], wire="grpcio", timeout_s=3) as client:
+            async with AsyncClient(sys.argv[1], wire="grpcio", timeout_s=30) as client:
                 reply = await (await client.model("digits")).predict(image=b"1")
                 print(reply["score"][0, 0])
         except UsageError as error:
@@ -116,12 +117,14 @@ def test_greenlets_share_a_client(serve: Any, models: dict[str, FakeModel]) -> N
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, address], env=environment, capture_output=True, text=True, timeout=100
         )
+        _OVER.set()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == ["in time", "in time", ""]
 
 
-def _slow(inputs: Any) -> Any:
-    import time
+_OVER = threading.Event()
 
-    time.sleep(1.0)
+
+def _slow(inputs: Any) -> Any:
+    _OVER.wait(60)
     return {"label": [["x"]] * len(inputs["image"]), "score": [[1.0]] * len(inputs["image"])}

@@ -332,7 +332,7 @@ def test_a_frozen_redis_delays_and_does_not_fail(
     make_cache: MakeCache, maker: Maker, clock: Clock, redis_server: RedisServer
 ) -> None:
     """A Redis that hangs costs its timeout once, then it is left alone; thawed, it is used again."""
-    cache = make_cache(redis=redis_server.url, redis_timeout_s=0.2, ttl_s=1)
+    cache = make_cache(redis=redis_server.url, redis_timeout_s=1.0, ttl_s=1)
     fetch(cache, maker)
     redis_server.freeze()
     try:
@@ -345,8 +345,8 @@ def test_a_frozen_redis_delays_and_does_not_fail(
         ten_more_s = time.monotonic() - start
     finally:
         redis_server.thaw()
-    assert first_s >= 0.19
-    assert ten_more_s < 5 * 0.2, "each would have waited"
+    assert first_s >= 0.99
+    assert ten_more_s < 5 * 1.0, "each would have waited"
     for _ in range(50):  # it may be slow to wake
         clock.turn(20)
         if fetch(cache, maker) == "l2":

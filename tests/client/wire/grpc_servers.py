@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,13 +29,14 @@ def data_of(answer: memoryview) -> bytes:
 class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """Ends a call with the status that its model name spells, and its id or "as asked" for a message.
 
-    `echo` echoes, `slow` does so after `id` seconds, `trailers` with `id` bytes of trailing metadata.
+    `echo` echoes, `slow` does so after `id` seconds or `go_on`, `trailers` with `id` bytes of trailing metadata.
     """
 
     def __init__(self) -> None:
         self.metadata: list[dict[str, str]] = []
         self.left_s: list[float] = []
         self.slow = threading.Event()
+        self.go_on = threading.Event()
         self.cancelled = threading.Event()
 
     def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
@@ -55,7 +55,7 @@ class Answers(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         if request.model_name == "slow":
             context.add_callback(self.cancelled.set)
             self.slow.set()
-            time.sleep(float(request.id))
+            self.go_on.wait(float(request.id))
         elif request.model_name == "trailers":
             context.set_trailing_metadata([("x-own", "v" * int(request.id))])
         elif request.model_name != "echo":
@@ -96,4 +96,5 @@ def grpc_server(
     try:
         yield server, port
     finally:
+        servicer.go_on.set()
         server.stop(grace=None).wait(5)

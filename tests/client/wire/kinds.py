@@ -29,7 +29,7 @@ class Tasks:
 
     def do(self, work: Any) -> Any:
         """Run a coroutine in the loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
 
     def send(self, *args: Any) -> memoryview:
         """See `Transport.send`."""

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -61,10 +60,9 @@ ADDRESSES = ["slow.example:8001", "dns:slow.example:8001"]
 def test_a_call_of_a_thread_ends_in_its_time(hung: HungDns, address: str) -> None:
     """`DeadlineExceeded` when its time is up, whatever the system's resolver does."""
     with Client(address, timeout_s=0.3) as client:
-        started = time.monotonic()
         with pytest.raises(DeadlineExceeded):
             client.models()
-        assert time.monotonic() - started < 5.0
+        assert threads(), "the resolver has not answered"
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -76,9 +74,8 @@ def test_a_call_of_a_task_ends_in_its_time(hung: HungDns, address: str) -> None:
             with pytest.raises(DeadlineExceeded):
                 await client.models()
 
-    started = time.monotonic()
     asyncio.run(story())
-    assert time.monotonic() - started < 5.0
+    assert threads(), "the resolver has not answered"
 
 
 def test_calls_for_one_name_share_a_look_up(hung: HungDns) -> None:
@@ -154,10 +151,9 @@ def test_the_name_of_a_redis(hung: HungDns) -> None:
         yield Sleep(0.0)
         return Entry("m", "1", {"y": np.zeros(1, np.float32)})
 
-    started = time.monotonic()
     kept, origin = run_blocking(cache.fetch(key, make))
     assert (kept.version, origin) == ("1", "server")
-    assert time.monotonic() - started < 5.0
+    assert threads(), "the resolver has not answered"
     cache.close()
 
 

@@ -50,7 +50,7 @@ def record(name: str, folder: Path) -> None:
             while not tap.ended and not tap.count("GoAway"):
                 pass
             transport.close()
-            (folder / f"{name}.bin").write_bytes(bytes(tap.said[0]))
+            (folder / f"{name}.bin").write_bytes(bytes(tap.written[0]))
 
 
 if __name__ == "__main__":

@@ -186,10 +186,8 @@ def test_a_refused_length_is_seen_before_the_message(connect: Connect, play: Pla
             peer.send(peer.answer(peer.request()))
 
     transport = connect(play(script))
-    started = time.monotonic()
     with pytest.raises(InferenceError, match=f"an answer of {ANSWER_BYTES + 1} bytes") as caught:
         transport.send("ModelInfer", [b"x"], 20.0)
-    assert time.monotonic() - started < 10.0
     assert caught.value.wanted == f"at most {ANSWER_BYTES} bytes"
     assert "max_response_bytes" in caught.value.todo
     assert reset.wait(10)

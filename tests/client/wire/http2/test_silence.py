@@ -12,6 +12,7 @@ import pytest
 
 from tests.client.wire.kinds import Connect
 from tritonkit.client.wire.http2 import frames
+from tritonkit.client.wire.http2.keepalive import Keepalive
 from tritonkit.errors import DeadlineExceeded, ServerUnavailable
 
 from .conftest import Peer, Script
@@ -106,8 +107,11 @@ def test_a_call_that_has_nowhere_to_go_stays(connect: Connect, play: Play) -> No
     assert call(connect(play(script)), elsewhere) == b"late"
 
 
-def test_a_slow_server_that_is_there_is_left_in_peace(connect: Connect, play: Play) -> None:
-    """It says so when it is asked, twice at most."""
+def test_a_slow_server_that_is_there_is_left_in_peace(
+    connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers PINGs, of which it gets two at most."""
+    monkeypatch.setattr("tritonkit.client.wire.http2.keepalive.QUICK_TIMEOUT_S", LONG_S)  # for a busy machine
     elsewhere, server = Elsewhere(True), Patient(2)
     assert call(connect(play(server)), elsewhere) == b"late"
     assert elsewhere.questions == []
@@ -123,20 +127,34 @@ def test_a_call_with_one_server_asks_nothing_so_soon(connect: Connect, play: Pla
 
 
 @pytest.mark.slow
-def test_a_large_request_on_its_way_is_no_silence(connect: Connect, play: Play) -> None:
-    """The server's system takes it slowly, and has not yet read that it was asked."""
-    elsewhere, size = Elsewhere(True), 8 * MIB
+def test_a_large_request_on_its_way_is_no_silence(
+    connect: Connect, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's system takes it slowly, and has not yet read the PING; silence of `longest_s` would end the call."""
+    elsewhere, size, longest_s = Elsewhere(True), 8 * MIB, 2.0
+    monkeypatch.setattr("tritonkit.client.wire.http2.keepalive.QUICK_TIMEOUT_S", longest_s)
+    checks: list[float] = []
+    overdue = threading.Event()
+    is_silent = Keepalive.silent
+
+    def noting(keepalive: Keepalive, now: float, round_trip_s: float) -> bool:
+        checks.append(now)
+        if now - checks[0] > longest_s:
+            overdue.set()
+        return is_silent(keepalive, now, round_trip_s)
+
+    monkeypatch.setattr(Keepalive, "silent", noting)
 
     def script(peer: Peer, _: int) -> None:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 2**10)
         peer.greet({frames.INITIAL_WINDOW_SIZE: 2 * size, frames.MAX_FRAME_SIZE: 2**20})
         peer.send(frames.window_update(0, 2 * size))
-        pause, read = threading.Event(), peer.sock.recv
+        read = peer.sock.recv
 
         class Slow:
             def recv(self, _: int) -> bytes:
-                pause.wait(0.02)
-                return read(64 * 2**10)
+                overdue.wait(0.02)
+                return read(32 * 2**10)
 
             def sendall(self, data: bytes) -> None:
                 sendall(data)
@@ -146,6 +164,7 @@ def test_a_large_request_on_its_way_is_no_silence(connect: Connect, play: Play) 
         peer.send(peer.answer(peer.request(), b"done"))
 
     assert call(connect(play(script)), elsewhere, bytes(size), 60.0) == b"done"
+    assert overdue.is_set()
     assert elsewhere.questions == []
 
 

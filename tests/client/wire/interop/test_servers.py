@@ -122,7 +122,7 @@ def test_one_call_at_a_time(connect: Connect, start: Start) -> None:
         with ThreadPoolExecutor(8) as pool:
             calls = [pool.submit(call, transport, b"%d" % number) for number in range(40)]
             assert [done.result(60) for done in calls] == [b"%d" % number for number in range(40)]
-        assert len(tap.said) == 1
+        assert len(tap.written) == 1
         settings = [f.settings for f in tap.frames()[0] if isinstance(f, SettingsFrame)]
         assert {SettingsFrame.MAX_CONCURRENT_STREAMS: 1}.items() <= settings[0].items()
 
@@ -144,7 +144,7 @@ def test_a_connection_that_is_closed_while_calls_run(connect: Connect, start: St
             for done in [pool.submit(caller, number) for number in range(4)]:
                 done.result(120)
         assert tap.count("GoAway") > 0
-        assert len(tap.said) > 1
+        assert len(tap.written) > 1
 
 
 def test_an_idle_connection_that_was_cut(connect: Connect, start: Start) -> None:
@@ -156,7 +156,7 @@ def test_an_idle_connection_that_was_cut(connect: Connect, start: Start) -> None
             while tap.ended < cut and tap.count("GoAway") < cut:
                 time.sleep(0.05)
         assert call(transport) == b"x"
-        assert len(tap.said) == 3
+        assert len(tap.written) == 3
 
 
 def test_a_silent_server_is_asked_and_answers(connect: Connect, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def test_a_server_does_not_mind_being_asked_twice_in_each_call(
     tap = asked(connect, endpoint, monkeypatch, (0.05, 0.05))
     assert tap.count("Ping", "ACK") == 8
     assert tap.count("GoAway") == 0
-    assert len(tap.said) == 1
+    assert len(tap.written) == 1
 
 
 def test_a_server_minds_being_asked_more_often(
