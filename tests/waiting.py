@@ -18,7 +18,19 @@ def eventually(true: Callable[[], Any], what: str = "") -> Any:
         what: the words for the failure.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := true()):
+    while not (value := true()):
         assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
         time.sleep(0.05)
-    return found
+    return value
+
+
+def standstill(value: Callable[[], Any]) -> Any:
+    """Wait until a value that another process updates is the same in looks over half a second; gives it."""
+    values: list[Any] = []
+
+    def stands() -> bool:
+        values.append(value())
+        return len(values) > 10 and all(one == values[-1] for one in values[-10:])
+
+    eventually(stands, f"a value that stands still: {values[-10:]}")
+    return values[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.parts import program
+from tests.ports import free_ports
 from tests.waiting import eventually
 from tritonkit.client import TLS, Secret
 
@@ -41,13 +41,6 @@ def docker(*words: str) -> str:
     done = run("docker", *words)
     assert done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
     return done.stdout.strip()
-
-
-def free_port() -> int:
-    """A port nobody has now."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return int(chosen.getsockname()[1])
 
 
 def compose_command() -> list[str]:
@@ -279,7 +272,7 @@ def stack(images: None, settings: str, project: Path, tmp_path_factory: pytest.T
     for folder in list(checkout.parents)[:3]:
         folder.chmod(folder.stat().st_mode | 0o011)
     names = ("GATEWAY_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "COLLECTOR_PORT")
-    ports = {name: free_port() for name in names}
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     values = {
         **ports,
         "COMPOSE_PROFILES": "tracing",

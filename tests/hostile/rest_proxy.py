@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, find_envoy
-from tritonkit.serve.ports import check_free
 
 SOCKET = "http.sock"
 JSON = "Content-Type: application/json"
@@ -100,7 +100,7 @@ def open_proxy(
     """Envoy before the socket in a folder, as `serve` starts it."""
     binary = find_envoy(project / ".venv-server")
     assert binary is not None, "make setup"
-    port = check_free("127.0.0.1", 0)
+    port = free_port()
     config = envoy_config("127.0.0.1", port, SOCKET, limits or RestLimits(), hosts, origins, **options)
     (folder / "proxy.json").write_text(json.dumps(config))
     log = folder / "proxy.log"

@@ -18,12 +18,12 @@ from tests.hostile import grpc_requests, http_requests
 from tests.hostile.conftest import COPY, EVERY_KIND, WIDE
 from tests.hostile.test_campaign import CALLERS, REQUESTS, WARM_UP, Memory, storm
 from tests.hostile.test_closed import resident
+from tests.ports import free_port
 from tests.server.models import ModelText, write_repository
 from tritonkit.client import TLS, Client
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackSettings
-from tritonkit.serve.ports import check_free
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -48,7 +48,7 @@ class Door:
     def __init__(self, root: Path) -> None:
         self.folder = root / "deploy" / "gateway"
         make_certificates(self.folder / "tls", ["localhost", "127.0.0.1"])
-        (self.folder / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n{SPEC}")
+        (self.folder / "gateway.yaml").write_text(f"port: {free_port()}\n{SPEC}")
         _, self.key = add_key(self.folder / "keys.json", "hostile")
         self.events: list[str] = []
         settings = StackSettings(

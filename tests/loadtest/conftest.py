@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,14 +37,6 @@ def locust(*arguments: str, root: Path = PROJECT) -> subprocess.CompletedProcess
         cwd=root,
         env={k: v for k, v in os.environ.items() if not k.startswith("LOCUST_")},
     )
-
-
-def free_port() -> int:
-    """A port of this machine that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def lines_of(done: subprocess.CompletedProcess[str], start: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from tests.native.guarded import (
     message,
 )
 from tests.native.rule import follow
+from tests.ports import free_port
 
 OPENING = PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 4, 1, b"\x82")
 
@@ -196,12 +196,6 @@ def test_ended_streams_take_no_place(receiver: Receiver) -> None:
     )
     came, _ = receiver.exchange(data, [len(data)])
     assert came == [data]
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("own", [True, False])

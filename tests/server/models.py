@@ -50,6 +50,15 @@ def noting(file: Path, instances: int = 1) -> ModelText:
     return ModelText(ModelText().config + group, ECHO.replace(sleep, note + sleep))
 
 
+def held(file: Path, gate: Path, instances: int) -> ModelText:
+    """The same, where a request that takes time takes it until another file is there."""
+    model = noting(file, instances)
+    assert model.code is not None
+    sleep = "            time.sleep(max(0.0, float(x[0, 0])))\n"
+    wait = f"            while x[0, 0] > 0 and not os.path.exists({str(gate)!r}):\n                time.sleep(0.01)\n"
+    return ModelText(model.config, "import os\n" + model.code.replace(sleep, wait))
+
+
 def await_begun(file: Path, count: int = 1) -> None:
     """Wait until such a model has begun with `count` requests."""
     eventually(lambda: file.exists() and file.stat().st_size >= count, f"{count} requests begun")

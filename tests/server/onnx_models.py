@@ -13,6 +13,8 @@ from tests.server.raw import SOURCES
 
 BATCH = 8
 MERGING = f"dynamic_batching {{ preferred_batch_size: [{BATCH}] max_queue_delay_microseconds: 300000 }}"
+COMPLETE = MERGING.replace("300000", "20000000")
+"""A batch leaves when it is complete, however late its requests come."""
 
 
 def write_model(folder: Path, config: str, *files: Path) -> Path:

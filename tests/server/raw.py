@@ -6,9 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.conftest import PROJECT
 from tests.parts import SERVER
+from tests.ports import free_port
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
+from tests.waiting import PATIENCE_S, eventually
 
 SOURCES = PROJECT / "python_backends"
 Client = grpc.InferenceServerClient
@@ -42,7 +41,7 @@ class Running:
         """Ask it to end; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout=40)
+            return self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             if not hangs_in_exit_handlers(self.log):
                 raise
@@ -86,14 +85,6 @@ def engine_flags(packages: Path) -> list[str]:
         "python": "pytriton/tritonserver/backends/python/libtriton_python.so",
     }
     return [f"--backend-config={name},library={next(packages.glob(pattern))}" for name, pattern in patterns.items()]
-
-
-def free_port() -> int:
-    """A port nobody uses at the moment."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        number: int = one.getsockname()[1]
-        return number
 
 
 @contextlib.contextmanager
@@ -142,29 +133,30 @@ def start_triton(
         yield running
     finally:
         running.stop()
-    assert not (found := sanitizer_reports(log)), "\n".join(found)
+    assert not (reports := sanitizer_reports(log)), "\n".join(reports)
 
 
 def wait_until_ready(running: Running) -> None:
-    """Return when the server answers; fail with its log where it does not."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and running.process.poll() is None:
+    """Return when the server answers; fail with its log where it ends."""
+
+    def is_ready() -> bool:
+        assert running.process.poll() is None, running.log.read_text()[-3000:]
         with contextlib.suppress(InferenceServerException), grpc.InferenceServerClient(running.address) as client:
-            if client.is_server_ready(client_timeout=5):
-                return
-        time.sleep(0.1)
-    pytest.fail(f"Triton did not become ready:\n{running.log.read_text()[-3000:]}")
+            return bool(client.is_server_ready(client_timeout=PATIENCE_S))
+        return False
+
+    eventually(is_ready, f"Triton is ready: {running.log}")
 
 
-def ask(client: Client, model: str, wanted: list[str] | None = None, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+def ask(client: Client, model: str, names: list[str] | None = None, **arrays: np.ndarray) -> dict[str, np.ndarray]:
     """One request; its outputs by name."""
     inputs = []
     for name, array in arrays.items():
         tensor = grpc.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
         tensor.set_data_from_numpy(array)
         inputs.append(tensor)
-    outputs = [grpc.InferRequestedOutput(name) for name in wanted] if wanted else None
-    result = client.infer(model, inputs, outputs=outputs, client_timeout=30)
+    outputs = [grpc.InferRequestedOutput(name) for name in names] if names else None
+    result = client.infer(model, inputs, outputs=outputs, client_timeout=PATIENCE_S)
     return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
 
 

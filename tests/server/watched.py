@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import PROJECT
+from tests.ports import free_port
 from tests.waiting import eventually
 from tritonkit.client import TLS, Client
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackPart, StackSettings
-from tritonkit.serve.ports import check_free
 
 IMAGE = (PROJECT / "models" / "digits" / "examples" / "seven.png").read_bytes()
 CALLERS = 8
@@ -37,7 +37,7 @@ class Watched:
         (root / "models").mkdir(exist_ok=True)
         (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
         make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
-        (self.gateway / "gateway.yaml").write_text(f"port: {check_free('127.0.0.1', 0)}\n{spec}")
+        (self.gateway / "gateway.yaml").write_text(f"port: {free_port()}\n{spec}")
         _, self.key = add_key(self.gateway / "keys.json", "all")
         self.said: list[str] = []
         made = StackSettings(

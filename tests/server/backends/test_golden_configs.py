@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import warnings
@@ -24,6 +23,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
 from tests.parts import SERVER
+from tests.ports import free_port
 from tests.repository.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
 from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.render import ModelPlan
@@ -139,7 +139,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cases: dict[str, Case]) -> 
         for plan in case.plans():
             write_model(plan, case, root / "repository")
     prefix = f"tk_golden_{os.getpid()}_"
-    port = _free_port()
+    port = free_port()
     with (root / "log").open("w") as log:
         process = _start(root, port, prefix, log)
     try:
@@ -196,13 +196,6 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait(client: InferenceServerClient, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from tests.parts import program
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tritonkit.errors import ServerError
 from tritonkit.serve import Endpoint, serve
@@ -32,14 +33,6 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 NOTHING: Mapping[str, str | Path] = {}
 SEVEN = Path("models/digits/examples/seven.png")
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.native.guarded import library
+from tests.ports import free_port
 from tests.server.models import ModelText, write_repository
 from tests.waiting import eventually
 from tritonkit.serve.command import prepare_backends
@@ -54,12 +54,6 @@ class Guarded:
             return bool(self.service.ServerReady(service_pb2.ServerReadyRequest(), timeout=5).ready)
         except grpc.RpcError:
             return False
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

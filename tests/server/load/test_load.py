@@ -12,7 +12,8 @@ import pytest
 
 from tests.cli.running import tritonkit
 from tests.conftest import PROJECT
-from tests.loadtest.conftest import free_port, locust
+from tests.loadtest.conftest import locust
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 from tritonkit.repository.pipeline import build_repository
 

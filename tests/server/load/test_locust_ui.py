@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT
-from tests.loadtest.conftest import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, eventually
 
 DRAWN = """

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from tests.parts import SERVER
+from tests.ports import free_ports
 from tests.server.at_once import at_once
 from tests.server.models import ECHO, VECTOR, ModelText, write_repository
 from tests.waiting import eventually
@@ -34,7 +35,6 @@ from tritonkit.operate.observe import ALERTS, Pace, Prometheus, recording, rules
 from tritonkit.serve.core.rest import find_envoy
 from tritonkit.serve.core.stubs import find_stubs
 from tritonkit.serve.core.supervisor import run_prefix
-from tritonkit.serve.ports import check_free
 
 pytestmark = [pytest.mark.needs("envoy", "prometheus", "mount"), pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -126,8 +126,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         },
     )
     with contextlib.ExitStack() as stack:
-        with contextlib.ExitStack() as bound:
-            ports = [check_free("127.0.0.1", 0, bound) for _ in range(4)]
+        ports = free_ports(4)
         grpc, metrics, gateway_metrics = (f"127.0.0.1:{port}" for port in ports[:3])
         script = OWN_DISKS.format(shared=SHARED_MIB, disk=DISK_MIB)
         words = [

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,30 +123,58 @@ def test_new_models_are_built_and_served(served_root: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(reply["output_0"].sum(axis=1), 1, rtol=1e-5)
 
 
+KILLED = """import os
+import signal
+import sys
+
+CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.link", "os.symlink")
+root, last = sys.argv[1], int(sys.argv[2])
+changes = 0
+
+
+def watch(event, arguments):
+    global changes
+    writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in CHANGES) and any(str(place).startswith(root) for place in arguments[:2]):
+        changes += 1
+        if changes == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(watch)
+
+from tritonkit.cli import main
+
+main(["build", "--root", root])
+"""
+"""A build that is killed before its last change of a file or folder, where it gets that far."""
+FIRST, STEP = 19, 4
+"""The changes before which builds are killed: some ten write artifacts and are left out, some thirty publish."""
+
+
 def test_killing_builds_at_any_moment_leaves_a_repository_that_triton_loads(served_root: Path, tmp_path: Path) -> None:
-    """Builds of ever new versions killed with SIGKILL at different moments: Triton itself, without
-    any repair by tritonkit, loads what is there, and the model answers."""
+    """Builds of ever new versions killed with SIGKILL at later and later changes, until one is through: Triton itself,
+    without any repair by tritonkit, loads what the last one left, and the models answer."""
     file = tmp_path / "relu.onnx"
     root = str(served_root)
     for name in ("one", "two"):
         file.write_bytes(onnx_file(RELU, ["batch", 4]))
         assert tritonkit("new", name, "--onnx", str(file), "--root", root).returncode == 0
-    started = time.monotonic()
     assert tritonkit("build", "--root", root).returncode == 0
-    whole_s = time.monotonic() - started
-    for attempt in range(8):
+    killed = 0
+    for last in range(FIRST, 1000, STEP):
         for name in ("one", "two"):
-            model = onnx_file(RELU, ["batch", 5 + attempt], ["batch", 5 + attempt])
+            model = onnx_file(RELU, ["batch", last], ["batch", last])
             (served_root / "models" / name / "relu.onnx").write_bytes(model)
-        command = [sys.executable, "-m", "tritonkit.cli", "build", "--root", root]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            time.sleep(whole_s * (0.4 + 0.08 * attempt))
-            process.kill()
-    with (
-        serve(served_root / "model_repository", grpc_port=0, http_port=0, metrics_port=0) as endpoint,
-        Client(endpoint.grpc) as client,
-    ):
+        done = subprocess.run([sys.executable, "-c", KILLED, root, str(last)], capture_output=True, text=True)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        if done.returncode == 0:
+            break
+        killed += 1
+        left = shutil.copytree(served_root / "model_repository", tmp_path / f"killed{last}" / "model_repository")
+    assert killed >= 8
+    with serve(left, grpc_port=0, http_port=0, metrics_port=0) as endpoint, Client(endpoint.grpc) as client:
         for name in ("one", "two"):
             width = client.model(name).signature.inputs["x"].dims[0]
-            found = client.model(name).predict(x=np.full((2, width), -1, np.float32))["y"]
-            np.testing.assert_array_equal(found, 0)
+            answer = client.model(name).predict(x=np.full((2, width), -1, np.float32))["y"]
+            np.testing.assert_array_equal(answer, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
@@ -13,10 +14,12 @@ import tritonclient.grpc as grpc
 
 from tests.server.onnx_models import loop
 from tests.server.raw import Client, Running, ask, executions, start_triton
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually, standstill
 
-WHILE, NEVER = 2_000_000, 1 << 40
+WHILE, NEVER = 4_000_000, 1 << 40
 """Rounds of a loop that takes some seconds, and of one that nobody waits for."""
+BEGUN_S = 0.2
+"""Processor time from which the loop has begun: a server without work takes hardly any."""
 
 
 @pytest.fixture
@@ -27,7 +30,13 @@ def triton(native: Path, tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-def test_a_cancelled_request_is_not_run(client: Client) -> None:
+def processor_s(triton: Running) -> float:
+    """Processor time of the server so far."""
+    fields = Path(f"/proc/{triton.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_cancelled_request_is_not_run(client: Client, triton: Running) -> None:
     """Requests that were cancelled while they waited are not counted as executions."""
     answers: Queue[tuple[Any, Any]] = Queue()
 
@@ -37,12 +46,13 @@ def test_a_cancelled_request_is_not_run(client: Client) -> None:
         return client.async_infer("loop", [tensor], lambda result, error: answers.put((result, error)))
 
     assert ask(client, "loop", x=np.array([3]))["y"].tolist() == [3]
-    before = executions(client, "loop")
+    before, idle_s = standstill(lambda: executions(client, "loop")), processor_s(triton)
     send(WHILE)
+    eventually(lambda: processor_s(triton) > idle_s + BEGUN_S, "the loop has begun")
     waiting = [send(NEVER) for _ in range(3)]
     for call in waiting:
         call.cancel()
-    results = [answers.get(timeout=60) for _ in range(4)]
+    results = [answers.get(timeout=PATIENCE_S) for _ in range(4)]
     assert sum(error is None for _, error in results) == 1
     # Had one of them run, this would never be answered.
     assert ask(client, "loop", x=np.array([5]))["y"].tolist() == [5]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ import pytest
 from tests.cli.running import tritonkit
 from tests.server.own.test_reload import Project
 from tests.server.steady import steady
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client
 from tritonkit.operate.store import back_up, open_store, restore
 from tritonkit.operate.store.keys import new_encryption_key, new_signing_key, read_encryption_key, read_signing_key
@@ -54,7 +54,7 @@ def test_no_request_fails_while_backups_are_restored(published: Project, other: 
     ports = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
     with (
         serve(repository, **ports, root=published.root, finalize_timeout_s=0) as endpoint,
-        Client(endpoint.grpc) as client,
+        Client(endpoint.grpc, timeout_s=PATIENCE_S) as client,
     ):
         model = client.model("constant")
 
@@ -64,7 +64,9 @@ def test_no_request_fails_while_backups_are_restored(published: Project, other: 
         def taken() -> str:
             done = tritonkit("reload", "constant", "--address", endpoint.grpc, cwd=published.root)
             assert done.returncode == 0, done.stderr
-            return call()
+            answer = call()
+            eventually(lambda: stream.answers[answer] > 0, f"answers {answer}")
+            return answer
 
         with steady(call, PER_S) as stream:
             assert call() == "1"
@@ -74,7 +76,7 @@ def test_no_request_fails_while_backups_are_restored(published: Project, other: 
             assert taken() == "0"
             published.publish(2)
             assert taken() == "2"
-            time.sleep(1)
+            eventually(lambda: stream.answers["2"] > PER_S, "more answers")
     assert stream.failures == []
     assert set(stream.answers) == {"0", "1", "2", "7"}
 

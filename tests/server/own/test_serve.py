@@ -9,11 +9,10 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +125,13 @@ def ask(endpoint: str, model: str, seconds: float = 0.0, timeout_s: float = PATI
     with client(endpoint) as stub:
         answer: bytes = stub.ModelInfer(request, timeout=timeout_s).raw_output_contents[0]
         return answer
+
+
+def is_ready(endpoint: str) -> bool:
+    """Whether the server takes requests."""
+    with client(endpoint) as stub, suppress(grpc.RpcError):
+        return bool(stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=PATIENCE_S).ready)
+    return False
 
 
 def unanswered(endpoint: str) -> set[str]:
@@ -419,7 +425,7 @@ def test_a_server_that_dies_comes_back(echo: Path) -> None:
         assert struct.unpack("<4f", ask(endpoint.grpc, "echo")) == (0, 1, 2, 3)
         assert server.endpoint.pid != endpoint.pid
         assert server.poll()
-        assert traces.left() == 0
+        eventually(lambda: traces.left() == 0, "nothing is left of the first one")
         body = urllib.request.urlopen(f"http://{endpoint.metrics}/metrics", timeout=PATIENCE_S).read()
         assert b"nv_inference_request_success" in body
         # What watches over stubs watches over those of the new process.
@@ -619,7 +625,7 @@ def test_a_second_ctrl_c_does_not_wait(write_server_models: Any, begun: Path) ->
         answer = pool.submit(ask, address, "echo", 60)
         await_begun(begun)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        eventually(lambda: not is_ready(address), "the server takes no more requests")
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.server.models import ModelText, write_repository
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually, standstill
 from tritonkit.client import AsyncClient, Client
 from tritonkit.client.shm import SharedMemory
 from tritonkit.client.shm.system import FOLDER
@@ -41,15 +40,44 @@ class TritonPythonModel:
         given = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in given]
 """
+HELD = 1.0
+WAITS = f"""import os
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    # y is x; the first value is how many seconds to take, or {HELD}: until the gate is there.
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            if x[0, 0] != {HELD}:
+                time.sleep(float(x[0, 0]))
+            while x[0, 0] == {HELD} and not os.path.exists("GATE"):
+                time.sleep(0.01)
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+        return answers
+"""
 ALWAYS = SharedMemory(smallest=1)
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`wide` waits as many seconds as its first value says; `text` copies bytes."""
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that lets a held request go on."""
+    return tmp_path_factory.mktemp("gate") / "gate"
+
+
+@pytest.fixture(scope="module")
+def repository(gate: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`wide` waits as many seconds as its first value says, or for the gate, and runs twice at a time; `text` copies
+    bytes."""
+    two = "instance_group { count: 2 kind: KIND_CPU }\n"
     return write_repository(
         tmp_path_factory.mktemp("shared") / "model_repository",
-        {"wide": ModelText(f'backend: "python"\n{WIDE}'), "text": ModelText(f'backend: "python"\n{TEXT}', code=COPY)},
+        {
+            "wide": ModelText(f'backend: "python"\n{WIDE}{two}', WAITS.replace("GATE", str(gate))),
+            "text": ModelText(f'backend: "python"\n{TEXT}', COPY),
+        },
     )
 
 
@@ -79,7 +107,7 @@ def registered(server: Endpoint) -> set[str]:
     transport = Http2Transport(server.grpc, admin_key=server.admin_key)
     asked: Any = "SystemSharedMemoryStatus"
     try:
-        return set(parse(asked, transport.send(asked, (message(asked),), 5.0)).regions)
+        return set(parse(asked, transport.send(asked, (message(asked),), PATIENCE_S)).regions)
     finally:
         transport.close()
 
@@ -97,17 +125,25 @@ def test_answers_are_the_same_and_the_server_forgets(server: Endpoint) -> None:
     assert reply["y"][0, 5] == 11
 
 
-def test_a_call_given_up_harms_no_other(server: Endpoint) -> None:
+def runs(client: Client) -> int:
+    """The runs of `wide` so far."""
+    return client.statistics("wide")[0].execution_count
+
+
+def test_a_call_given_up_harms_no_other(server: Endpoint, gate: Path) -> None:
     """The model writes its answer long after the caller left, and into nobody's arrays."""
     with Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS, retry=None) as client:
         wide = client.model("wide")
         wide.predict(x=rows(1))
+        before = standstill(lambda: runs(client))
         slow = rows(1000)
-        slow[0, 0] = 1.0
+        slow[0, 0] = HELD
         with pytest.raises(DeadlineExceeded):
             wide.predict(x=slow, timeout_s=0.2)
         held = [wide.predict(x=rows(number))["y"] for number in range(2, 6)]
-        time.sleep(1.1)
+        gate.touch()
+        # That of the call given up is among them.
+        eventually(lambda: runs(client) == before + 5, "all runs over")
         for number, answer in enumerate(held, 2):
             assert answer[0, 1] == number + 1
     assert registered(server) == set()
@@ -170,13 +206,13 @@ def test_a_restarted_server_gets_new_regions(repository: Path, project: Path) ->
         client = Client(endpoint.grpc, admin_key=endpoint.admin_key, shared_memory=ALWAYS)
         held = client.model("wide").predict(x=rows(7))["y"]
         os.kill(endpoint.pid, signal.SIGKILL)
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+
+        def again() -> Any:
             with suppress(ServerUnavailable, InferenceError):
-                answer = client.model("wide").predict(x=rows(8), timeout_s=30)["y"]
-                break
-            assert time.monotonic() < deadline
-        assert answer[0, 1] == 9
+                return client.model("wide").predict(x=rows(8), timeout_s=PATIENCE_S)
+            return None
+
+        assert eventually(again, "an answer of the new server")["y"][0, 1] == 9
         assert held[0, 1] == 8
         client.close()
         assert registered(endpoint) == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.server.models import await_begun, ensemble, noting, write_repository
+from tests.server.models import await_begun, ensemble, held, write_repository
 from tests.server.own.test_serve import FREE
 from tests.server.steady import steady
 from tests.waiting import PATIENCE_S, eventually
@@ -22,9 +23,15 @@ REFUSED = "UNAVAILABLE: Server is stopping, scheduler for model has stopped acce
 
 
 @pytest.fixture
-def stopping(tmp_path: Path, begun: Path) -> Path:
-    """A model, and an ensemble that calls it twice."""
-    models = {"one": noting(begun), "both": ensemble("one", "one")}
+def gate(tmp_path: Path) -> Path:
+    """The file that lets requests that take time go on."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def stopping(tmp_path: Path, begun: Path, gate: Path) -> Path:
+    """A model, one of whose two instances may be held, and an ensemble that calls it twice."""
+    models = {"one": held(begun, gate, 2), "both": ensemble("one", "one")}
     return write_repository(tmp_path / "stopping", models)
 
 
@@ -54,20 +61,25 @@ KINDS = {
 
 @pytest.mark.parametrize("what", KINDS)
 @pytest.mark.parametrize("model", ["one", "both"])
-def test_a_server_that_ends_is_unavailable(stopping: Path, begun: Path, what: str, model: str) -> None:
+def test_a_server_that_ends_is_unavailable(stopping: Path, begun: Path, gate: Path, what: str, model: str) -> None:
     """200 calls a second on one connection all the while: each is answered or UNAVAILABLE, in the words that say that
     the server has not begun, and what was in flight is answered."""
-    server = Server(stopping, **FREE)
+    server = Server(stopping, **FREE, drain_timeout_s=PATIENCE_S)
     with grpc.insecure_channel(server.start().grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         ask, request = getattr(stub, what), KINDS[what](model)
         with steady(lambda: told(ask, request), PER_S) as stream:
             eventually(lambda: stream.answers["OK"] > 0)
-            # Two steps that take their time: the server cannot end before calls came that it refuses.
+            # It is held: the server cannot end before calls came that it refuses.
             slow = stub.ModelInfer.future(infer("both", 0.5))
             await_begun(begun)
-            server.stop()
+            with ThreadPoolExecutor(1) as pool:
+                stopped = pool.submit(server.stop)
+                try:
+                    eventually(lambda: stream.answers[REFUSED] > 0, "calls that are refused")
+                finally:
+                    gate.touch()
+                stopped.result(PATIENCE_S)
         assert struct.unpack("<4f", slow.result().raw_output_contents[0]) == (0.5, 1, 2, 3)
-    assert stream.answers[REFUSED] > 0
     assert {word.partition(":")[0] for word in stream.answers} == {"OK", "UNAVAILABLE"}
     assert stream.failures == []

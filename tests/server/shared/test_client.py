@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,10 @@ import pytest
 from PIL import Image
 from tritonclient.grpc import InferenceServerClient, InferInput
 
-from tritonkit.client import Client, ModelStatistics
+from tests.server.models import ModelText
+from tests.server.sharing import SharedServer
+from tests.waiting import PATIENCE_S, eventually
+from tritonkit.client import Client
 from tritonkit.errors import DeadlineExceeded, InferenceError, InvalidInput, ModelNotFound
 from tritonkit.serve import Endpoint
 
@@ -21,7 +23,7 @@ from tritonkit.serve import Endpoint
 @pytest.fixture
 def client(digits_server: Any) -> Iterator[Client]:
     """A client of the served models."""
-    with Client(digits_server.grpc) as client:
+    with Client(digits_server.grpc, timeout_s=PATIENCE_S) as client:
         yield client
 
 
@@ -104,8 +106,8 @@ def test_no_time_at_all(client: Client, pixels: Any) -> None:
         network.predict(pixels=pixels, timeout_s=2e-5)
 
 
-def test_the_server_tells_about_itself(client: Client, digits_server: Endpoint, pixels: Any) -> None:
-    """Readiness and the counters of models are for everyone, the list of models for who has the key."""
+def test_the_server_tells_about_itself(client: Client, digits_server: Endpoint) -> None:
+    """Readiness is for everyone, the list of models for who has the key."""
     assert client.is_ready()
     assert client.is_ready("digits_network")
     assert not client.is_ready("nope")
@@ -114,22 +116,15 @@ def test_the_server_tells_about_itself(client: Client, digits_server: Endpoint, 
     with pytest.raises(InferenceError, match="restricted"):
         client.models()
     assert client.server_metadata().name == "triton"
-    before = settled(client)
-    client.model("digits_network").predict(pixels=pixels)
-    after = settled(client)
-    assert after.inference_count - before.inference_count == 4
-    assert after.execution_count - before.execution_count == 1
 
 
-def settled(client: Client) -> ModelStatistics:
-    """Counters once they stand still: Triton counts a request after it has answered it."""
-    (last,) = client.statistics("digits_network")
-    while True:
-        time.sleep(0.2)
-        (now,) = client.statistics("digits_network")
-        if now == last:
-            return now
-        last = now
+def test_counters_are_of_items_and_of_executions(shared: SharedServer) -> None:
+    """One request of four items, to a model that nobody else calls."""
+    with Client(shared.serving({"counted": ModelText()}).grpc) as client:
+        client.model("counted").predict(x=np.zeros((4, 4), np.float32))
+        # Triton counts a request after it has answered it.
+        eventually(lambda: client.statistics("counted")[0].inference_count == 4, "four items counted")
+        assert client.statistics("counted")[0].execution_count == 1
 
 
 def test_threads_share_one_connection(client: Client, pixels: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tritonkit.client import Client
 from tritonkit.repository.export import load_hook
 from tritonkit.repository.modelspec import PackageFile, load, resolve_file
@@ -17,7 +18,7 @@ from tritonkit.repository.modelspec import PackageFile, load, resolve_file
 @pytest.fixture
 def client(digits_server: Any) -> Iterator[Client]:
     """A client of the shipped models."""
-    with Client(digits_server.grpc) as client:
+    with Client(digits_server.grpc, timeout_s=PATIENCE_S) as client:
         yield client
 
 

@@ -13,14 +13,12 @@ import tritonclient.grpc as grpc
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from tests.server.onnx_models import BATCH, MERGING, onnx_model, tensors
+from tests.server.onnx_models import BATCH, COMPLETE, onnx_model, tensors
 from tests.server.raw import Running, ask, ask_together, executions
 from tests.server.sharing import SharedBackends
 from tests.waiting import eventually
 
 PAD = {"x": {"axis": 0, "value": 7}, "mask": {"axis": 0, "value": 0}, "both": {"axis": 1}}
-COMPLETE = MERGING.replace("300000", "20000000")
-"""A batch leaves when it is complete, however late its requests come."""
 Client = grpc.InferenceServerClient
 Arrays = dict[str, np.ndarray]
 

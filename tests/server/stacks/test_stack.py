@@ -17,6 +17,7 @@ import pytest
 from tests.cli.running import tritonkit
 from tests.client.cache.conftest import RedisServer
 from tests.parts import program
+from tests.ports import free_port
 from tests.server.watched import IMAGE, Load, Watched
 from tests.waiting import eventually
 from tritonkit.client import Client
@@ -25,7 +26,6 @@ from tritonkit.operate.certificates import make_certificates, read_certificate
 from tritonkit.operate.keys import add_key, revoke_key
 from tritonkit.operate.observe import PANELS, Need
 from tritonkit.operate.stack import StackPart
-from tritonkit.serve.ports import check_free
 from tritonkit.serve.runs import find_key_file
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow]
@@ -35,7 +35,7 @@ class Shared(Watched):
     """Three replicas of digits, whose gateway counts in a Redis that a test may start."""
 
     def __init__(self, root: Path, repository: Path) -> None:
-        self.redis_port = check_free("127.0.0.1", 0)
+        self.redis_port = free_port()
         shared = f"{{redis: 'redis://127.0.0.1:{self.redis_port}', timeout_ms: 5000}}"
         spec = f"limits: {{shared: {shared}}}\n"
         super().__init__(root, repository, spec, models=("digits",), replicas=3)

@@ -19,6 +19,7 @@ from google.protobuf import json_format
 
 from tests.cli.running import failed, tritonkit, tritonkit_here
 from tests.conftest import PROJECT
+from tests.ports import free_port
 from tests.server.conftest import WriteServerModels
 from tests.server.models import ModelText
 from tests.server.projects import share_cache
@@ -267,7 +268,7 @@ def test_a_server_without_the_model(served: Path, write_server_models: WriteServ
 
 def test_a_server_without_explicit_model_control(served: Path, tmp_path: Path) -> None:
     """The same server, started by hand with all models and without a key."""
-    port = _free_port()
+    port = free_port()
     with serve(served / "model_repository", **FREE, root=served, finalize_timeout_s=0) as endpoint:
         command, environment = _by_hand(endpoint, port)
         with subprocess.Popen(
@@ -305,10 +306,3 @@ def _by_hand(endpoint: Endpoint, port: int) -> tuple[list[str], dict[str, str]]:
     environment = dict(each.split("=", 1) for each in (about / "environ").read_text().split("\0") if "=" in each)
     environment.pop("LD_PRELOAD", None)  # the guard
     return command, environment
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

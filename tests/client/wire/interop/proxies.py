@@ -19,6 +19,7 @@ import grpc
 
 from tests.client.wire.grpc_servers import Answers, grpc_server
 from tests.parts import SERVER
+from tests.ports import free_port
 from tritonkit.serve.core.rest import find_envoy
 
 __all__ = ["PROXIES", "Started", "Way", "started"]
@@ -224,17 +225,10 @@ def started(name: str, folder: Path, way: Way) -> Iterator[Started]:
         return
     unlimited = _grpc_options(Way(streams=1000))
     with grpc_server(answers, options=unlimited) as (server, backend):
-        port = _free_port()
+        port = free_port()
         with _running(PROXIES[name](folder, port, backend, way), port) as process:
             stop = lambda: server.stop(None).wait(10)  # noqa: E731
             yield Started(f"{host}:{port}", answers, stop, process)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager
