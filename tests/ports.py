@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports below those that the system gives to connections and to whoever binds port 0.
+    """Free ports below those that the system gives to connections and to programs that bind port 0.
 
     No other program gets one by chance before the one that it is meant for.
     """
