@@ -5,6 +5,7 @@
     load_all    model.yaml -> Spec                                             modelspec
     evaluate    Spec -> its variants, each made or cached, measured, judged    optimize
     choose      these results -> the artifact to serve                         optimize
+    recognize   the same inputs and files as after an earlier build: done      publish
     render      Spec and Artifact -> a checked config.pbtxt for each model     render
     try_serving the network's files and text, loaded once as the server will   publish
     publish     text and files -> the repository, each model in one step       publish
@@ -18,25 +19,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from tritonkit.disk import unwritable
-from tritonkit.errors import RenderError, TritonkitError
+from tritonkit.errors import TritonkitError
 from tritonkit.machine import cores as machine_cores
 from tritonkit.repository.export import Artifact, BuildCache
 from tritonkit.repository.export.samples import Batch, first_items
-from tritonkit.repository.modelspec import Spec, kept_specs, load_all, load_readable
+from tritonkit.repository.modelspec import Spec, kept_specs, load_readable
 from tritonkit.repository.modelspec.contents import build_python, tries_own_python
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.optimize.progress import Progress
 from tritonkit.repository.optimize.results import Result, choose, evaluate, wanted_variants
 from tritonkit.repository.optimize.variants import PLAIN, for_target, served_name
-from tritonkit.repository.publish.callees import missing_callees
+from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
+from tritonkit.repository.publish.names import duplicates, missing_callees
 from tritonkit.repository.publish.own_python import given_items, keep_verdicts, kept_verdicts, untried
-from tritonkit.repository.publish.publish import Change, Rendered, drift, publish
+from tritonkit.repository.publish.publish import Rendered, drift, publish, recover
 from tritonkit.repository.publish.trial import try_serving
 from tritonkit.repository.render.config import render_config
 from tritonkit.repository.render.own_python import Verdicts
@@ -93,9 +95,11 @@ class _Run:
     target: Target
     progress: Progress
     prover: Prover | None = None
+    out: Path = Path()
     variants: tuple[str, ...] = ()
     force: bool = False
     dry_run: bool = False
+    refused: Mapping[str, TritonkitError] = field(default_factory=dict)
 
     def make(self, spec: Spec, jobs: dict[str, Job]) -> tuple[Result, ...]:
         """The served variant and those in `variants`, each made or from the cache; `jobs` is filled by variant."""
@@ -145,6 +149,8 @@ class _Made:
     keep_going: bool
     results: list[Result] = field(default_factory=list)
     served: dict[str, str] = field(default_factory=dict)
+    recognized: dict[str, Recognized] = field(default_factory=dict)
+    """Spec -> its published models, which were not rendered."""
     rendered: list[Rendered] = field(default_factory=list)
     failed: dict[str, TritonkitError] = field(default_factory=dict)
 
@@ -154,11 +160,18 @@ class _Made:
             raise error
         self.failed[name] = error
         self.served.pop(name, None)
+        self.recognized.pop(name, None)
 
     @property
     def publishable(self) -> list[Rendered]:
         """Rendered models of the specs that did not fail."""
         return [model for model in self.rendered if model.artifact.model not in self.failed]
+
+    @property
+    def owners(self) -> list[tuple[str, str]]:
+        """Each Triton model with its spec."""
+        recognized = [(change.model, spec) for spec, own in self.recognized.items() for change in own.changes]
+        return recognized + [(model.plan.name, model.artifact.model) for model in self.rendered]
 
 
 def build_repository(
@@ -197,62 +210,76 @@ def build_repository(
         GateError: the variant to be served is not good enough; the published models stay.
         TritonkitError: a model cannot be built, unless `keep_going` is set.
     """
-    run = _Run(root, target, progress or Progress(), prover, tuple(variants), force, dry_run)
     # Resolved now: a model's Python may change the working folder.
     out = (out or default_out(root, target)).resolve()
+    run = _Run(root, target, progress or Progress(), prover, out, tuple(variants), force, dry_run, refused)
     made = _Made(keep_going)
-    specs = _read_specs(root, tuple(names), target, made.failed if keep_going else None)
+    specs = _read_specs(root, tuple(names), target, made)
     with contextlib.nullcontext() if dry_run else _build_lock(root, run.progress):
-        for spec in specs:
-            try:
-                if spec.name in refused:
-                    raise refused[spec.name]
-                with of_model(spec.name):
-                    _build(run, spec, cores or machine_cores(), made)
-            except TritonkitError as error:
-                made.fail(spec.name, error)
-        for name, duplicate in _duplicates(made.rendered).items():
-            made.fail(name, duplicate)
-        fine = made.publishable
+        _build_all(run, specs, cores or machine_cores(), made)
         keep = None if names or dry_run else kept_specs(root, specs)
-        changes = _publish(run, out, made, keep, after) if fine or not made.failed else []
-    notes = tuple(note for model in fine for note in model.plan.notes)
-    notes += missing_callees(root, out, fine)
-    return Repository(out, tuple(specs), tuple(made.results), made.served, tuple(changes), notes, made.failed)
+        changes, notes = _publish(run, made, keep, after)
+    return Repository(out, tuple(specs), tuple(made.results), made.served, changes, notes, made.failed)
+
+
+def _build_all(run: _Run, specs: Sequence[Spec], cores: int, made: _Made) -> None:
+    """Fill `made` with the models of all specs, as far as they can be made and do not stand in each other's way."""
+    if not run.dry_run:
+        recover(run.out)  # before its models are compared
+    for spec in specs:
+        try:
+            if spec.name in run.refused:
+                raise run.refused[spec.name]
+            with of_model(spec.name):
+                _build(run, spec, cores, made)
+        except TritonkitError as error:
+            made.fail(spec.name, error)
+    for name, duplicate in duplicates(made.owners).items():
+        made.fail(name, duplicate)
 
 
 def _build(run: _Run, spec: Spec, cores: int, made: _Made) -> None:
-    """Make the variants of one spec, and render the Triton models of the one to be served."""
+    """Make the variants of one spec; render the Triton models of the one to be served, unless they are recognized."""
     jobs: dict[str, Job] = {}
     results = run.make(spec, jobs)
     made.results += results
     if run.dry_run:
-        # Nothing of the models can be shown before the artifact is built.
         artifact = next((r.artifact for r in results if r.variant == served_name(spec)), None)
-        models = render_models(spec, artifact, run.root, run.target, cores) if artifact else []
+        if artifact is None:
+            return  # nothing of the models can be shown before the artifact is built
     else:
         artifact = choose(spec, results)
+    made.served[spec.name] = artifact.variant
+    inputs = inputs_of(spec, artifact, run.target, cores)
+    if recognized := recognize(run.out, spec, artifact, inputs):
+        made.recognized[spec.name] = recognized
+    elif run.dry_run:
+        made.rendered += render_models(spec, artifact, run.root, run.target, cores)
+    else:
         models = run.render(spec, artifact, jobs[artifact.variant], cores, trial=True)
-    made.rendered += models
-    if artifact is not None:
-        made.served[spec.name] = artifact.variant
+        made.rendered += [replace(model, inputs=inputs) for model in models]
 
 
 def _publish(
-    run: _Run, out: Path, made: _Made, keep: frozenset[str] | None, after: Mapping[str, int] | None
-) -> list[Change]:
-    """Publish what was rendered; `keep` has the specs that a build of all leaves alone, None for a build of some."""
-    if not run.dry_run:
-        run.progress.publishing()
-    return publish(
-        out,
-        made.publishable,
-        dry_run=run.dry_run,
-        all_specs=keep is not None,
-        keep=frozenset() if keep is None else keep | set(made.failed),
-        after=after,
-        on_failure=made.fail,
-    )
+    run: _Run, made: _Made, keep: frozenset[str] | None, after: Mapping[str, int] | None
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """Publish what was rendered; return all changes and notes. `keep`: the specs that a build of all leaves alone."""
+    models, recognized = made.publishable, made.recognized.values()
+    changes = [change for own in recognized for change in own.changes]
+    notes = [note for own in recognized for note in own.notes] + [note for m in models for note in m.plan.notes]
+    if models or recognized or not made.failed:
+        if not run.dry_run:
+            run.progress.publishing()
+        changes += publish(
+            run.out,
+            models,
+            dry_run=run.dry_run,
+            all_specs=keep is not None,
+            keep=frozenset() if keep is None else keep | set(made.failed) | set(made.recognized),
+            after=after,
+            on_failure=made.fail,
+        )
+    return tuple(changes), (*notes, *missing_callees(run.root, run.out, models))
 
 
 def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
@@ -264,20 +291,17 @@ def _try_network(spec: Spec, models: Sequence[Rendered], job: Job) -> None:
             try_serving(model, requests[0] if requests else None)
 
 
-def _read_specs(
-    root: Path, names: tuple[str, ...], target: Target, failed: dict[str, TritonkitError] | None
-) -> list[Spec]:
-    """The specs to build; those that cannot be read go into `failed`, and without it are raised."""
-    if failed is None:
-        return [for_target(spec, target) for spec in load_all(root, names)]
+def _read_specs(root: Path, names: tuple[str, ...], target: Target, made: _Made) -> list[Spec]:
+    """The specs to build; those that cannot be read, or not be built for this target, fail."""
     readable, unreadable = load_readable(root, names)
-    failed.update(unreadable)
+    for name, error in unreadable.items():
+        made.fail(name, error)
     specs = []
     for spec in readable:
         try:
             specs.append(for_target(spec, target))
         except TritonkitError as error:
-            failed[spec.name] = error
+            made.fail(spec.name, error)
     return specs
 
 
@@ -300,14 +324,14 @@ def check_repository(
     out = (out or default_out(root, target)).resolve()
     rendered: list[Rendered] = []
     with _build_lock(root, run.progress):
-        specs = _read_specs(root, tuple(names), target, None)
+        specs = _read_specs(root, tuple(names), target, _Made(keep_going=False))
         for spec in specs:
             jobs: dict[str, Job] = {}
             artifact = choose(spec, run.make(spec, jobs))
             count = cores or recorded_cores(out, spec.name) or machine_cores()
             rendered += run.render(spec, artifact, jobs[artifact.variant], count, trial=False)
-    for duplicate in _duplicates(rendered).values():
-        raise duplicate
+    for error in duplicates([(model.plan.name, model.artifact.model) for model in rendered]).values():
+        raise error
     keep = frozenset() if names else kept_specs(root, specs)
     return drift(out, rendered, all_specs=not names, keep=keep)
 
@@ -355,26 +379,6 @@ def _rendered(
         )
         for model in plan_models(spec, artifact, target, cores, verdicts)
     ]
-
-
-def _duplicates(models: Sequence[Rendered]) -> dict[str, RenderError]:
-    """Specs with a Triton model of the same name, such as `net` with a step `top_k` and a spec `net_top_k`: neither
-    can be published."""
-    owners: dict[str, str] = {}
-    found: dict[str, RenderError] = {}
-    for model in models:
-        name, spec = model.plan.name, model.artifact.model
-        owner = owners.setdefault(name, spec)
-        if owner == spec:
-            continue
-        for one, other in ((spec, owner), (owner, spec)):
-            found[one] = RenderError(
-                f"models/{one}",
-                found=f"a Triton model called {name!r}, as models/{other} has one",
-                wanted="one model of a name",
-                todo="rename the spec, or give its step a `name`",
-            )
-    return found
 
 
 @contextlib.contextmanager

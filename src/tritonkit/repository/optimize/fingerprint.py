@@ -16,7 +16,7 @@ from tritonkit.repository.export.onnx_file import data_of
 from tritonkit.repository.modelspec import Network, PackageFile, Spec, resolve_file
 from tritonkit.repository.modelspec.contents import imported_modules
 
-__all__ = ["fingerprint", "folder_digests", "network_facts", "tool_versions"]
+__all__ = ["digest", "fingerprint", "folder_digests", "network_facts", "tool_versions"]
 
 _TOOLS = ("numpy", "onnx", "onnxruntime", "onnxscript", "safetensors", "torch")
 _ROOM = Path(__file__).parent
@@ -44,10 +44,10 @@ def fingerprint(spec: Spec, variant: str, tools: dict[str, str], code: Set[Path]
         # Batches are proven up to 64 in any case.
         "largest": max(64, model.serving.max_batch_size or 0),
         "folder": folder_digests(spec.folder, skip={spec.file.name}),
-        "named": [_digest(file) for file in _named_files(spec)],
+        "named": [digest(file) for file in _named_files(spec)],
         "tools": tools,
-        "shared": [sha256_file(file) for room in _SHARED for file in sorted(room.glob("*.py"))],
-        "code": [sha256_file(file) for file in sorted(_with_helpers(code))],
+        "shared": [digest(file) for room in _SHARED for file in sorted(room.glob("*.py"))],
+        "code": [digest(file) for file in sorted(_with_helpers(code))],
     }
     if variant not in ("onnx-fp32", "python"):
         # The batching decides the profiles of a plan, and `optimize` all the others.
@@ -118,7 +118,7 @@ def _distributions() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
-def _digest(file: Path) -> str:
+def digest(file: Path) -> str:
     """SHA-256 of a file, read again only after a change: every plan needs it, and files may have gigabytes."""
     state = file.stat()
     return _digest_of(file, state.st_ino, state.st_size, state.st_mtime_ns)
@@ -147,7 +147,7 @@ def _named_files(spec: Spec) -> list[Path]:
 def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:
     """SHA-256 of each file below a folder, by its path there; files named in `skip` are left out."""
     return {
-        str(file.relative_to(folder)): _digest(file)
+        str(file.relative_to(folder)): digest(file)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name not in skip and "__pycache__" not in file.parts
     }

@@ -15,7 +15,7 @@ from tritonkit.repository.export.artifact import Independence
 from tritonkit.repository.publish.integrity import read_manifest
 from tritonkit.repository.render.values import ModelPlan
 
-__all__ = ["describe", "describe_beside", "is_whole"]
+__all__ = ["describe", "describe_unversioned", "holds", "is_whole"]
 
 
 def describe(
@@ -63,7 +63,7 @@ def _size(plan: ModelPlan, name: str) -> int:
     return plan.version_files[name].stat().st_size
 
 
-def describe_beside(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
+def describe_unversioned(plan: ModelPlan, files: Mapping[str, bytes]) -> str:
     """The text for a model's folder: `files` are those next to the versions, such as config.pbtxt and labels."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     sizes = {name: len(data) for name, data in files.items()}
@@ -77,9 +77,12 @@ def _text(facts: Mapping[str, Any]) -> str:
 def is_whole(version_folder: Path, files: Mapping[str, str]) -> bool:
     """Whether the version holds exactly these files, unchanged."""
     facts = read_manifest(version_folder)
-    if facts is None or facts["files"] != dict(files):
-        return False
+    return facts is not None and facts["files"] == dict(files) and holds(version_folder, files)
+
+
+def holds(folder: Path, files: Mapping[str, str]) -> bool:
+    """Whether a folder holds these files, each with its SHA-256; it may hold others too."""
     try:
-        return all(sha256_file(version_folder / name) == digest for name, digest in files.items())
+        return all(sha256_file(folder / name) == digest for name, digest in files.items())
     except OSError:
         return False

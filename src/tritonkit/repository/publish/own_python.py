@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonkit.disk import write_whole
-from tritonkit.repository.export.artifact import Independence, Signature, seal, sha256_file, unseal
+from tritonkit.repository.export.artifact import Independence, Signature, sha256_file
 from tritonkit.repository.export.samples import Batch, batches, each_item
 from tritonkit.repository.modelspec import Spec, read_examples
 from tritonkit.repository.modelspec.contents import build_python, own_python
 from tritonkit.repository.optimize.job import Job
 from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.publish.records import read_record, write_record
 from tritonkit.repository.render.own_python import Verdicts, wants_proof
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def kept_verdicts(spec: Spec, models: Sequence[Rendered]) -> Verdicts:
     own = [model for model in models if wants_proof(model.plan)]
     if not own:
         return {}
-    kept = _read(own[0].artifact.folder / RECORD)
+    kept = read_record(own[0].artifact.folder / RECORD)
     verdicts = {}
     for model in own:
         entry = kept.get(model.plan.name, {})
@@ -99,8 +97,7 @@ def keep_verdicts(spec: Spec, models: Sequence[Rendered], verdicts: Verdicts) ->
         if model.plan.name in verdicts
     }
     record = models[0].artifact.folder / RECORD
-    with contextlib.suppress(OSError):  # the next build tries them again
-        write_whole(record, seal(_read(record) | entries).encode())
+    write_record(record, read_record(record) | entries)
 
 
 def _fingerprint(spec: Spec, model: Rendered) -> str:
@@ -121,11 +118,3 @@ def _fingerprint(spec: Spec, model: Rendered) -> str:
         },
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _read(record: Path) -> dict[str, Any]:
-    """Record of earlier trials; empty if it cannot be read."""
-    try:
-        return dict(unseal(record.read_text()))
-    except (OSError, ValueError, KeyError, RecursionError):
-        return {}

@@ -7,13 +7,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
 
 from tritonkit.disk import reason, sync
 from tritonkit.errors import PublishError
@@ -23,9 +22,13 @@ from tritonkit.repository.modelspec import VersionPolicy
 from tritonkit.repository.modelspec.units import format_bytes
 from tritonkit.repository.publish import manifest, staging
 from tritonkit.repository.publish.configurations import config_name, named_config
+from tritonkit.repository.publish.current import RECORD, Change, compare
 from tritonkit.repository.publish.existing import left_over, refuse_foreign
 from tritonkit.repository.publish.integrity import CONFIG, MANIFEST, compiled, versions
+from tritonkit.repository.publish.records import write_record
 from tritonkit.repository.publish.staging import Staging
+from tritonkit.repository.render.own_python import wants_proof
+from tritonkit.repository.render.parts import CALLS
 from tritonkit.repository.render.values import ModelPlan
 
 __all__ = [
@@ -44,15 +47,13 @@ __all__ = [
 _LINKED_BYTES = 64 << 20
 _COMPILED = shutil.ignore_patterns("__pycache__")
 
-Action = Literal["new version", "new configuration", "unchanged", "removed"]
-
 
 @dataclass(frozen=True)
 class Rendered:
     """One Triton model, ready to be written.
 
     `fewer_cores`: number of cores -> the configuration for a server that has no more. `verdict`: the result of trying a
-    user's own Python in batches.
+    user's own Python in batches. `inputs`: the hash of everything that the rendering read (`current.inputs_of`).
     """
 
     plan: ModelPlan
@@ -60,6 +61,7 @@ class Rendered:
     artifact: Artifact
     fewer_cores: Mapping[int, str] = field(default_factory=dict)
     verdict: Independence | None = None
+    inputs: str = ""
 
     @property
     def texts(self) -> dict[str, bytes]:
@@ -70,7 +72,7 @@ class Rendered:
         return {CONFIG: self.config.encode(), **fewer, **files}
 
     @cached_property
-    def beside(self) -> dict[str, bytes]:
+    def unversioned(self) -> dict[str, bytes]:
         """All files next to the versions, with the manifest that names them."""
         warmup = {f"warmup/{name}": data for name, data in self.plan.warmup_files.items()}
         files = {**self.texts, **warmup}
@@ -80,24 +82,19 @@ class Rendered:
                 found=f"a file of {self.plan.name} is called {MANIFEST}",
                 wanted="another name: the build writes a file of that name",
             )
-        return {**files, MANIFEST: manifest.describe_beside(self.plan, files).encode()}
-
-
-@dataclass(frozen=True)
-class Change:
-    """The change that publishing one model makes or made."""
-
-    model: str
-    action: Action
-    version: int
+        return {**files, MANIFEST: manifest.describe_unversioned(self.plan, files).encode()}
 
 
 @dataclass(frozen=True)
 class _Update:
-    """The next state of one model, decided and not yet written; `files` maps each to its SHA-256."""
+    """The next state of one model, decided and not yet written.
+
+    `files` and `unversioned` have the SHA-256 of each file of the version and next to the versions.
+    """
 
     rendered: Rendered
     files: Mapping[str, str]
+    unversioned: Mapping[str, str]
     change: Change
 
 
@@ -123,21 +120,18 @@ def publish(
     Raises:
         PublishError: the disk is full or not writable; everything is as it was.
     """
-
-    def decide() -> tuple[list[_Update], list[str]]:
-        return _plan(out, models, all_specs, keep, after or {}, on_failure)
-
-    with disk_errors(out):
-        if dry_run:
-            updates, stale = decide()
-        else:
+    with ExitStack() as stack:
+        stack.enter_context(disk_errors(out))
+        if not dry_run:
             out.mkdir(parents=True, exist_ok=True)
-            with locked(out):
-                staging.recover(out)
-                updates, stale = decide()
-                _write(out, [update for update in updates if update.change.action != "unchanged"])
-                _remove(out, stale)
-                _remove_compiled([out / update.change.model for update in updates])
+            stack.enter_context(locked(out))
+            staging.recover(out)
+        updates, stale = _plan(out, models, all_specs, keep, after or {}, on_failure)
+        if not dry_run:
+            _write(out, [update for update in updates if update.change.action != "unchanged"])
+            _remove(out, stale)
+            _remove_compiled([out / update.change.model for update in updates])
+            _record(updates)
     return [*(update.change for update in updates), *(Change(name, "removed", 0) for name in stale)]
 
 
@@ -208,14 +202,11 @@ def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
     files = {name: built.get(source) or sha256_file(source) for name, source in sorted(plan.version_files.items())} | {
         name: sha256(text).hexdigest() for name, text in sorted(plan.version_texts.items())
     }
-    present = versions(folder)
-    version = present[-1] if present else 0
-    action: Action = "unchanged"
-    if not version or not manifest.is_whole(folder / str(version), files):
-        version, action = max(version, after) + 1, "new version"
-    elif not _is_current_beside(folder, rendered):
-        action = "new configuration"
-    specific = plan.version_policy.specific
+    unversioned = {name: sha256(data).hexdigest() for name, data in rendered.unversioned.items()}
+    action, version = compare(folder, files, unversioned)
+    if action == "new version":
+        version = max(version, after) + 1
+    present, specific = versions(folder), plan.version_policy.specific
     if specific and set(specific).isdisjoint([*present, version]):
         raise PublishError(
             str(folder),
@@ -223,19 +214,7 @@ def _plan_model(out: Path, rendered: Rendered, after: int) -> _Update:
             wanted=f"one of {sorted({*present, version})}",
             todo="correct version_policy: Triton refuses a model without a version to serve",
         )
-    return _Update(rendered, files, Change(plan.name, action, version))
-
-
-def _is_current_beside(folder: Path, rendered: Rendered) -> bool:
-    """Whether the files next to the versions equal those that would be written now. Other files count as a difference
-    only in warmup/ and configs/."""
-    own = (*folder.glob("warmup/*"), *folder.glob(named_config("*")))
-    if {path.relative_to(folder).as_posix() for path in own} - rendered.beside.keys():
-        return False
-    try:
-        return all((folder / name).read_bytes() == data for name, data in rendered.beside.items())
-    except OSError:
-        return False
+    return _Update(rendered, files, unversioned, Change(plan.name, action, version))
 
 
 def _write(out: Path, updates: Sequence[_Update]) -> None:
@@ -253,6 +232,28 @@ def _remove_compiled(folders: Sequence[Path]) -> None:
     """Remove compiled Python, which a server without tritonkit's environment leaves and which is never published."""
     for file in [finding.file for folder in folders for finding in compiled(folder)]:
         file.unlink()
+
+
+def _record(updates: Sequence[_Update]) -> None:
+    """Record what was published next to each artifact, so that the next build can recognize it.
+
+    Left out are specs whose state depends on more than their inputs and these files: other versions, the existence of
+    called models, or Python that is still to be tried.
+    """
+    for folder, group in groupby(updates, key=lambda update: update.rendered.artifact.folder):
+        own = list(group)
+        plans = [update.rendered.plan for update in own]
+        inputs = own[0].rendered.inputs
+        if not inputs or any(
+            plan.version_policy.specific or CALLS in plan.parameters or wants_proof(plan) for plan in plans
+        ):
+            continue
+        facts = {
+            "inputs": inputs,
+            "models": {update.change.model: [update.files, update.unversioned] for update in own},
+            "notes": [note for plan in plans for note in plan.notes],
+        }
+        write_record(folder / RECORD, facts)
 
 
 def _require_space_for(out: Path, updates: Sequence[_Update]) -> None:
@@ -309,7 +310,7 @@ def _stage(staged: Path, current: Path, update: _Update) -> None:
             plan, update.rendered.artifact, update.files, update.change.version, update.rendered.verdict
         )
         (version / MANIFEST).write_text(text)
-    for name, data in update.rendered.beside.items():
+    for name, data in update.rendered.unversioned.items():
         (staged / name).parent.mkdir(exist_ok=True)
         (staged / name).write_bytes(data)
 

@@ -77,7 +77,7 @@ def recover(out: Path) -> bool:
     PublishError, with nothing moved, if the folder is not what a publish of tritonkit leaves.
     """
     # The place depends on the repository's content, which a publish changes: look in all of them.
-    places = [_beside(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))]
+    places = [_next_to(out), out / _HIDDEN, *sorted(out.glob(f"*/{_HIDDEN}"))]
     # A model's folder that is a link leads out of the repository, and nothing is staged there.
     staged = [place for place in places if place.is_dir() and not place.parent.is_symlink()]
     for folder in staged:
@@ -220,11 +220,11 @@ def _exchange(first: Path, second: Path) -> None:
 
 def _place(out: Path) -> Path:
     if not out.exists() or out.stat().st_dev == out.parent.stat().st_dev:
-        return _beside(out)
+        return _next_to(out)
     configs = out.glob("*/config.pbtxt")
     models = sorted(path.parent for path in configs if not path.parent.is_symlink())
     return (models[0] if models else out) / _HIDDEN
 
 
-def _beside(out: Path) -> Path:
+def _next_to(out: Path) -> Path:
     return out.parent / f".{out.name}.staging"

@@ -11,14 +11,12 @@ import hashlib
 import importlib.util
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from tritonkit.disk import write_whole
 from tritonkit.errors import BuildError
-from tritonkit.repository.export.artifact import seal, unseal
 from tritonkit.repository.export.samples import Batch
 from tritonkit.repository.publish.publish import Rendered
+from tritonkit.repository.publish.records import read_record, write_record
 from tritonkit.repository.render.message import parse_text
 from tritonkit.repository.render.values import ModelPlan
 from tritonkit.resources import shipped, shipped_modules
@@ -51,7 +49,7 @@ def try_serving(rendered: Rendered, request: Batch | None) -> None:
     if plan.backend not in _OPENERS or not _can_try(plan, config):
         return
     record, tried = rendered.artifact.folder / RECORD, _fingerprint(rendered)
-    if _read(record) == tried:
+    if read_record(record).get("tried") == tried:
         return
     with _refusals(rendered):
         opening, requests = _stand_in(plan.backend)
@@ -60,8 +58,7 @@ def try_serving(rendered: Rendered, request: Batch | None) -> None:
             network = opening.network_of(plan.name, file, config)
             if request is not None:
                 _answer(config, network, requests.Request, request)
-    with contextlib.suppress(OSError):  # the next build tries it again
-        write_whole(record, seal({"tried": tried}).encode())
+    write_record(record, {"tried": tried})
 
 
 def _can_try(plan: ModelPlan, config: Mapping[str, Any]) -> bool:
@@ -150,11 +147,3 @@ def _fingerprint(rendered: Rendered) -> str:
     for file in sorted([*folder.glob("*.py"), *folder.glob(f"{rendered.plan.backend}/*.py")]):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _read(record: Path) -> str:
-    """Record of an earlier trial; empty if it cannot be read."""
-    try:
-        return str(unseal(record.read_text())["tried"])
-    except (OSError, ValueError, KeyError, RecursionError):
-        return ""

@@ -1,15 +1,34 @@
-"""Models that a Python model calls and that do not exist: a build reports them before a server leaves out the
-caller."""
+"""Names that do not fit together: models that two specs make, and called models that do not exist."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tritonkit.errors import RenderError
 from tritonkit.repository.publish.publish import Rendered
 from tritonkit.repository.render.parts import CALLS
 
-__all__ = ["missing_callees"]
+__all__ = ["duplicates", "missing_callees"]
+
+
+def duplicates(models: Iterable[tuple[str, str]]) -> dict[str, RenderError]:
+    """Specs with a Triton model of the same name, such as `net` with a step `top_k` and a spec `net_top_k`: neither
+    can be published. `models` has each Triton model with its spec."""
+    owners: dict[str, str] = {}
+    errors: dict[str, RenderError] = {}
+    for name, spec in models:
+        owner = owners.setdefault(name, spec)
+        if owner == spec:
+            continue
+        for one, other in ((spec, owner), (owner, spec)):
+            errors[one] = RenderError(
+                f"models/{one}",
+                found=f"a Triton model called {name!r}, as models/{other} has one",
+                wanted="one model of a name",
+                todo="rename the spec, or give its step a `name`",
+            )
+    return errors
 
 
 def missing_callees(root: Path, out: Path, models: Sequence[Rendered]) -> tuple[str, ...]:

@@ -24,8 +24,9 @@ def test_a_model_that_nothing_has_is_named_at_build(root: Path, write_model: Wri
     (root / "model_repository" / "copied").mkdir(parents=True)
     calls = "leaf, copied, leaf_network, nowhere"
     write_model(SPEC.format(name="net", calls=calls), "net", server__py=code)
-    notes = build_repository(root, ["net"]).notes
-    assert [note for note in notes if "calls" in note and "neither" in note] == [
-        "net: calls nowhere, and neither models/ nor model_repository/ has it: a server of this repository leaves net"
-        " out. Correct `calls`, or put it into the repository"
-    ]
+    for _ in range(2):  # the second build changes nothing
+        notes = build_repository(root, ["net"]).notes
+        assert [note for note in notes if "calls" in note and "neither" in note] == [
+            "net: calls nowhere, and neither models/ nor model_repository/ has it: a server of this repository leaves"
+            " net out. Correct `calls`, or put it into the repository"
+        ]
