@@ -10,16 +10,17 @@ PATIENCE_S = 90.0
 """A limit that nothing reaches, even while several processes compete for each core."""
 
 
-def eventually(true: Callable[[], Any], what: str = "") -> Any:
+def eventually(true: Callable[[], Any], what: str = "", within_s: float = PATIENCE_S) -> Any:
     """Wait until a condition is true; gives its value.
 
     Args:
         true: the condition, called some twenty times a second.
         what: the words for the failure.
+        within_s: the limit, for what takes minutes.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + within_s
     while not (value := true()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
         time.sleep(0.05)
     return value
 

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.cli.running import failed, tritonkit
 from tests.docker.conftest import HOST, OWNER, SERVER_IMAGE, SERVER_USER, Stack, docker, give
 from tests.server.own.test_reload import PER_S, Project
-from tests.server.steady import steady
-from tests.waiting import eventually
+from tests.server.steady import Stream, steady
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import Client, Observer, OpenTelemetryTracing
 from tritonkit.errors import InferenceError
 from tritonkit.operate.keys import FILE, add_key
@@ -62,7 +62,7 @@ def replica_request(stack: Stack, path: str, body: bytes | None = None, **kept: 
         headers["Content-Type"] = "application/json"
     method = kept.pop("method", None)
     request = urllib.request.Request(f"{stack.http}{path}", body, headers, method=method)
-    urllib.request.urlopen(request, timeout=20)
+    urllib.request.urlopen(request, timeout=PATIENCE_S)
 
 
 def test_a_fresh_checkout_comes_up_and_answers(stack: Stack) -> None:
@@ -90,12 +90,12 @@ def test_strangers_are_refused_and_rest_is_served(stack: Stack) -> None:
     for key in (None, "tk_" + "x" * 43):
         request = urllib.request.Request(url, headers={"x-api-key": key} if key else {})
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(request, timeout=10, context=trusted)
+            urllib.request.urlopen(request, timeout=PATIENCE_S, context=trusted)
         caught.value.close()
         assert caught.value.code == 401
     key = stack.api_key.reveal()
     request = urllib.request.Request(url, headers={"x-api-key": key})
-    answer = urllib.request.urlopen(request, timeout=10, context=trusted)
+    answer = urllib.request.urlopen(request, timeout=PATIENCE_S, context=trusted)
     assert json.loads(answer.read())["name"] == "digits"
 
     def audit() -> str:
@@ -176,9 +176,10 @@ def test_a_replica_that_is_killed_costs_no_call(stack: Stack) -> None:
 
         call()
         with steady(call, 50) as stream:
-            time.sleep(1)
+            eventually(lambda: stream.sent > 50, "requests before")
             docker("kill", lost)
-            time.sleep(8)
+            gone_at = stream.sent
+            eventually(lambda: stream.sent > gone_at + 400, "requests while it is gone")
             docker("start", lost)
             eventually(
                 lambda: docker("inspect", "-f", "{{.State.Health.Status}}", lost) == "healthy", "it did not come back"
@@ -307,8 +308,13 @@ def test_the_key_opens_them(stack: Stack) -> None:
     assert "restricted" in failed(tritonkit("models", "--address", stack.grpc, cwd=Path("/")), 5)
 
 
+def await_answers(stream: Stream, number: int) -> None:
+    """Wait for as many answers of a version as come in ten seconds."""
+    eventually(lambda: stream.answers[str(number)] >= 10 * PER_S, f"answers of version {number}")
+
+
 def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path) -> None:
-    """A model that the replicas had not seen is loaded; then 200 requests a second for 30 s over two new
+    """A model that the replicas had not seen is loaded; then 200 requests a second over two new
     versions of it, which the service `reload` brings to all replicas: none fails, and each version was seen."""
     published = Project(stack.checkout, project)
 
@@ -324,22 +330,18 @@ def test_new_versions_come_without_a_failed_request(stack: Stack, project: Path)
         def call() -> str:
             return str(model.predict(image=published.image)["label"][0, 0].decode())
 
-        began = time.monotonic()
         with steady(call, PER_S) as stream:
             for number in (1, 2):
-                time.sleep(10)
+                await_answers(stream, number - 1)
                 published.publish(number)
                 reload()
                 assert {call() for _ in range(8)} == {str(number)}
-            time.sleep(max(5.0, began + 30 - time.monotonic()))
-        took_s = time.monotonic() - began
+            await_answers(stream, 2)
     # Built by this user, not by the checkout's owner.
     give(stack.checkout, OWNER)
     assert stream.failures == []
     assert set(stream.answers) == {"0", "1", "2"}
-    assert took_s >= 30
-    assert stream.sent >= 0.9 * PER_S * took_s, "the stream fell behind its rate"
-    stack.await_health("healthy", 10, "gateway")
+    stack.await_health("healthy", "gateway")
 
 
 def signal_inside(stack: Stack, signal: str, *words: str) -> None:
@@ -355,14 +357,11 @@ def test_a_dead_stub_is_unhealthy_and_revived(stack: Stack) -> None:
     regions = len(stack.inside("ls", SHARED_MEMORY).stdout.split())
     signal_inside(stack, "STOP", "entry.py", "python3")
     signal_inside(stack, "KILL", "backend_stub", "/digits_top_k/")
-    stack.await_health("unhealthy", 60)
+    stack.await_health("unhealthy")
     signal_inside(stack, "CONT", "entry.py", "python3")
-    stack.await_health("healthy", 60)
+    stack.await_health("healthy")
     assert digit(stack) == b"7"
-    deadline = time.monotonic() + 60
-    while len(stack.inside("ls", SHARED_MEMORY).stdout.split()) != regions:
-        assert time.monotonic() < deadline, stack.inside("ls", SHARED_MEMORY).stdout
-        time.sleep(0.5)
+    eventually(lambda: len(stack.inside("ls", SHARED_MEMORY).stdout.split()) == regions, "nothing of it is left")
     again = "model digits_top_k: it answers again"
     eventually(lambda: again in stack.compose("logs", "triton").stdout, again)
     assert stack.state("{{.RestartCount}}") == "0"
@@ -388,4 +387,4 @@ def test_requests_in_flight_are_answered_at_the_end(stack: Stack) -> None:
     assert stack.state("{{.State.ExitCode}}") == "0"
     assert digit(stack) == b"7"
     docker("start", stack.container())
-    stack.await_health("healthy", 120)
+    stack.await_health("healthy")

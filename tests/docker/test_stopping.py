@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -11,18 +11,20 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 
 from tests.docker.conftest import address_of, docker, health, run, serving
-from tests.server.models import ModelText, ensemble, write_repository
+from tests.server.models import ModelText, ensemble, held, write_repository
 from tests.server.own.test_stopping import PER_S, REFUSED, infer, told
 from tests.server.steady import steady
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.timeout(600)
+BEGUN, GATE = Path("/tmp/begun"), Path("/tmp/gate")  # noqa: S108 (in the container)
+"""Files of the model: it has begun with a request that takes time, and it may go on."""
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A model, and an ensemble that calls it twice."""
-    models = {"one": ModelText(), "both": ensemble("one", "one")}
+    """A model, one of whose two instances may be held, and an ensemble that calls it twice."""
+    models = {"one": held(BEGUN, GATE, 2), "both": ensemble("one", "one")}
     return write_repository(tmp_path / "models", models)
 
 
@@ -34,11 +36,16 @@ def test_docker_stop_tells_callers_to_go_elsewhere(server_image: None, repositor
         with steady(lambda: told(stub.ModelInfer, infer("both")), PER_S) as stream:
             eventually(lambda: stream.answers["OK"] > 0)
             slow = stub.ModelInfer.future(infer("both", 0.5))
-            time.sleep(0.2)
-            docker("stop", "--time", "70", name)
+            eventually(lambda: run("docker", "exec", name, "test", "-s", str(BEGUN)).returncode == 0, "it is begun")
+            with ThreadPoolExecutor(1) as pool:
+                stopped = pool.submit(docker, "stop", "--time", "70", name)
+                try:
+                    eventually(lambda: stream.answers[REFUSED] > 0, "calls that are refused")
+                finally:
+                    docker("exec", name, "touch", str(GATE))
+                stopped.result(PATIENCE_S)
         assert struct.unpack("<4f", slow.result().raw_output_contents[0]) == (0.5, 1, 2, 3)
         assert docker("inspect", "-f", "{{.State.ExitCode}}", name) == "0"
-    assert stream.answers[REFUSED] > 0
     assert {word.partition(":")[0] for word in stream.answers} == {"OK", "UNAVAILABLE"}
 
 

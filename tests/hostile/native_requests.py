@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tests.waiting import PATIENCE_S
+
 DATATYPES = {"FP32": 4, "INT32": 4, "INT64": 8, "UINT8": 1, "BOOL": 1, "FP16": 2, "BYTES": 0}
 """Bytes of an element by name of its type; 0 for types that carry their length."""
 ODD_SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 1000, -1, -(2**63), 2**31, 2**32, 2**61, 2**62, 2**63 - 1)
@@ -84,7 +86,7 @@ class Sender:
         for _ in range(random.choice([0, 1, 1, 1, 2])):
             self._damage(random, request, tensor)
         try:
-            answer = self._stub.ModelInfer(request, timeout=60)
+            answer = self._stub.ModelInfer(request, timeout=PATIENCE_S)
         except grpc.RpcError as error:
             return str(error.code().name)  # type: ignore[attr-defined]
         except ValueError:  # what protobuf cannot carry

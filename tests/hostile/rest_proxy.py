@@ -9,13 +9,13 @@ import socket
 import socketserver
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve.core.rest import RestLimits, envoy_command, envoy_config, find_envoy
 
 SOCKET = "http.sock"
@@ -50,11 +50,11 @@ class Proxy:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) / 1024
 
-    def connect(self, within_s: float = 20.0) -> socket.socket:
+    def connect(self, within_s: float = PATIENCE_S) -> socket.socket:
         """A new connection to it."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=within_s)
 
-    def send(self, data: bytes, within_s: float = 20.0) -> Answer:
+    def send(self, data: bytes, within_s: float = PATIENCE_S) -> Answer:
         """Send these bytes on a new connection and read one answer."""
         with self.connect(within_s) as connection:
             return exchange(connection, data, method=data.split(b" ", 1)[0].decode("latin-1"))
@@ -117,12 +117,13 @@ def open_proxy(
 
 
 def _await(proxy: Proxy) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and proxy.process.poll() is None:
+    def is_there() -> bool:
+        assert proxy.process.poll() is None, proxy.log.read_text()
         with contextlib.suppress(OSError), proxy.connect():
-            return
-        time.sleep(0.02)
-    raise AssertionError(proxy.log.read_text())
+            return True
+        return False
+
+    eventually(is_there, f"the proxy listens: {proxy.log}")
 
 
 @dataclass
@@ -178,7 +179,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self.server.seen.append(recorded)
             if line.split()[1].endswith("generate_stream"):
                 return self._stream()
-            self.server.may_answer.wait(30)
+            self.server.may_answer.wait(PATIENCE_S)
             body = self.server.answer
             self.wfile.write(b"HTTP/1.1 %d OK\r\nServer: v9\r\n" % self.server.status)
             self.wfile.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
@@ -187,7 +188,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def _stream(self) -> None:
         """Send a first piece immediately, the second once it is allowed."""
         self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
-        self.server.may_answer.wait(30)
+        self.server.may_answer.wait(PATIENCE_S)
         self.wfile.write(b"6\r\nsecond\r\n0\r\n\r\n")
 
 

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from tests.hostile.conftest import Target
 from tests.hostile.test_closed import stub
+from tests.waiting import PATIENCE_S
 from tritonkit import Client
 
 
@@ -28,7 +29,7 @@ def request(model: str, shape: Sequence[int], raw: bytes, datatype: str = "FP32"
 def refusal(target: Target, wrong: Any) -> str:
     """The status and details of the answer to a request that must be refused; the server lives on."""
     with stub(target.endpoint.grpc) as service, pytest.raises(grpc.RpcError) as caught:
-        service.ModelInfer(wrong, timeout=30)
+        service.ModelInfer(wrong, timeout=PATIENCE_S)
     unharmed(target)
     return f"{caught.value.code().name}: {caught.value.details()}"  # type: ignore[attr-defined]
 
@@ -55,7 +56,7 @@ def test_classes_of_numbers_are_answered(target: Target) -> None:
     right = request("wide", [1, 4], struct.pack("<4f", 1, 7, 3, 5))
     right.outputs[0].parameters["classification"].int64_param = 2
     with stub(target.endpoint.grpc) as service:
-        answer = service.ModelInfer(right, timeout=30)
+        answer = service.ModelInfer(right, timeout=PATIENCE_S)
     assert answer.outputs[0].datatype == "BYTES"
     assert b"7.000000:1" in answer.raw_output_contents[0]
     unharmed(target)
@@ -79,7 +80,9 @@ def test_a_stream_that_wants_strict_errors_harms_nobody(target: Target) -> None:
     with stub(target.endpoint.grpc) as service:
         for _ in range(50):
             answers = list(
-                service.ModelStreamInfer(iter([wrong] * 4), timeout=30, metadata=(("triton_grpc_error", "true"),))
+                service.ModelStreamInfer(
+                    iter([wrong] * 4), timeout=PATIENCE_S, metadata=(("triton_grpc_error", "true"),)
+                )
             )
             assert [bool(answer.error_message) for answer in answers] == [True] * 4
     unharmed(target)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hpack
 import pytest
 
 from tests.hostile.rest_proxy import JSON, Answer, Proxy, Upstream, exchange, open_proxy, upstream_in
+from tests.waiting import eventually, standstill
 from tritonkit.serve.core.rest import RestLimits
 from tritonkit.serve.core.supervisor import SHARED_MEMORY
 
@@ -461,22 +463,18 @@ def test_too_many_at_a_time_are_told_so(own_proxy: Callable[..., tuple[Proxy, Up
         for connection in waiting:
             connection.sendall(request)
         # Refusals come without anyone's help; then the others may go on.
-        refusals = [one for one in waiting if _readable(one, 2.0)]
+        eventually(lambda: _readable(waiting) >= 8, "refusals")
+        refusals = standstill(lambda: _readable(waiting))
         upstream.may_answer.set()
         answers = [exchange(one, b"") for one in waiting]
     assert {answer.status for answer in answers} == {200, 503}
-    assert len(refusals) == sum(answer.status == 503 for answer in answers) >= 8
+    assert refusals == sum(answer.status == 503 for answer in answers)
     assert all("try again later" in one.error for one in answers if one.status == 503)
 
 
-def _readable(connection: socket.socket, within_s: float) -> bool:
-    connection.settimeout(within_s)
-    with contextlib.suppress(TimeoutError):
-        connection.recv(1, socket.MSG_PEEK)
-        connection.settimeout(20)
-        return True
-    connection.settimeout(20)
-    return False
+def _readable(connections: Sequence[socket.socket]) -> int:
+    """The number of connections on which something has come."""
+    return len(select.select(connections, [], [], 0)[0])
 
 
 def test_connections_are_counted(own_proxy: Callable[..., tuple[Proxy, Upstream]]) -> None:
@@ -497,7 +495,8 @@ def test_bodies_that_never_end_do_not_fill_the_memory(own_proxy: Callable[..., t
     proxy, _ = own_proxy(RestLimits(max_memory_mib=192))
     with contextlib.ExitStack() as stack:
         for _ in range(12):
-            connection = stack.enter_context(proxy.connect(within_s=0.5))
+            connection = stack.enter_context(proxy.connect())
+            connection.settimeout(0.5)
             with contextlib.suppress(OSError):
                 connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (60 << 20))
                 for _ in range(59):

@@ -64,7 +64,7 @@ def test_a_run_that_holds_its_limits_is_exit_code_0(
 
 def test_a_wrong_label_is_a_failure(serve: Any, fake_digits: FakeDigits, thresholds: Path) -> None:
     """A server that answers quickly and wrong misses; one line says how, another nothing."""
-    with serve({"digits": fake_digits(right_images=400)}) as address:
+    with serve({"digits": fake_digits(right_images=370)}) as address:
         done = locust(*SHORT, "--host", address, "--thresholds", str(thresholds), "--think-time", "10ms")
     assert done.returncode == 1
     (missed,) = lines_of(done, "missed: ")
@@ -114,8 +114,7 @@ def test_a_server_that_goes_away_ends_the_run_with_one_line(serve: Any, fake_dig
             cwd=PROJECT,
         )
         # The first look takes 360 images: after it the run itself has begun.
-        while len(pngs) < 400 and process.poll() is None:
-            time.sleep(0.1)
+        eventually(lambda: len(pngs) >= 400 or process.poll() is not None, "requests of the run")
     try:
         errors = process.communicate(timeout=PATIENCE_S)[1].strip().splitlines()
     finally:

@@ -91,18 +91,18 @@ class Shifts(Load):
 
     def more(self, count: int = 100) -> Counter[float]:
         """Answers from now on, once there are some."""
-        known = self.kinds.copy()
+        before = self.kinds.copy()
         eventually(
-            lambda: self.kinds.total() > known.total() + count or (self.failures and not self._may_fail), "answers"
+            lambda: self.kinds.total() > before.total() + count or (self.failures and not self._may_fail), "answers"
         )
         assert self._may_fail or self.failures[:3] == []
-        return self.kinds - known
+        return self.kinds - before
 
 
 def terms(rules: str = "errors>0.1%", *steps: float, **options: Any) -> ReleaseTerms:
     """Short steps."""
-    given = {"hold_s": 0.5, "requests": 30, "wait_s": 60.0} | options
-    return ReleaseTerms(steps or (20.0, 100.0), parse_rules(rules), **given)
+    settings = {"hold_s": 0.5, "requests": 30, "wait_s": 60.0} | options
+    return ReleaseTerms(steps or (20.0, 100.0), parse_rules(rules), **settings)
 
 
 def at(percent: float, do: Callable[[], object]) -> Callable[[Status], None]:

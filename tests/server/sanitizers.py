@@ -60,6 +60,6 @@ def sanitizer_reports(log: Path) -> list[str]:
     if not SANITIZE:
         return []
     text = log.read_text(errors="replace")
-    starts = [found.start() for found in REPORT.finditer(text)]
+    starts = [match.start() for match in REPORT.finditer(text)]
     parts = [text[start : start + 4000] for start in starts]
     return [part for part in parts if OURS.search(part)]

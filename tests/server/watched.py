@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import threading
@@ -12,12 +13,13 @@ from typing import Any
 
 from tests.conftest import PROJECT
 from tests.ports import free_port
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import TLS, Client
 from tritonkit.errors import TritonkitError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackPart, StackSettings
+from tritonkit.serve.core.unix_http import UnixConnection
 
 IMAGE = (PROJECT / "models" / "digits" / "examples" / "seven.png").read_bytes()
 CALLERS = 8
@@ -71,6 +73,18 @@ class Watched:
         """A part in its present state."""
         return next(part for part in self.stack.parts if part.name == name)
 
+    def stat(self, name: str) -> int:
+        """One of the numbers that the gateway's Envoy says of itself."""
+        connection = UnixConnection(self.root / ".tritonkit" / "stack" / "gateway", "admin.sock", PATIENCE_S)
+        with contextlib.closing(connection):
+            connection.request("GET", f"/stats?filter=^{name}$&format=json")
+            stats = json.loads(connection.getresponse().read())["stats"]
+        return sum(int(stat["value"]) for stat in stats if "value" in stat)
+
+    def healthy(self) -> int:
+        """Replicas that the gateway sends to."""
+        return self.stat("cluster.grpc.membership_healthy")
+
     def get(self, path: str, data: bytes | None = None) -> tuple[Any, dict[str, str]]:
         """JSON and headers of an answer over REST."""
         context = ssl.create_default_context(cafile=str(self.gateway / "tls" / "ca.crt"))
@@ -111,8 +125,8 @@ class Load:
 
     def __exit__(self, *_: object) -> None:
         # What was done to the stack is seen by calls after it.
-        known = self.answers
-        eventually(lambda: self.answers + len(self.failures) > known + 20 * CALLERS, "more answers")
+        before = self.answers
+        eventually(lambda: self.answers + len(self.failures) > before + 20 * CALLERS, "more answers")
         self._over.set()
         for thread in self._threads:
             thread.join()

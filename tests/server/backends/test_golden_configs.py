@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.conftest import PROJECT
 from tests.parts import SERVER
 from tests.ports import free_port
 from tests.repository.render.cases import FEATURES, GOLDEN, HERE, Case, read_case
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.repository.export.artifact import Signature
 from tritonkit.repository.render import ModelPlan
 
@@ -150,7 +151,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cases: dict[str, Case]) -> 
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -199,15 +200,13 @@ def _start(root: Path, port: int, prefix: str, log: Any) -> subprocess.Popen[byt
 
 
 def _wait(client: InferenceServerClient, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    def is_ready() -> bool:
         assert process.poll() is None, log.read_text()[-4000:]
-        try:
-            if client.is_server_ready():
-                return
-        except InferenceServerException:
-            time.sleep(0.05)
-    pytest.fail(log.read_text()[-4000:])
+        with suppress(InferenceServerException):
+            return bool(client.is_server_ready())
+        return False
+
+    eventually(is_ready, f"Triton is ready: {log}")
 
 
 def _load(triton: Triton, model: str) -> str | None:
@@ -257,8 +256,8 @@ def test_an_optional_input_may_be_left_out_of_a_pipeline(triton: Triton, cases: 
     """A step's optional input is the ensemble's: with it or without, the request is answered."""
     assert _load(triton, "optional_step_input") is None
     x, by = InferInput("x", [1, 4], "FP32"), InferInput("by", [1, 4], "FP32")
-    for given in (x, by):
-        given.set_data_from_numpy(np.zeros((1, 4), np.float32))
+    for tensor in (x, by):
+        tensor.set_data_from_numpy(np.zeros((1, 4), np.float32))
     for inputs in ([x], [x, by]):
         answer = triton.client.infer("optional_step_input", inputs)
         assert answer.as_numpy("logits").tolist() == [[0.0] * 4]
@@ -271,8 +270,8 @@ def test_labels_are_those_of_the_model_s_file(triton: Triton, cases: dict[str, C
     values = np.zeros((1, 1, 8, 8), np.float32)
     values[0, 0, 0, 2] = 7
     pixels.set_data_from_numpy(values)
-    wanted = InferRequestedOutput("logits", class_count=1)
-    answer = triton.client.infer("tensor_fields", [pixels], outputs=[wanted])
+    output = InferRequestedOutput("logits", class_count=1)
+    answer = triton.client.infer("tensor_fields", [pixels], outputs=[output])
     assert answer.as_numpy("logits").reshape(-1).tolist() == [b"7.000000:2:two"]
     config = triton.client.get_model_config("tensor_fields").config
     assert config.input[0].format == config.input[0].FORMAT_NCHW
@@ -286,8 +285,14 @@ def test_response_cache_answers_for_the_whole_pipeline(triton: Triton, cases: di
     before = _executions(triton, "ensemble_decode")
     for _ in range(2):
         triton.client.infer("ensemble", [image])
-    cached = triton.client.get_inference_statistics("ensemble").model_stats[0].inference_stats
-    assert cached.cache_hit.count == 1
+
+    def hits() -> int:
+        stats = triton.client.get_inference_statistics("ensemble").model_stats[0].inference_stats
+        return int(stats.cache_hit.count)
+
+    # Triton counts after it has answered.
+    eventually(lambda: hits() == 1, "the hit counted")
+    eventually(lambda: _executions(triton, "ensemble_decode") > before, "the run counted")
     assert _executions(triton, "ensemble_decode") == before + 1
 
 

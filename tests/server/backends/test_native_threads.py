@@ -69,8 +69,8 @@ def openvino_product(folder: Path, more: str) -> None:
     """The same for OpenVINO."""
 
     def build(x: Any) -> Any:
-        known = {"first": FIRST, "middle": MIDDLE, "last": LAST}
-        constants = {name: op.constant(value) for name, value in known.items()}
+        values = {"first": FIRST, "middle": MIDDLE, "last": LAST}
+        constants = {name: op.constant(value) for name, value in values.items()}
         for factor in FACTORS:
             x = op.matmul(x, constants[factor], False, False)
         return x
@@ -80,8 +80,8 @@ def openvino_product(folder: Path, more: str) -> None:
 
 def multiplied(x: np.ndarray) -> np.ndarray:
     """The same in numpy."""
-    known = {"first": FIRST, "middle": MIDDLE, "last": LAST}
-    return functools.reduce(np.matmul, (known[factor] for factor in FACTORS), x)
+    values = {"first": FIRST, "middle": MIDDLE, "last": LAST}
+    return functools.reduce(np.matmul, (values[factor] for factor in FACTORS), x)
 
 
 PRODUCT = tensors("input", x=f"FP32 [{SMALL}]") + tensors("output", y=f"FP32 [{SMALL}]")
@@ -111,13 +111,13 @@ def triton(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 def times_ns(process: int) -> dict[str, int]:
     """The time that each thread of a process has had a core (the first field of its schedstat)."""
-    found: dict[str, int] = {}
+    times: dict[str, int] = {}
     for task in Path(f"/proc/{process}/task").iterdir():
         try:
-            found[task.name] = int((task / "schedstat").read_text().split()[0])
+            times[task.name] = int((task / "schedstat").read_text().split()[0])
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
-    return found
+    return times
 
 
 def taken_ns(triton: Running, call: Callable[[], object]) -> dict[str, int]:
@@ -184,15 +184,15 @@ def going_on(client: grpc.InferenceServerClient, model: str, rounds: int) -> Ite
 @pytest.mark.parametrize("engine", ENGINES)
 def test_both_kinds_of_runs_answer_alike(triton: Running, engine: str) -> None:
     """Requests that come together, of several sizes, some of them alone."""
-    given = [np.random.default_rng(n).standard_normal((1 + n % 4, SMALL)).astype(np.float32) for n in range(64)]
+    batches = [np.random.default_rng(n).standard_normal((1 + n % 4, SMALL)).astype(np.float32) for n in range(64)]
 
     def answer(x: np.ndarray) -> np.ndarray:
         with grpc.InferenceServerClient(triton.address) as client:
             return ask(client, f"{engine}_product", x=x)["y"]
 
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(answer, given))
-    for x, y in zip(given, answers, strict=True):
+        answers = list(pool.map(answer, batches))
+    for x, y in zip(batches, answers, strict=True):
         np.testing.assert_allclose(y, multiplied(x), rtol=1e-4, atol=1e-3)
 
 

@@ -12,6 +12,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.conftest import PROJECT
+from tests.waiting import PATIENCE_S
 from tritonkit.repository.export.onnx_file import open_session
 from tritonkit.repository.pipeline import build_repository
 from tritonkit.serve import serve
@@ -84,7 +85,7 @@ def ask(client: grpc.InferenceServerClient, model: str, x: np.ndarray) -> np.nda
     """y for x, which is sent as bytes."""
     tensor = grpc.InferInput("x", list(x.shape), "UINT8")
     tensor.set_data_from_numpy(x)
-    answer: np.ndarray = client.infer(model, [tensor], client_timeout=30).as_numpy("y")
+    answer: np.ndarray = client.infer(model, [tensor], client_timeout=PATIENCE_S).as_numpy("y")
     return answer
 
 
@@ -101,9 +102,9 @@ def test_answers_are_near_those_of_fp32(
     client: grpc.InferenceServerClient, project: Path, model: str, count: int
 ) -> None:
     """At every batch size, padded or not, by item."""
-    found, wanted = ask(client, model, PICTURES[:count]), plain(project, model, PICTURES[:count])
-    assert found.shape == wanted.shape
-    cosines = (found * wanted).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)
+    answers, expected = ask(client, model, PICTURES[:count]), plain(project, model, PICTURES[:count])
+    assert answers.shape == expected.shape
+    cosines = (answers * expected).sum(1) / np.linalg.norm(answers, axis=1) / np.linalg.norm(expected, axis=1)
     assert cosines.min() > 0.99
 
 
@@ -135,6 +136,6 @@ def test_published_configuration(client: grpc.InferenceServerClient) -> None:
         config = client.get_model_config(model).config
         assert config.backend == "openvino"
         parameters = {key: value.string_value for key, value in config.parameters.items()}
-        wanted = {"ENABLE_BATCH_PADDING": "YES", "INFERENCE_NUM_THREADS": "2", "NUM_STREAMS": "1"}
-        wanted |= {"tritonkit.independent_items": "proven"}
-        assert parameters == wanted | ({"HINT_BF16": "YES"} if model == "bf16" else {})
+        expected = {"ENABLE_BATCH_PADDING": "YES", "INFERENCE_NUM_THREADS": "2", "NUM_STREAMS": "1"}
+        expected |= {"tritonkit.independent_items": "proven"}
+        assert parameters == expected | ({"HINT_BF16": "YES"} if model == "bf16" else {})

@@ -83,11 +83,11 @@ class Counting:
 
 def sizes(built: Repository) -> Mapping[str, str]:
     """Model -> its max_batch_size as its configuration says it."""
-    found = {}
+    limits = {}
     for file in sorted(built.path.glob("*/config.pbtxt")):
         [line] = [line for line in file.read_text().splitlines() if "max_batch_size" in line]
-        found[file.parent.name] = line.split()[1]
-    return found
+        limits[file.parent.name] = line.split()[1]
+    return limits
 
 
 def is_proven(built: Repository, model: str) -> bool:
@@ -95,9 +95,9 @@ def is_proven(built: Repository, model: str) -> bool:
     text = (built.path / model / "config.pbtxt").read_text()
     manifest = max((built.path / model).glob("[0-9]*/manifest.json"))
     verdict = json.loads(manifest.read_text()).get("independent_items") or {}
-    told = 'key: "tritonkit.independent_items" value { string_value: "proven" }' in text
-    assert told == (verdict.get("state") == "proven")
-    return told
+    is_told = 'key: "tritonkit.independent_items" value { string_value: "proven" }' in text
+    assert is_told == (verdict.get("state") == "proven")
+    return is_told
 
 
 def test_steps_in_front_of_the_network_and_behind_it(tmp_path: Path) -> None:

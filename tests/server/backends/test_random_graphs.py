@@ -87,50 +87,50 @@ def answers_of(address: str, network: Network) -> list[tuple[int, Any]]:
         return [answer for answers in pool.map(call, range(CALLERS)) for answer in answers]
 
 
-def problem_of(network: Network, found: list[tuple[int, Any]]) -> str:
+def problem_of(network: Network, answers: list[tuple[int, Any]]) -> str:
     """The faults of the answers under load."""
     if network.rounds:
-        return loss_of(network, found)
-    wrong = sum(not is_same(network, number, answer) for number, answer in found)
-    return f"{network.name}: {wrong} of {len(found)} answers are wrong" if wrong else ""
+        return loss_of(network, answers)
+    wrong = sum(not is_same(network, number, answer) for number, answer in answers)
+    return f"{network.name}: {wrong} of {len(answers)} answers are wrong" if wrong else ""
 
 
-def loss_of(network: Network, found: list[tuple[int, Any]]) -> str:
+def loss_of(network: Network, answers: list[tuple[int, Any]]) -> str:
     """Whether R2 of all answers falls by more than the default `quality.max_drop`."""
-    wanted = [network.answers[number] for number, _ in found]
-    if any(a.shape != b.shape for (_, a), b in zip(found, wanted, strict=True)):
+    expected = [network.answers[number] for number, _ in answers]
+    if any(a.shape != b.shape for (_, a), b in zip(answers, expected, strict=True)):
         return f"{network.name}: answers of another shape"
     a, b = (
-        np.concatenate([np.ravel(each).astype(float) for each in side])
-        for side in ([answer for _, answer in found], wanted)
+        np.concatenate([np.ravel(array).astype(float) for array in side])
+        for side in ([answer for _, answer in answers], expected)
     )
     drop = float(((a - b) ** 2).mean() / (b.var() or 1.0))
     return f"{network.name}: R2 falls by {drop:.4f}" if drop > Quality().max_drop else ""
 
 
-def is_same(network: Network, number: int, found: Any) -> bool:
+def is_same(network: Network, number: int, answer: Any) -> bool:
     """Within the default tolerance of a build; a discrete value may be another one where rounding tips it over."""
-    wanted = network.answers[number]
-    if found.shape != wanted.shape:
+    expected = network.answers[number]
+    if answer.shape != expected.shape:
         return False
-    near = np.isclose(found, wanted, rtol=1e-3, atol=1e-4, equal_nan=True)
+    near = np.isclose(answer, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
     return bool((near | (not near.all() and tipped(network, number))).all())
 
 
 def tipped(network: Network, number: int) -> Any:
     """The discrete values of an answer alone that change when its input does by a millionth, or the weights: ids have
     nothing to move."""
-    x, wanted = network.requests[number], network.answers[number]
-    changes = np.zeros(wanted.shape, bool)
-    if np.issubdtype(wanted.dtype, np.floating):
+    x, expected = network.requests[number], network.answers[number]
+    changes = np.zeros(expected.shape, bool)
+    if np.issubdtype(expected.dtype, np.floating):
         return changes
     random = np.random.default_rng(number)
     for seed in range(SHAKES):
         if np.issubdtype(x.dtype, np.floating):
             moved = (x * (1 + 1e-6 * random.standard_normal(x.shape))).astype(x.dtype)
-            changes |= network.run({"x": moved})["y"] != wanted
+            changes |= network.run({"x": moved})["y"] != expected
         elif run := shaken(network.file, network.name, seed):
-            changes |= run({"x": x})["y"] != wanted
+            changes |= run({"x": x})["y"] != expected
     return changes
 
 
@@ -142,9 +142,9 @@ def served_wrong(root: Path, seeds: range) -> tuple[list[str], int]:
     problems, count = [], 0
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=PROJECT) as endpoint:
         for network in networks:
-            found = answers_of(endpoint.grpc, network)
-            count += len(found)
-            problems += filter(None, [problem_of(network, found)])
+            answers = answers_of(endpoint.grpc, network)
+            count += len(answers)
+            problems += filter(None, [problem_of(network, answers)])
     return problems, count
 
 
@@ -156,7 +156,7 @@ def test_answers_under_load_are_those_alone(tmp_path: Path) -> None:
     for first in range(0, COUNT, TO_A_SERVER):
         root = tmp_path / f"from{first}"
         root.mkdir()
-        found, asked = served_wrong(root, range(first, min(COUNT, first + TO_A_SERVER)))
-        problems, count = problems + found, count + asked
+        faults, requests = served_wrong(root, range(first, min(COUNT, first + TO_A_SERVER)))
+        problems, count = problems + faults, count + requests
     assert not problems, "\n".join([*problems, f"{count} answers"])
     assert count >= COUNT * CALLERS

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bench.ceiling import add_ceiling
-from bench.requests import asked, made_up
+from bench.requests import answer_of, made_up
 from tests.server.models import VECTOR, ModelText
+from tests.waiting import eventually
 from tritonkit.client import Client
 from tritonkit.errors import BuildError
 from tritonkit.serve import serve
@@ -34,9 +35,13 @@ def test_the_ceiling_answers_like_its_model(write_server_models: Any) -> None:
             assert not answer.any()
         with grpc.insecure_channel(endpoint.grpc) as channel:
             assert made_up(channel, name)["x"][1].shape == (1, 4)
-            (counts,) = asked(channel, "Statistics", name).model_stats
-    assert counts.inference_stats.success.count >= 1
-    assert counts.inference_count >= 3
+
+            def counts() -> tuple[int, int]:
+                (stats,) = answer_of(channel, "Statistics", name).model_stats
+                return stats.inference_stats.success.count, stats.inference_count
+
+            # Triton counts after it has answered.
+            eventually(lambda: counts()[0] >= 1 and counts()[1] >= 3, "the request counted")
 
 
 def test_without_a_compiler_it_is_said(write_server_models: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.server.at_once import at_once
 from tests.server.models import VECTOR, ModelText, await_begun
-from tests.waiting import PATIENCE_S
-from tritonkit.client import Adaptive, AsyncClient, Client, Limit, ModelStatistics
+from tests.waiting import PATIENCE_S, eventually, standstill
+from tritonkit.client import Adaptive, AsyncClient, Client, Limit
 from tritonkit.errors import DeadlineExceeded, ModelNotFound, Overloaded
 from tritonkit.serve import Endpoint, serve
 
@@ -80,17 +81,17 @@ def test_64_threads_share_one_client(digits_server: Endpoint, batching: Adaptive
     with Client(digits_server.grpc, batching=batching) as client:
         network = client.model("digits_network")
         (output,) = network.signature.outputs
-        wanted = network.predict(pixels=images)[output]
+        expected = network.predict(pixels=images)[output]
 
         def caller(own: int) -> list[Any]:
             return [network.predict(pixels=images[own]) for _ in range(20)]
 
         with ThreadPoolExecutor(64) as pool:
-            found = list(pool.map(caller, range(64)))
-    for own, replies in enumerate(found):
+            replies_by_caller = list(pool.map(caller, range(64)))
+    for own, replies in enumerate(replies_by_caller):
         for reply in replies:
-            np.testing.assert_allclose(reply[output][0], wanted[own], rtol=1e-3, atol=1e-5)
-    largest = max(reply.batch_size for replies in found for reply in replies)
+            np.testing.assert_allclose(reply[output][0], expected[own], rtol=1e-3, atol=1e-5)
+    largest = max(reply.batch_size for replies in replies_by_caller for reply in replies)
     assert largest == 1 if batching is None else largest > 4
 
 
@@ -110,9 +111,9 @@ def test_2000_tasks_share_one_client(digits_server: Endpoint) -> None:
     assert len(replies) == 2000
     assert grown_mib < 200
     with Client(digits_server.grpc) as client:
-        wanted = client.model("digits_network").predict(pixels=images[1999])
-    (output,) = wanted
-    np.testing.assert_allclose(replies[1999][output], wanted[output], rtol=1e-3, atol=1e-5)
+        expected = client.model("digits_network").predict(pixels=images[1999])
+    (output,) = expected
+    np.testing.assert_allclose(replies[1999][output], expected[output], rtol=1e-3, atol=1e-5)
 
 
 def test_a_call_that_is_given_up_is_cancelled_at_the_server(served: Endpoint) -> None:
@@ -120,13 +121,12 @@ def test_a_call_that_is_given_up_is_cancelled_at_the_server(served: Endpoint) ->
     an_hour = np.array([3600, 0, 0, 0], np.float32)
     with Client(served.grpc) as client:
         slow = client.model("slow")
-        before = answered(client, "slow", 0)
+        before = standstill(lambda: ended(client, "slow"))
         with pytest.raises(DeadlineExceeded):
-            slow.predict(x=an_hour, timeout_s=2.0)
+            slow.predict(x=an_hour, timeout_s=5.0)
         assert slow.predict(x=NOTHING, timeout_s=PATIENCE_S)["y"][0, 0] == 1
-        wanted = before.success_count + before.failure_count + 2
-        counters = answered(client, "slow", wanted)
-    assert counters.success_count + counters.failure_count == wanted
+        eventually(lambda: ended(client, "slow") >= before + 2, "both counted")
+        assert standstill(lambda: ended(client, "slow")) == before + 2
 
 
 def test_a_cancelled_task_cancels_at_the_server(served: Endpoint, begun: Path) -> None:
@@ -145,50 +145,39 @@ def test_a_cancelled_task_cancels_at_the_server(served: Endpoint, begun: Path) -
     assert asyncio.run(program()) == 1
 
 
-def answered(client: Client, model: str, requests: int) -> ModelStatistics:
-    """Its counters once they hold that number of requests: Triton counts after it has answered."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        (counters,) = client.statistics(model)
-        if counters.success_count + counters.failure_count >= requests or time.monotonic() > end:
-            return counters
-        time.sleep(0.05)
+def ended(client: Client, model: str) -> int:
+    """The requests of a model that have been counted: Triton counts after it has answered."""
+    (counters,) = client.statistics(model)
+    return counters.success_count + counters.failure_count
 
 
 def test_too_much_is_turned_away_and_not_multiplied(served: Endpoint) -> None:
     """Three times what a model with one place and a queue of eight can do: what is refused is `Overloaded`,
     work goes on, and at most a tenth of the calls is sent again."""
     work = np.array([0.01, 0, 0, 0], np.float32)
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     lock = threading.Lock()
-    with Client(served.grpc, timeout_s=30) as client:
+    with Client(served.grpc, timeout_s=PATIENCE_S) as client:
         small = client.model("small")
         client.model("small").predict(x=work)
-        end = time.monotonic() + 3
 
-        def caller(_: int) -> None:
-            own: Counter[str] = Counter()
+        def caller(_: int, over: threading.Event) -> None:
             due = time.monotonic()
-            while due < end:
+            while not over.wait(max(0.0, due - time.monotonic())):
                 due += CALLERS / (3 * 100)
-                time.sleep(max(0.0, due - time.monotonic()))
                 try:
-                    own["answered"] += 1
-                    own["sent"] += small.predict(x=work).attempts
+                    outcome = Counter(answered=1, sent=small.predict(x=work).attempts)
                 except Overloaded:
-                    own["answered"] -= 1
-                    own["refused"] += 1
-            with lock:
-                seen.update(own)
+                    outcome = Counter(refused=1)
+                with lock:
+                    counts.update(outcome)
 
-        with ThreadPoolExecutor(CALLERS) as pool:
-            list(pool.map(caller, range(CALLERS)))
+        with at_once(CALLERS, caller):
+            eventually(lambda: counts["answered"] > 200 and counts["refused"] > 200, "answers and refusals")
         assert client.is_ready("small")
         small.predict(x=work)
-    assert seen["answered"] > 20
-    assert seen["refused"] > 20
-    extra = seen["sent"] - seen["answered"]
-    assert extra <= 0.1 * (seen["answered"] + seen["refused"]) + 20
+    extra = counts["sent"] - counts["answered"]
+    assert extra <= 0.1 * (counts["answered"] + counts["refused"]) + 20
 
 
 def test_what_triton_says_of_a_full_queue_proves_that_nothing_was_begun(served: Endpoint) -> None:

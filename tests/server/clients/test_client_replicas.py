@@ -6,7 +6,6 @@ import itertools
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -60,7 +59,7 @@ def server(repository: Path, project: Path, port: int = 0, restarts: int = 0) ->
 @contextmanager
 def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
     """Threads that call until the block ends; what came back."""
-    seen: dict[str, Any] = {"endpoints": Counter(), "failures": [], "again": 0}
+    outcomes: dict[str, Any] = {"endpoints": Counter(), "failures": [], "again": 0}
     lock = threading.Lock()
 
     def caller(_: int, ended: threading.Event) -> None:
@@ -69,14 +68,20 @@ def callers(count: int, call: Callable[[], Any]) -> Iterator[dict[str, Any]]:
                 reply = call()
             except ClientError as error:
                 with lock:
-                    seen["failures"].append(error)
+                    outcomes["failures"].append(error)
             else:
                 with lock:
-                    seen["endpoints"][reply.endpoint] += 1
-                    seen["again"] += reply.attempts - 1
+                    outcomes["endpoints"][reply.endpoint] += 1
+                    outcomes["again"] += reply.attempts - 1
 
     with at_once(count, caller):
-        yield seen
+        yield outcomes
+
+
+def await_answers(outcomes: dict[str, Any], more: int) -> None:
+    """Wait for a number of answers from now on."""
+    before = outcomes["endpoints"].total()
+    eventually(lambda: outcomes["endpoints"].total() >= before + more, f"{more} answers")
 
 
 def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> None:
@@ -84,20 +89,20 @@ def test_one_of_three_is_killed_and_no_call_fails(echo: Path, project: Path) -> 
     requests is sent again."""
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(3)]
-        addresses = [each.grpc for each in servers]
-        client = stack.enter_context(Client(addresses, timeout_s=20, idempotent=True))
+        addresses = [endpoint.grpc for endpoint in servers]
+        client = stack.enter_context(Client(addresses, timeout_s=PATIENCE_S, idempotent=True))
         model = client.model("echo")
-        with callers(16, lambda: model.predict(x=ITEM)) as seen:
-            eventually(lambda: len(seen["endpoints"]) == 3, "answers of all")
-            time.sleep(1)
-            before = Counter(seen["endpoints"])
+        with callers(16, lambda: model.predict(x=ITEM)) as outcomes:
+            eventually(lambda: len(outcomes["endpoints"]) == 3, "answers of all")
+            await_answers(outcomes, 1000)
+            before = Counter(outcomes["endpoints"])
             os.kill(servers[0].pid, signal.SIGKILL)
-            time.sleep(2)
-    assert seen["failures"] == []
+            await_answers(outcomes, 2000)
+    assert outcomes["failures"] == []
     assert set(before) == set(addresses)
-    total = seen["endpoints"].total()
+    total = outcomes["endpoints"].total()
     assert total > before.total()
-    assert seen["again"] <= 0.1 * total + 20
+    assert outcomes["again"] <= 0.1 * total + 20
 
 
 def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, project: Path, tmp_path: Path) -> None:
@@ -108,10 +113,10 @@ def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, proje
     numbers = itertools.count(1)
     with ExitStack() as stack:
         servers = [stack.enter_context(server(repository, project)) for _ in range(2)]
-        client = stack.enter_context(Client([each.grpc for each in servers], timeout_s=20))
+        client = stack.enter_context(Client([endpoint.grpc for endpoint in servers], timeout_s=PATIENCE_S))
         model = client.model("noted")
-        with callers(8, lambda: model.predict(x=[0, next(numbers), 0, 0])) as seen:
-            total = seen["endpoints"].total
+        with callers(8, lambda: model.predict(x=[0, next(numbers), 0, 0])) as outcomes:
+            total = outcomes["endpoints"].total
             eventually(lambda: total() > 100, "answers")
             os.kill(servers[0].pid, signal.SIGKILL)
             killed_at = total()
@@ -119,9 +124,9 @@ def test_killed_under_load_no_work_is_done_twice(write_server_models: Any, proje
     work = Counter(log.read_text().split())
     del work["0"]  # of warming up
     assert set(work.values()) == {1}
-    assert all(isinstance(error, ServerUnavailable) for error in seen["failures"])
-    assert len(seen["failures"]) <= 8
-    assert len(work) >= seen["endpoints"].total() > 100
+    assert all(isinstance(error, ServerUnavailable) for error in outcomes["failures"])
+    assert len(outcomes["failures"]) <= 8
+    assert len(work) >= outcomes["endpoints"].total() > 100
 
 
 def test_one_of_two_ends_amid_calls_and_none_fails(echo: Path, project: Path) -> None:
@@ -129,21 +134,21 @@ def test_one_of_two_ends_amid_calls_and_none_fails(echo: Path, project: Path) ->
     slow = np.array([0.2, 1, 2, 3], np.float32)
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
-        addresses = [each.grpc for each in servers]
+        addresses = [endpoint.grpc for endpoint in servers]
         client = stack.enter_context(Client(addresses, timeout_s=PATIENCE_S, idempotent=True))
         model = client.model("echo")
-        with callers(8, lambda: model.predict(x=slow)) as seen:
-            eventually(lambda: len(seen["endpoints"]) == 2, "answers of both")
+        with callers(8, lambda: model.predict(x=slow)) as outcomes:
+            eventually(lambda: len(outcomes["endpoints"]) == 2, "answers of both")
             os.kill(servers[0].pid, signal.SIGTERM)
             eventually(lambda: not Path(f"/proc/{servers[0].pid}").exists(), "its end")
-    assert seen["failures"] == []
+    assert outcomes["failures"] == []
 
 
 def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
     """While it is away calls fail with what is the matter; when it is back they go through."""
     with server(echo, project) as first:
         port = int(first.grpc.rpartition(":")[2])
-        client = Client(first.grpc, timeout_s=30)
+        client = Client(first.grpc, timeout_s=PATIENCE_S)
         model = client.model("echo")
         model.predict(x=ITEM)
         os.kill(first.pid, signal.SIGKILL)
@@ -151,33 +156,30 @@ def test_a_restarted_server_is_found_again(echo: Path, project: Path) -> None:
             list(model.predict_many([ITEM] * 1000, concurrency=1))
         assert not client.is_ready()
     with server(echo, project, port):
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                assert model.predict(x=ITEM)["y"].tolist() == [[0, 1, 2, 3]]
-                break
-            except ServerUnavailable:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+
+        def again() -> Any:
+            with suppress(ServerUnavailable):
+                return model.predict(x=ITEM)["y"].tolist()
+            return None
+
+        assert eventually(again, "an answer of the new server") == [[0, 1, 2, 3]]
     client.close()
 
 
 def test_killed_and_restarted_under_load(echo: Path, project: Path) -> None:
     """Eight threads see errors only while the server is away, and answers again afterwards."""
     with server(echo, project, restarts=5) as endpoint:
-        client = Client(endpoint.grpc, timeout_s=30)
+        client = Client(endpoint.grpc, timeout_s=PATIENCE_S)
         model = client.model("echo")
-        with callers(8, lambda: model.predict(x=ITEM)) as seen:
-            time.sleep(0.7)
+        with callers(8, lambda: model.predict(x=ITEM)) as outcomes:
+            await_answers(outcomes, 50)
             os.kill(endpoint.pid, signal.SIGKILL)
-            time.sleep(0.2)
-            before = seen["endpoints"].total()
-            eventually(lambda: seen["endpoints"].total() >= before + 50, "50 answers")
+            eventually(lambda: outcomes["failures"], "errors")
+            await_answers(outcomes, 50)
         client.close()
-    assert seen["failures"]
     # A server that has just started says of a model it is still loading that it has none.
     away = (ServerUnavailable, ModelNotFound)
-    assert [error for error in seen["failures"] if not isinstance(error, away)] == []
+    assert [error for error in outcomes["failures"] if not isinstance(error, away)] == []
 
 
 def is_stopped(pid: int) -> bool:
@@ -190,8 +192,10 @@ def test_a_hanging_server_is_passed_by_with_hedging(echo: Path, project: Path) -
     """One of two takes long for a call: the other is asked too, and its answer is taken."""
     with ExitStack() as stack:
         servers = [stack.enter_context(server(echo, project)) for _ in range(2)]
-        addresses = [each.grpc for each in servers]
-        client = stack.enter_context(Client(addresses, timeout_s=30, idempotent=True, hedge=Hedge(least_calls=20)))
+        addresses = [endpoint.grpc for endpoint in servers]
+        client = stack.enter_context(
+            Client(addresses, timeout_s=PATIENCE_S, idempotent=True, hedge=Hedge(least_calls=20))
+        )
         model = client.model("echo")
         for _ in range(200):
             model.predict(x=ITEM)

@@ -301,7 +301,7 @@ def stopped_replica(bench: Bench) -> Iterator[Situation]:
     """Two servers, of which one stands still."""
     with ExitStack() as stack:
         both = [stack.enter_context(bench.serve(m=model(slept(0.002)))) for _ in range(2)]
-        addresses = [each.grpc for each in both]
+        addresses = [server.grpc for server in both]
         stack.enter_context(callers(addresses, "m", 4, pause_s=0.05))
         os.kill(both[1].pid, signal.SIGSTOP)
         try:
@@ -316,7 +316,7 @@ def slow_replica(bench: Bench) -> Iterator[Situation]:
     with ExitStack() as stack:
         times = (0.004, 0.2, 0.004)
         every = [stack.enter_context(bench.serve(m=model(slept(s)))) for s in times]
-        addresses = [each.grpc for each in every]
+        addresses = [server.grpc for server in every]
         stack.enter_context(callers(addresses, "m", 3, pause_s=0.1))
         yield Situation(tuple(addresses))
 

@@ -35,10 +35,10 @@ def language_model(repository: Path, project: Path, wide: int = 0, **parameters:
 
     With a matrix of `wide` columns a step takes longer than the answers it makes take to send.
     """
-    told = {"context": "4096", "cache_mib": "8", "threads": "1", "prefix_cache": "false"} | parameters
-    write_served(repository / "m", **told)
+    settings = {"context": "4096", "cache_mib": "8", "threads": "1", "prefix_cache": "false"} | parameters
+    write_served(repository / "m", **settings)
     if wide:
-        slow = network(int(told["context"]), wide=wide)
+        slow = network(int(settings["context"]), wide=wide)
         file = repository / "m" / "1" / "openvino_model.xml"
         openvino.save_model(slow, file, compress_to_fp16=False)
     with serve(repository, grpc_port=0, metrics_port=0, root=project) as endpoint:
@@ -52,10 +52,13 @@ def speakers(address: str, *callers: Speaker) -> Iterator[None]:
     def call(number: int, ended: threading.Event) -> None:
         caller = callers[number]
         words = [WORDS[10 + (number + place) % 150] for place in range(caller.prompt)]
-        asked: dict[str, Any] = {"text": " ".join(words), "max_tokens": caller.tokens, "ignore_eos": True}
+        request: dict[str, Any] = {"text": " ".join(words), "max_tokens": caller.tokens, "ignore_eos": True}
         with Client(address, retry=None, breaker=None) as client:
             while not ended.is_set():
-                with contextlib.suppress(ClientError), client.model("m").stream(inputs=asked, timeout_s=600) as replies:
+                with (
+                    contextlib.suppress(ClientError),
+                    client.model("m").stream(inputs=request, timeout_s=600) as replies,
+                ):
                     for _ in replies:
                         if ended.is_set():
                             break

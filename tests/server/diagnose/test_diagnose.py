@@ -145,7 +145,7 @@ def test_watch_gives_a_line_a_second_to_a_file_and_objects_to_a_program(quick_se
     def look() -> bool:
         lines = tritonkit(*arguments).stdout.splitlines()
         assert len(lines) >= 3
-        assert all(re.fullmatch(line, each) for each in lines)
+        assert all(re.fullmatch(line, text) for text in lines)
         return lines[-1].endswith(": healthy")
 
     eventually(look, "a healthy server")

@@ -41,13 +41,13 @@ def hold_to_verdict(case: Case, bench: Bench) -> None:
             pytest.skip(there.lacks)
         for _ in range(_LOOKS):
             evidence = looked_at(case, there)
-            found = diagnose(evidence, case.target_ms)
-            counted = [f for f in found.findings if f.where == there.model or not case.of_model]
+            diagnosis = diagnose(evidence, case.target_ms)
+            counted = [f for f in diagnosis.findings if f.where == there.model or not case.of_model]
             verdict = counted[0].cause if counted else HEALTHY
             if verdict == case.cause or not others_take_cores(evidence):
                 break
-    assert verdict == case.cause, (found, evidence)
-    for finding in found.findings:
+    assert verdict == case.cause, (diagnosis, evidence)
+    for finding in diagnosis.findings:
         assert finding.where
         assert finding.evidence
         assert finding.change

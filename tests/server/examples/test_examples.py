@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ import pytest
 
 from tests.parts import program
 from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.errors import ServerError
 from tritonkit.serve import Endpoint, serve
 
@@ -35,6 +34,12 @@ NOTHING: Mapping[str, str | Path] = {}
 SEVEN = Path("models/digits/examples/seven.png")
 
 
+def listens(host: str, port: int) -> bool:
+    """Whether somebody listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
 @contextmanager
 def running(command: list[str], port: int, folder: Path, cwd: Path | None = None, **environment: str) -> Iterator[None]:
     """A program that listens on a port, ended with the block."""
@@ -42,19 +47,17 @@ def running(command: list[str], port: int, folder: Path, cwd: Path | None = None
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=output, env=os.environ | environment)
     try:
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
+
+        def is_there() -> bool:
             assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
+            return listens("127.0.0.1", port)
+
+        eventually(is_there, f"the program listens: {log}")
         yield
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
             process.wait()
@@ -76,13 +79,7 @@ def kill(triton: Endpoint) -> None:
     """Kill a server, and wait until nobody listens there any more."""
     os.kill(triton.pid, signal.SIGKILL)
     host, _, port = triton.grpc.rpartition(":")
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) != 0:
-                return
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    eventually(lambda: not listens(host, int(port)), "nobody listens")
 
 
 @pytest.fixture
@@ -153,17 +150,18 @@ def test_answers_come_from_the_server_then_memory_then_redis(run: Run, digits_se
     command = [redis, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir"]
     addresses = ("--address", digits_server.grpc, "--redis", f"redis://127.0.0.1:{port}")
     with running([*command, str(tmp_path)], port, tmp_path):
-        end = time.monotonic() + PATIENCE_S
-        for attempt in itertools.count():
-            text = {"How far is the moon?": f"How far is star {attempt}?"}
+        numbers = itertools.count()
+
+        def third() -> bool:
+            text = {"How far is the moon?": f"How far is star {next(numbers)}?"}
             done = run("cache.py", *addresses, instead=text)
             assert (done.returncode, done.stderr) == (0, "")
             origins = [line.split()[0] for line in done.stdout.splitlines()]
             assert origins[:2] == ["server", "l1"]
-            # A Redis that a busy machine keeps from answering in 50 ms is passed by.
-            if origins[2] == "l2":
-                break
-            assert time.monotonic() < end, done.stdout
+            return origins[2] == "l2"
+
+        # A Redis that a busy machine keeps from answering in 50 ms is passed by.
+        eventually(third, "an answer of Redis")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tests.native.guarded import library
 from tests.ports import free_port
 from tests.server.models import ModelText, write_repository
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve.command import prepare_backends
 from tritonkit.serve.core.flags import closed_flags
 from tritonkit.serve.core.keys import new_key
@@ -45,13 +45,13 @@ class Guarded:
     def memory_mib(self, line: str = "VmHWM") -> float:
         """The most memory that the process has had; with `VmRSS`: its memory now."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = next(text for text in status.splitlines() if text.startswith(line))
-        return int(found.split()[1]) / 1024
+        value = next(text for text in status.splitlines() if text.startswith(line))
+        return int(value.split()[1]) / 1024
 
     def is_ready(self) -> bool:
         """Whether all models can be called."""
         try:
-            return bool(self.service.ServerReady(service_pb2.ServerReadyRequest(), timeout=5).ready)
+            return bool(self.service.ServerReady(service_pb2.ServerReadyRequest(), timeout=PATIENCE_S).ready)
         except grpc.RpcError:
             return False
 

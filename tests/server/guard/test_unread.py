@@ -20,7 +20,7 @@ from tritonclient.grpc import service_pb2
 from tests.native.guarded import DATA, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame, message
 from tests.server.guard.guarded import Guarded, start_guarded
 from tests.server.models import ModelText
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 MIB = 1 << 20
 LIMIT_MIB = 32
@@ -109,7 +109,7 @@ class Hoarder:
     last: int = -1
 
     def __post_init__(self) -> None:
-        self.peer = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        self.peer = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         opened = frame(SETTINGS, 0, 0, b"\0\4" + self.window.to_bytes(4, "big"))
         if self.window:
             opened += frame(WINDOW_UPDATE, 0, 0, (self.window - 65535).to_bytes(4, "big"))
@@ -158,11 +158,11 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        asked: Any = service_pb2.ServerLiveRequest()
+        request: Any = service_pb2.ServerLiveRequest()
         while not self._stop.wait(0.02):
             self.most = max(self.most, self._server.memory_mib("VmRSS"))
             try:
-                self.answers += self._server.service.ServerLive(asked, timeout=60).live
+                self.answers += self._server.service.ServerLive(request, timeout=PATIENCE_S).live
             except Exception as error:
                 self.failures.append(repr(error))
 

@@ -22,8 +22,8 @@ def _config(engine: EngineName) -> str:
         rest = " optional: true" if optional else ""
         return f'{{ name: "{name}" data_type: TYPE_{kinds.get(kind, kind)} dims: {list(shape)}{rest} }}'
 
-    inputs = [written(each, index > 0) for index, each in enumerate(tensors.inputs)]
-    outputs = [written(each) for each in tensors.outputs]
+    inputs = [written(tensor, index > 0) for index, tensor in enumerate(tensors.inputs)]
+    outputs = [written(tensor) for tensor in tensors.outputs]
     return f"""backend: "python"
 max_batch_size: 0
 model_transaction_policy {{ decoupled: true }}

@@ -129,7 +129,7 @@ def gauge(server: Endpoint, name: str, model: str = "tiny", **labels: str) -> fl
 
 def outcomes(server: Endpoint, model: str) -> dict[str, float]:
     """Requests that have ended, by their outcome."""
-    return {each: gauge(server, "requests_total", model, outcome=each) for each in OUTCOMES}
+    return {outcome: gauge(server, "requests_total", model, outcome=outcome) for outcome in OUTCOMES}
 
 
 def test_a_stream_of_one_answer(client: Client) -> None:
@@ -147,16 +147,16 @@ def test_many_streams_at_once_are_unmixed(repository: Path, client: Client) -> N
     """100, more than there are places: each is what the engine in this process says to its prompt alone."""
     inputs = [{"text": prompt(n), "max_tokens": 20 + n % 40, "ignore_eos": True} for n in range(100)]
     with ThreadPoolExecutor(len(inputs)) as pool:
-        found = list(pool.map(lambda given: answer(client, **given), inputs))
-    wanted = greedy(repository / "tiny" / "1", [(prompt(n), 20 + n % 40) for n in range(100)])
-    assert [tokens for _, tokens, _ in found] == wanted
-    assert [text.split() for text, _, _ in found] == [
-        [WORDS[token] for token in tokens if token != EOS] for tokens in wanted
+        answers = list(pool.map(lambda given: answer(client, **given), inputs))
+    expected = greedy(repository / "tiny" / "1", [(prompt(n), 20 + n % 40) for n in range(100)])
+    assert [tokens for _, tokens, _ in answers] == expected
+    assert [text.split() for text, _, _ in answers] == [
+        [WORDS[token] for token in tokens if token != EOS] for tokens in expected
     ]
-    assert len({text for text, _, _ in found}) == len(inputs)
+    assert len({text for text, _, _ in answers}) == len(inputs)
 
 
-def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
+def greedy(folder: Path, prompts: list[tuple[str, int]]) -> list[list[int]]:
     """The engine's tokens for one prompt after another, a given number for each."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = 32
@@ -164,7 +164,7 @@ def greedy(folder: Path, asked: list[tuple[str, int]]) -> list[list[int]]:
         str(folder), scheduler, "CPU", {"KV_CACHE_PRECISION": "f16", "INFERENCE_PRECISION_HINT": "f32"}
     )
     answers = []
-    for number, (text, count) in enumerate(asked):
+    for number, (text, count) in enumerate(prompts):
         ids = np.array([[WORDS.index(word) for word in text.split()]], np.int64)
         options = openvino_genai.GenerationConfig(max_new_tokens=count, ignore_eos=True)
         handle = pipeline.add_request(number, openvino.Tensor(ids), options)
@@ -190,10 +190,10 @@ def test_tokens_leave_as_they_come(client: Client) -> None:
 
 def test_sampling_is_repeatable(client: Client) -> None:
     """The same seed gives the same text; another seed, or none, gives another."""
-    given = {"text": prompt(2), "max_tokens": 30, "temperature": 2.0, "ignore_eos": True}
-    first = answer(client, **given, seed=7)[1]
-    assert answer(client, **given, seed=7)[1] == first
-    others = [answer(client, **given, seed=8)[1], *(answer(client, **given)[1] for _ in range(2))]
+    inputs = {"text": prompt(2), "max_tokens": 30, "temperature": 2.0, "ignore_eos": True}
+    first = answer(client, **inputs, seed=7)[1]
+    assert answer(client, **inputs, seed=7)[1] == first
+    others = [answer(client, **inputs, seed=8)[1], *(answer(client, **inputs)[1] for _ in range(2))]
     assert len({tuple(tokens) for tokens in [first, *others]}) == 4
 
 
@@ -219,7 +219,7 @@ def test_messages(client: Client) -> None:
 
 def test_mistakes_among_good_requests(client: Client) -> None:
     """Each has its own error, and the others their answers."""
-    wanted = answer(client, text=prompt(4), max_tokens=50, ignore_eos=True)[1]
+    expected = answer(client, text=prompt(4), max_tokens=50, ignore_eos=True)[1]
 
     def ask(number: int) -> Any:
         good = {"text": prompt(4), "max_tokens": 50, "ignore_eos": True}
@@ -240,8 +240,8 @@ def test_mistakes_among_good_requests(client: Client) -> None:
         return refused.value
 
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(ask, range(16)))
-    assert found[1::2] == [wanted] * 8
+        results = list(pool.map(ask, range(16)))
+    assert results[1::2] == [expected] * 8
 
 
 def leave(client: Client) -> None:
@@ -267,7 +267,7 @@ def test_leaving_frees_the_place(server: Endpoint, client: Client, go: Callable[
     which = ("cancelled",) if go is leave else ("cancelled", "deadline")
 
     def gone() -> float:
-        return sum(gauge(server, "requests_total", "narrow", outcome=each) for each in which)
+        return sum(gauge(server, "requests_total", "narrow", outcome=outcome) for outcome in which)
 
     before, gone_before = tokens(), gone()
     go(client)
@@ -299,8 +299,8 @@ def test_what_is_measured(server: Endpoint, client: Client) -> None:
     names = ("tokens_total", "prompt_tokens_total", *histograms)
     answer(client, "measured", text="w5 w6 w7", max_tokens=11, ignore_eos=True)
     # Two requests of one token, before Triton is ready and by `serve`, are the others.
-    wanted = [13, 5, 3, 10]
-    eventually(lambda: [gauge(server, name, "measured") for name in names] == wanted, "the counters rise")
+    counts = [13, 5, 3, 10]
+    eventually(lambda: [gauge(server, name, "measured") for name in names] == counts, "the counters rise")
     wanted_ends = dict.fromkeys(OUTCOMES, 0.0) | {"length": 3.0}
     eventually(lambda: outcomes(server, "measured") == wanted_ends, "the ends are counted")
     with pytest.raises(InferenceError, match="top_p"):

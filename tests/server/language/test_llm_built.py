@@ -32,9 +32,9 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
     )
     done = build_repository(tmp_path, cores=2)
     again = build_repository(tmp_path, cores=2, dry_run=True)
-    assert [(each.model, each.action) for each in again.changes] == [("chat", "unchanged")]
+    assert [(change.model, change.action) for change in again.changes] == [("chat", "unchanged")]
     ids = torch.tensor([Tokenizer.from_file(str(checkpoint / "tokenizer.json")).encode(PROMPT).ids])
-    wanted = (
+    expected = (
         read_checkpoint(checkpoint)
         .load()
         .generate(ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0)[0, ids.shape[1] :]
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
         model = client.model("chat")
         replies = list(model.stream(text=PROMPT, max_tokens=NEW, ignore_eos=True, temperature=0.0))
         tokens = [token for reply in replies for token in reply["tokens"].tolist()]
-        assert tokens == wanted.tolist()
+        assert tokens == expected.tolist()
         assert replies[-1]["finish_reason"][0] == b"length"
         assert replies[-1]["prompt_tokens"][0] == ids.shape[1]
         with pytest.raises(ClientError, match="INVALID_ARGUMENT: max_tokens"):
@@ -54,12 +54,12 @@ def test_a_checkpoint_is_built_served_and_streamed(tmp_path: Path, name: str) ->
 
 def check_command(address: str, text: str, tokens: list[int]) -> None:
     """`call --stream` shows the text as it is, or the replies; without it, it says how to."""
-    asked = ["call", "chat", "--address", address, "--timeout-s", "90", "--input", f"text={PROMPT}"]
-    asked += ["--input", f"max_tokens={NEW}", "--input", "ignore_eos=true", "--input", "temperature=0"]
-    done = tritonkit_here(*asked, "--stream")
+    command = ["call", "chat", "--address", address, "--timeout-s", "90", "--input", f"text={PROMPT}"]
+    command += ["--input", f"max_tokens={NEW}", "--input", "ignore_eos=true", "--input", "temperature=0"]
+    done = tritonkit_here(*command, "--stream")
     assert done.stdout == printable(text) + "\n"
     assert "the first after" in done.stderr
-    lines = tritonkit_here(*asked, "--stream", "--json").stdout.splitlines()
+    lines = tritonkit_here(*command, "--stream", "--json").stdout.splitlines()
     shown = [json.loads(line)["outputs"]["tokens"] for line in lines]
-    assert [token for each in shown for token in each] == tokens
-    assert "--stream" in failed(tritonkit_here(*asked), 5)
+    assert [token for row in shown for token in row] == tokens
+    assert "--stream" in failed(tritonkit_here(*command), 5)

@@ -71,8 +71,8 @@ def client(server: Endpoint) -> Iterator[Client]:
 def deaths(server: Endpoint) -> float:
     """Processes of the model that have died, as the metrics have it."""
     with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
-        found = re.search(r'^tritonkit_stub_deaths_total{model="tiny"} (\S+)', page.read().decode(), re.M)
-    return float(found[1]) if found else -1.0
+        match = re.search(r'^tritonkit_stub_deaths_total{model="tiny"} (\S+)', page.read().decode(), re.M)
+    return float(match[1]) if match else -1.0
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_a_killed_process(repository: Path) -> None:
         Client(endpoint.grpc, timeout_s=PATIENCE_S) as client,
         contextlib.ExitStack() as stack,
     ):
-        wanted = answer(client, text="w5", max_tokens=50, ignore_eos=True)[1]
+        expected = answer(client, text="w5", max_tokens=50, ignore_eos=True)[1]
         model = client.model("tiny")
         streams = [stack.enter_context(model.stream(inputs=LONG_ANSWER, timeout_s=3600)) for _ in range(16)]
         for stream in streams:
@@ -96,10 +96,10 @@ def test_a_killed_process(repository: Path) -> None:
             ends = [pool.submit(list, stream) for stream in streams]
             (stub,) = children(endpoint.pid)
             os.kill(stub, signal.SIGKILL)
-            found = [type(one.exception(PATIENCE_S)) for one in ends]
-        assert found == [ServerUnavailable] * 16
+            errors = [type(one.exception(PATIENCE_S)) for one in ends]
+        assert errors == [ServerUnavailable] * 16
         eventually(lambda: events.of("server_back"), "the model is served again")
-        assert answer(client, text="w5", max_tokens=50, ignore_eos=True)[1] == wanted
+        assert answer(client, text="w5", max_tokens=50, ignore_eos=True)[1] == expected
         # Triton itself ends where the process died with a lock of their shared memory; then nobody saw it die.
         assert deaths(endpoint) == len(events.of("stub_died"))
         assert not events.of("stub_lost")
@@ -147,9 +147,9 @@ def test_half_of_the_callers_leave(server: Endpoint, client: Client) -> None:
     """Twenty of forty: twenty still run, with part of the pages; when these leave too, all pages are free."""
     model = client.model("tiny")
     with contextlib.ExitStack() as staying, contextlib.ExitStack() as leaving:
-        for each in range(40):
-            stream = model.stream(inputs=LONG_ANSWER | {"text": prompt(each)})
-            (leaving if each % 2 else staying).enter_context(stream)
+        for number in range(40):
+            stream = model.stream(inputs=LONG_ANSWER | {"text": prompt(number)})
+            (leaving if number % 2 else staying).enter_context(stream)
         eventually(lambda: gauge(server, "running") == 40, "all run")
         assert gauge(server, "cache_usage") > 0
         leaving.close()
@@ -217,15 +217,15 @@ BAD: dict[str, dict[str, Input]] = {
 @pytest.mark.slow
 def test_no_bad_request_disturbs_good_ones(repository: Path, server: Endpoint, client: Client) -> None:
     """Eight greedy answers are the engine's own while other callers make every mistake, each with its own refusal."""
-    asked = [(prompt(n), 1000 + n) for n in range(8)]
+    prompts = [(prompt(n), 1000 + n) for n in range(8)]
     (pid,) = children(server.pid)
     with grpc.insecure_channel(server.grpc) as channel, contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         model = client.model("tiny")
         streams = [
-            stack.enter_context(model.stream(text=text, max_tokens=most, ignore_eos=True)) for text, most in asked
+            stack.enter_context(model.stream(text=text, max_tokens=most, ignore_eos=True)) for text, most in prompts
         ]
-        found = [next(stream)["tokens"].tolist() for stream in streams]
+        streamed = [next(stream)["tokens"].tolist() for stream in streams]
         rest = [
             pool.submit(lambda stream: [reply["tokens"].tolist() for reply in stream], stream) for stream in streams
         ]
@@ -234,9 +234,9 @@ def test_no_bad_request_disturbs_good_ones(repository: Path, server: Endpoint, c
                 break
             answers = list(stub.ModelStreamInfer(iter([request(**GOOD | wrong)]), timeout=PATIENCE_S))
             assert [bool(one.error_message) for one in answers] == [True], (name, answers)
-        for tokens, one in zip(found, rest, strict=True):
+        for tokens, one in zip(streamed, rest, strict=True):
             tokens += [token for some in one.result() for token in some]
-    assert found == greedy(repository / "tiny" / "1", asked)
+    assert streamed == greedy(repository / "tiny" / "1", prompts)
     assert [pid] == children(server.pid)
 
 

@@ -119,9 +119,9 @@ def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
 
 def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
     """Settings go as tensors; one without a tensor is refused."""
-    given: Any = {"model": "trt", "prompt": "x"}
+    arguments: Any = {"model": "trt", "prompt": "x"}
     made = client.completions.create(
-        **given,
+        **arguments,
         max_tokens=50,
         temperature=0.5,
         top_p=0.25,
@@ -150,7 +150,7 @@ def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
     ]
     for name, more in refused:
         with pytest.raises(openai.BadRequestError) as caught:
-            client.completions.create(**given, **more)
+            client.completions.create(**arguments, **more)
         assert caught.value.param == name
 
 
@@ -158,19 +158,19 @@ def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
 def test_a_stream_has_each_word_once(client: openai.OpenAI, model: str) -> None:
     """TensorRT-LLM says all of it each time."""
     chunks = list(client.chat.completions.create(model=model, messages=user("SAY a ü 三"), stream=True))
-    said = [chunk.choices[0].delta.content for chunk in chunks]
-    assert said == [" a", " ü", " 三[assistant]"]
+    texts = [chunk.choices[0].delta.content for chunk in chunks]
+    assert texts == [" a", " ü", " 三[assistant]"]
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None, None, "stop"]
 
 
 def test_tokens_are_counted(client: openai.OpenAI) -> None:
     """vLLM counts them, also at the end of a stream; TensorRT-LLM's model counts none."""
-    given: Any = {"model": "plain", "prompt": "SAY a b c", "max_tokens": 2}
-    made = client.completions.create(**given)
+    arguments: Any = {"model": "plain", "prompt": "SAY a b c", "max_tokens": 2}
+    made = client.completions.create(**arguments)
     assert (made.choices[0].text, made.choices[0].finish_reason) == (" a b", "length")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (4, 2)
-    *_, last = client.completions.create(**given, stream=True, stream_options={"include_usage": True})
+    *_, last = client.completions.create(**arguments, stream=True, stream_options={"include_usage": True})
     assert last.usage == made.usage
     none = client.completions.create(model="trt", prompt="SAY a").usage
     assert none is not None
@@ -188,7 +188,7 @@ def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
 def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
     """The seeds are consecutive, as with any model."""
     made = client.completions.create(model="plain", prompt="x", n=2, seed=5)
-    assert [echoed(each.text)[0]["seed"] for each in made.choices] == [5, 6]
+    assert [echoed(choice.text)[0]["seed"] for choice in made.choices] == [5, 6]
 
 
 @pytest.mark.parametrize("model", ["vllm", "trt"])

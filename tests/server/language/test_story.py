@@ -55,11 +55,11 @@ def test_it_keeps_its_bar_with_fewer_bits(built: Repository) -> None:
 def test_it_goes_on_as_the_documentation_does(project: Path, model: Any) -> None:
     """A third of its sequences of three words stand in the texts it was trained on: words by chance never do."""
     spec = load(project / "models" / "story", project)
-    known = set(triples(" ".join(load_hook(spec, "texts:documents", "test")())))
+    trained = set(triples(" ".join(load_hook(spec, "texts:documents", "test")())))
     answers = [prompt + answer(model, prompt, repetition_penalty=1.2) for prompt in PROMPTS]
-    said = [triple for each in answers for triple in triples(each)]
-    assert len(said) > 30
-    assert sum(triple in known for triple in said) > len(said) / 3, answers
+    spoken = [triple for text in answers for triple in triples(text)]
+    assert len(spoken) > 30
+    assert sum(triple in trained for triple in spoken) > len(spoken) / 3, answers
 
 
 def test_a_seed_gives_the_same_story_again(model: Any) -> None:

@@ -48,19 +48,19 @@ def options(digits_server: Any, tmp_path: Path) -> list[str]:
 def series(tmp_path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """The report that was written, by protocol and model."""
     facts = json.loads((tmp_path / "r.json").read_text())
-    return {(each["protocol"], each["model"]): each for each in facts["series"]}
+    return {(one["protocol"], one["model"]): one for one in facts["series"]}
 
 
 def test_both_protocols_answer_right_with_real_inputs(options: list[str], tmp_path: Path) -> None:
     """Digits and sentences of all lengths over gRPC and HTTP: no wrong answer, the same sizes."""
     done = locust(*options, "--run-time", "4s", "--think-time", "20ms", "--weights", "digits=3")
     assert done.returncode == 0, done.stderr
-    found = series(tmp_path)
-    assert set(found) == {(p, m) for p in ("grpc", "http") for m in ("digits", "sentences")}
-    for (_, model), each in found.items():
-        assert each["failures"] == 0, each
-        assert each["mean_bytes"] == {"digits": 3 + 3 * 4, "sentences": 384 * 4}[model]
-    assert found["grpc", "digits"]["requests"] > found["grpc", "sentences"]["requests"]
+    reports = series(tmp_path)
+    assert set(reports) == {(p, m) for p in ("grpc", "http") for m in ("digits", "sentences")}
+    for (_, model), report in reports.items():
+        assert report["failures"] == 0, report
+        assert report["mean_bytes"] == {"digits": 3 + 3 * 4, "sentences": 384 * 4}[model]
+    assert reports["grpc", "digits"]["requests"] > reports["grpc", "sentences"]["requests"]
 
 
 def test_two_workers_share_a_load(options: list[str], tmp_path: Path) -> None:
@@ -86,17 +86,17 @@ def test_two_workers_share_a_load(options: list[str], tmp_path: Path) -> None:
             "--csv",
             str(tmp_path / "r"),
         )
-        said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in workers]
+        logs = [worker.communicate(timeout=PATIENCE_S)[1] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
     assert done.returncode == 0, done.stderr
-    assert all("Got quit message from master" in text for text in said)
+    assert all("Got quit message from master" in text for text in logs)
     rows = (tmp_path / "r_stats.csv").read_text().splitlines()[1:-1]
     counted = {tuple(row.split(",")[:2]): int(row.split(",")[2]) for row in rows}
-    found = series(tmp_path)
-    assert {key: each["requests"] for key, each in found.items()} == counted
-    assert all(each["failures"] == 0 for each in found.values())
+    reports = series(tmp_path)
+    assert {key: report["requests"] for key, report in reports.items()} == counted
+    assert all(report["failures"] == 0 for report in reports.values())
 
 
 def test_one_command_starts_a_server_loads_it_and_judges(root: Path) -> None:

@@ -112,8 +112,8 @@ def test_a_trace(server: Endpoint, tmp_path: Path) -> None:
     file.write_text("seconds,prompt_tokens,output_tokens\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     trace = read_token_trace(file)
     assert trace.seconds is not None
-    given = TextTraffic(parse_lengths("", "5"), parse_lengths("", "5"), 0, trace)
-    with TextGenerator("tiny", (server.grpc,), given) as generator:
+    recorded = TextTraffic(parse_lengths("", "5"), parse_lengths("", "5"), 0, trace)
+    with TextGenerator("tiny", (server.grpc,), recorded) as generator:
         report = generator.run(OpenLoad(1.0, 1.2, 0.0, trace=trace.seconds))
     assert report.right == report.requests == 12, report.words
     assert report.prompt_found
@@ -288,7 +288,7 @@ def wait_for_requests(client: Client, more: int) -> None:
     from tests.waiting import eventually
 
     def count() -> int:
-        return sum(each.execution_count for each in client.statistics("tiny"))
+        return sum(version.execution_count for version in client.statistics("tiny"))
 
     before = count()
     eventually(lambda: count() >= before + more, "requests come")
@@ -324,5 +324,5 @@ def test_one_command_starts_a_server_for_a_checkpoint(root: Path) -> None:
     assert facts["failures"] == 0
     assert facts["right"] == facts["requests"] > 0
     assert facts["window"] == 128
-    asked, found = facts["prompt_asked"]["mean"], facts["prompt_found"]["mean"]
-    assert found == pytest.approx(asked, rel=0.3)
+    expected, measured = facts["prompt_asked"]["mean"], facts["prompt_found"]["mean"]
+    assert measured == pytest.approx(expected, rel=0.3)

@@ -18,6 +18,7 @@ import pytest
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
 from tests.waiting import PATIENCE_S, eventually
+from tritonkit.client import Client
 from tritonkit.errors import ModelNotFound
 from tritonkit.perf.load.openloop import Arrivals, Generator, OpenLoad, Slo, find_rate, parse_slo
 from tritonkit.serve import Endpoint, serve
@@ -35,15 +36,15 @@ def test_every_request_that_was_due_is_sent_and_answered_right(generator: Genera
     load = OpenLoad(60.0, 3.0, warm_s=0.5, arrivals=Arrivals("constant"), processes=2)
     report = generator.run(load)
     assert not report.ended
-    assert [each.model for each in report.series] == ["digits", "sentences"]
-    assert sum(each.requests for each in report.series) == 180
-    for each in report.series:
-        assert each.failures == 0, each.words
-        assert each.latency
-        assert each.service
-        assert each.latency.mean >= each.service.mean
-        assert len(each.histogram) == each.right == each.requests
-        assert sum(second.due for second in each.seconds) == each.requests
+    assert [series.model for series in report.series] == ["digits", "sentences"]
+    assert sum(series.requests for series in report.series) == 180
+    for series in report.series:
+        assert series.failures == 0, series.words
+        assert series.latency
+        assert series.service
+        assert series.latency.mean >= series.service.mean
+        assert len(series.histogram) == series.right == series.requests
+        assert sum(second.due for second in series.seconds) == series.requests
     assert len(report.cpu_shares) == 2
     counted = {c["model"] for c in report.counters}
     assert {"digits_network", "sentences_tokenize"} <= counted
@@ -79,27 +80,27 @@ def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Pa
 def test_the_highest_rate_lies_between_one_that_holds_and_one_that_does_not(generator: Generator) -> None:
     """Any machine holds the target at a few requests a second, and none at a hundred thousand."""
     slo = parse_slo(["p50=400ms"])
-    found = find_rate(generator, slo, start_per_s=32, trial_s=1.0, repeats=1, precision=0.5)
-    assert found.trials
-    if not found.rate_per_s:  # on a busy machine
-        assert not any(trial.holds for trial in found.trials if trial.rate_per_s < 1)
+    search = find_rate(generator, slo, start_per_s=32, trial_s=1.0, repeats=1, precision=0.5)
+    assert search.trials
+    if not search.rate_per_s:  # on a busy machine
+        assert not any(trial.holds for trial in search.trials if trial.rate_per_s < 1)
         return
-    held = [trial.rate_per_s for trial in found.trials if trial.holds]
-    missed = [trial.rate_per_s for trial in found.trials if not trial.holds]
-    assert found.rate_per_s in held
-    assert found.low <= found.rate_per_s
-    assert found.high is None or found.high in missed
-    assert found.report
-    assert not found.report.missed
+    held = [trial.rate_per_s for trial in search.trials if trial.holds]
+    missed = [trial.rate_per_s for trial in search.trials if not trial.holds]
+    assert search.rate_per_s in held
+    assert search.low <= search.rate_per_s
+    assert search.high is None or search.high in missed
+    assert search.report
+    assert not search.report.missed
 
 
 def test_a_target_that_nothing_meets(generator: Generator) -> None:
     """The search says so, with the latency at the lowest rate."""
-    found = find_rate(generator, Slo({50.0: 0.001}), start_per_s=1, trial_s=1.0, repeats=1)
-    assert found.rate_per_s == found.low == 0
-    assert found.summary.startswith("No rate")
-    assert all(not trial.holds for trial in found.trials)
-    assert found.trials[-1].tail_ms
+    search = find_rate(generator, Slo({50.0: 0.001}), start_per_s=1, trial_s=1.0, repeats=1)
+    assert search.rate_per_s == search.low == 0
+    assert search.summary.startswith("No rate")
+    assert all(not trial.holds for trial in search.trials)
+    assert search.trials[-1].tail_ms
 
 
 def test_a_model_that_is_not_served(digits_server: Endpoint) -> None:
@@ -192,8 +193,13 @@ def begun(digits_server: Endpoint, *options: str) -> subprocess.Popen[str]:
 
 def test_an_interrupt_reports_what_was_sent(digits_server: Endpoint) -> None:
     """Ctrl-C once: the figures so far, and the exit code of an interrupt."""
-    with begun(digits_server, "--warm-up", "0s") as process:
-        time.sleep(3)
+    with begun(digits_server, "--warm-up", "0s") as process, Client(digits_server.grpc) as client:
+
+        def answered() -> int:
+            return client.statistics("digits")[0].success_count
+
+        before = answered()
+        eventually(lambda: answered() > before + 50, "answers")
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err

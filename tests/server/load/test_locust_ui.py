@@ -95,15 +95,15 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
         return str(browser.find_element(By.TAG_NAME, "body").text)
 
     def click(kind: str, words: str) -> None:
-        found = eventually(
+        elements = eventually(
             lambda: [
-                each
-                for each in browser.find_elements(By.CSS_SELECTOR, kind)
-                if each.text.strip().lower().startswith(words)
+                element
+                for element in browser.find_elements(By.CSS_SELECTOR, kind)
+                if element.text.strip().lower().startswith(words)
             ],
             words,
         )
-        found[0].click()
+        elements[0].click()
 
     browser.get(page)
     # Where that answer, "ready", comes after the click, Locust's page takes the run for ended and asks no more.
@@ -115,7 +115,7 @@ def test_a_run_is_started_by_clicking_and_charted(page: str, browser: Any) -> No
     click("[role=tab]", "charts")
     # Two points make a line, and a point comes every few seconds.
     drawn = eventually(
-        lambda: (found := browser.execute_script(DRAWN)) and min(found) > 300 and found, "lines in every chart"
+        lambda: (colored := browser.execute_script(DRAWN)) and min(colored) > 300 and colored, "lines in every chart"
     )
     assert len(drawn) == 3, "requests per second, response times, users"
     click("[role=tab]", "current ratio")

@@ -79,8 +79,8 @@ class Scene:
         """Alerts, and what each is about."""
         names = ("model", "envoy_cluster_name", "instance")
         return {
-            (each.name, next(each.labels[name] for name in names if each.labels.get(name)))
-            for each in self.source.firing()
+            (alert.name, next(alert.labels[name] for name in names if alert.labels.get(name)))
+            for alert in self.source.firing()
         }
 
     def fires(self, name: str, about: str) -> None:
@@ -302,7 +302,7 @@ def kill_stub(model: str) -> None:
     """The only one there is, once it is there."""
 
     def there() -> list[int]:
-        return [each.pid for each in find_stubs(run_prefix()) if each.model == model]
+        return [stub.pid for stub in find_stubs(run_prefix()) if stub.model == model]
 
     (before,) = eventually(there, "a Python process")
     os.kill(before, signal.SIGKILL)

@@ -83,9 +83,7 @@ class Scene:
 
     def firing(self) -> set[tuple[str, str]]:
         """Alerts, and the model or the replica that they are about."""
-        return {
-            (each.name, each.labels.get("model") or each.labels.get("instance", "")) for each in self.source.firing()
-        }
+        return {(one.name, one.labels.get("model") or one.labels.get("instance", "")) for one in self.source.firing()}
 
 
 @contextmanager
@@ -117,14 +115,14 @@ def scene(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         stack.enter_context(suppress(ServerError))  # the second is killed
         servers.append(stack.enter_context(serve(repository, **free, restarts=0)))
         rules = rules_text(ALERTS, Pace(MINUTE_S), interval_s=1)
-        url = stack.enter_context(recording([each.metrics for each in servers], rules=rules))
+        url = stack.enter_context(recording([server.metrics for server in servers], rules=rules))
         source = Prometheus(url)
         stack.callback(source.close)
-        for each in servers:
-            stack.enter_context(load(each.grpc))
-        seen = Scene((servers[0], servers[1]), url, source)
-        eventually(lambda: seen.look().shown["Latency"][-1].lines, "a first rate")
-        yield seen
+        for server in servers:
+            stack.enter_context(load(server.grpc))
+        made = Scene((servers[0], servers[1]), url, source)
+        eventually(lambda: made.look().shown["Latency"][-1].lines, "a first rate")
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +140,13 @@ def view(scene: Scene) -> View:
 
 def lines_of(view: View, panel: str) -> set[str]:
     """The names of a panel's lines."""
-    shown = [each for panels in view.shown.values() for each in panels]
-    return {line.name for each in shown if each.panel.name == panel for line in each.lines}
+    shown = [panel_view for panels in view.shown.values() for panel_view in panels]
+    return {line.name for panel_view in shown if panel_view.panel.name == panel for line in panel_view.lines}
 
 
 def missing(view: View) -> list[str]:
     """Panels that have nothing and could."""
-    shown = [each for panels in view.shown.values() for each in panels]
+    shown = [panel_view for panels in view.shown.values() for panel_view in panels]
     return [e.panel.name for e in shown if not e.lines and can_be_there(e.panel)]
 
 
@@ -160,7 +158,7 @@ def can_be_there(panel: Panel) -> bool:
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.name)
 def test_a_panel_has_data_or_says_what_it_lacks(view: View, panel: Panel) -> None:
     """Everything that replicas can say is there; for the rest the page says why it is not."""
-    shown = {each.panel.name: each for panels in view.shown.values() for each in panels}[panel.name]
+    shown = {panel_view.panel.name: panel_view for panels in view.shown.values() for panel_view in panels}[panel.name]
     assert bool(shown.lines) == can_be_there(panel)
     assert bool(shown.empty) != can_be_there(panel)
     values = [value for line in shown.lines for _, value in line.points if value is not None]
@@ -173,7 +171,7 @@ def test_lines_are_of_models_and_of_replicas(view: View, scene: Scene) -> None:
     """Values carry the names that people know them by."""
     assert lines_of(view, "traffic") == set(MODELS)
     assert lines_of(view, "latency") == {"echo", "cached", "broken"}
-    assert lines_of(view, "replica-traffic") == {each.metrics for each in scene.servers}
+    assert lines_of(view, "replica-traffic") == {server.metrics for server in scene.servers}
     assert lines_of(view, "failures") == {"broken BACKEND"}
     assert lines_of(view, "cache-hits") == {"cached"}
 
@@ -181,8 +179,8 @@ def test_lines_are_of_models_and_of_replicas(view: View, scene: Scene) -> None:
 def metric(endpoint: Endpoint, name: str, model: str) -> float:
     """A value of a server's metrics, 0 where there is none."""
     with urllib.request.urlopen(f"http://{endpoint.metrics}/metrics", timeout=30) as answer:
-        found = re.search(rf'^{name}\{{model="{model}".*\}} (\S+)$', answer.read().decode(), re.M)
-    return float(found[1]) if found else 0.0
+        match = re.search(rf'^{name}\{{model="{model}".*\}} (\S+)$', answer.read().decode(), re.M)
+    return float(match[1]) if match else 0.0
 
 
 def test_an_error_that_a_model_answers_with_counts_as_a_success(scene: Scene) -> None:
@@ -199,7 +197,7 @@ def test_a_stub_that_dies_is_counted(scene: Scene) -> None:
     server = scene.servers[0]
     assert metric(server, "tritonkit_max_batch_size", "echo") == 4
     assert metric(server, "tritonkit_stub_up", "broken") == 1
-    (stub,) = [each for each in find_stubs(run_prefix()) if each.model == "broken" and child(server.pid, each.pid)]
+    (stub,) = [stub for stub in find_stubs(run_prefix()) if stub.model == "broken" and child(server.pid, stub.pid)]
     os.kill(stub.pid, signal.SIGKILL)
     eventually(lambda: metric(server, "tritonkit_stub_deaths_total", "broken") == 1)
     eventually(lambda: metric(server, "tritonkit_stub_up", "broken") == 1)
@@ -214,8 +212,8 @@ def child(parent: int, pid: int) -> bool:
 
 def test_failing_requests_wake_somebody(scene: Scene) -> None:
     """A quarter of them: the fast burn and the plain limit fire for that model, and for no other."""
-    wanted = {("SloBurnFast", "broken"), ("ErrorsAboveTarget", "broken")}
-    eventually(lambda: wanted <= scene.firing(), "the alerts")
+    alerts = {("SloBurnFast", "broken"), ("ErrorsAboveTarget", "broken")}
+    eventually(lambda: alerts <= scene.firing(), "the alerts")
     assert {about for name, about in scene.firing() if name.startswith("Slo")} == {"broken"}
 
 

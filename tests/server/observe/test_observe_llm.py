@@ -58,7 +58,7 @@ class Scene:
 
     def about(self, alert: str) -> set[str]:
         """The models that an alert fires for."""
-        return {each.labels["model"] for each in self.source.firing() if each.name == alert}
+        return {firing.labels["model"] for firing in self.source.firing() if firing.name == alert}
 
 
 @contextmanager
@@ -66,10 +66,10 @@ def load(scene: Scene, model: str, callers: int, tokens: int) -> Iterator[None]:
     """Callers who ask, read the whole answer and ask again, until the block ends; then they leave."""
 
     def caller(number: int, ended: threading.Event) -> None:
-        asked: dict[str, Any] = {"text": WORDS[10 + number % 150], "max_tokens": tokens, "ignore_eos": True}
+        inputs: dict[str, Any] = {"text": WORDS[10 + number % 150], "max_tokens": tokens, "ignore_eos": True}
         with Client(scene.server.grpc, retry=None, breaker=None) as client:
             while not ended.wait(0.01):
-                with suppress(ClientError), client.model(model).stream(inputs=asked, timeout_s=600) as replies:
+                with suppress(ClientError), client.model(model).stream(inputs=inputs, timeout_s=600) as replies:
                     for _ in replies:
                         if ended.is_set():
                             break
@@ -111,8 +111,8 @@ def test_every_panel_has_lines(scene: Scene, tmp_path: Path) -> None:
 
 def lines(view: View, panel: str) -> set[str]:
     """The names of a panel's lines."""
-    shown = [each for panels in view.shown.values() for each in panels]
-    return {line.name for each in shown if each.panel.name == panel for line in each.lines}
+    shown = [panel_view for panels in view.shown.values() for panel_view in panels]
+    return {line.name for panel_view in shown if panel_view.panel.name == panel for line in panel_view.lines}
 
 
 def test_requests_that_are_refused_wake_somebody(scene: Scene) -> None:

@@ -25,8 +25,8 @@ def test_triton_takes_a_user_s_flags(write_server_models: Any) -> None:
         "metrics-interval-ms": 10000,
     }
     with serve(write_server_models(echo=ModelText()), **FREE, triton_flags=flags) as endpoint:
-        given = Path(f"/proc/{endpoint.pid}/cmdline").read_text().split("\0")
-        assert {f"--{name}={value}" for name, value in flags.items()} <= set(given)
+        arguments = Path(f"/proc/{endpoint.pid}/cmdline").read_text().split("\0")
+        assert {f"--{name}={value}" for name, value in flags.items()} <= set(arguments)
         with Client(endpoint.grpc) as client:
             assert client.is_ready("echo")
 

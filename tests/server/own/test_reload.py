@@ -178,14 +178,14 @@ def test_several_servers_are_reloaded(published: Project, endpoint: Endpoint) ->
     done = tritonkit("reload", "constant", "--address", both, "--json", cwd=published.root)
     assert done.returncode == 0, done.stderr
     servers = json.loads(done.stdout)["servers"]
-    assert [each["address"] for each in servers] == [endpoint.grpc, f"127.0.0.1:{port}"]
+    assert [one["address"] for one in servers] == [endpoint.grpc, f"127.0.0.1:{port}"]
     nobody = tritonkit("reload", "--address", "dns:nobody.invalid:8001", cwd=published.root)
     assert "no address" in failed(nobody, 5)
 
 
 def test_a_server_in_memory_loads_what_it_has() -> None:
     """Programs that reload can be tested without Triton: a known model loads, another is not found."""
-    double = FakeModel({"x": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda given: {"y": given["x"] * 2})
+    double = FakeModel({"x": ("FP32", [1])}, {"y": ("FP32", [1])}, lambda inputs: {"y": inputs["x"] * 2})
     with Client(transport=MemoryTransport({"double": double})) as client:
         client.load("double", timeout_s=1)
         with pytest.raises(ModelNotFound):

@@ -172,17 +172,17 @@ def test_ready_means_every_kind_of_model_answered(write_server_models: Any) -> N
     events = Events()
     with serve(write_server_models(**EVERY_KIND), **FREE, on_event=events) as endpoint:
         assert set(endpoint.models) == set(EVERY_KIND)
-        asked = endpoint.log.parent
+        folder = endpoint.log.parent
         # A stream's request is counted when its model is through with it, a little after its end.
         eventually(lambda: unanswered(endpoint.grpc) == {"unknown_text", "unasked"})
         host, port = endpoint.metrics.split(":")
         socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
-        assert asked.stat().st_mode & 0o777 == 0o700
+        assert folder.stat().st_mode & 0o777 == 0o700
         traces = Traces(endpoint.pid)
     assert [event.model for event in events.of("warm_skipped")] == ["unasked", "unknown_text"]
     assert [event.kind for event in events][-3:] == ["ready", "stopping", "stopped"]
     assert traces.left() == 0
-    assert list(asked.iterdir()) == [endpoint.log]
+    assert list(folder.iterdir()) == [endpoint.log]
 
 
 def test_a_subset_brings_what_its_ensemble_needs(write_server_models: Any) -> None:

@@ -97,17 +97,17 @@ def nothing_left() -> Iterator[None]:
 
 def rows(*starts: float) -> Any:
     """`[len(starts), 1000]` float32: 0, then counting up from each start."""
-    given = np.array([np.arange(start, start + 1000) for start in starts], np.float32)
-    given[:, 0] = 0
-    return given
+    values = np.array([np.arange(start, start + 1000) for start in starts], np.float32)
+    values[:, 0] = 0
+    return values
 
 
 def registered(server: Endpoint) -> set[str]:
     """The regions the server has open."""
     transport = Http2Transport(server.grpc, admin_key=server.admin_key)
-    asked: Any = "SystemSharedMemoryStatus"
+    method: Any = "SystemSharedMemoryStatus"
     try:
-        return set(parse(asked, transport.send(asked, (message(asked),), PATIENCE_S)).regions)
+        return set(parse(method, transport.send(method, (message(method),), PATIENCE_S)).regions)
     finally:
         transport.close()
 
@@ -115,9 +115,9 @@ def registered(server: Endpoint) -> set[str]:
 def test_answers_are_the_same_and_the_server_forgets(server: Endpoint) -> None:
     """Both ways give the same arrays; after closing, Triton has no region and they stay readable."""
     with Client(server.grpc) as plain, Client(server.grpc, admin_key=server.admin_key, shared_memory=ALWAYS) as client:
-        for given in (rows(1), rows(2, 3), np.asfortranarray(rows(4, 5)), rows(6).astype(">f4")):
-            reply = client.model("wide").predict(x=given)
-            np.testing.assert_array_equal(reply["y"], plain.model("wide").predict(x=given)["y"])
+        for values in (rows(1), rows(2, 3), np.asfortranarray(rows(4, 5)), rows(6).astype(">f4")):
+            reply = client.model("wide").predict(x=values)
+            np.testing.assert_array_equal(reply["y"], plain.model("wide").predict(x=values)["y"])
         texts = [[b"one", b"", b"drei" * 1000]]
         assert client.model("text").predict(x=texts)["y"].tolist() == texts
         assert registered(server)
@@ -223,8 +223,8 @@ def test_shared_memory_is_off_unless_it_was_asked_for(repository: Path, project:
     """A server by default registers nobody's memory, with its key or without: the client says what to do
     once, and its calls are answered all the same."""
     with serve(repository, grpc_port=0, http_port=0, metrics_port=0, root=project) as endpoint:
-        given = endpoint.admin_key if key else None
-        with Client(endpoint.grpc, admin_key=given, shared_memory=ALWAYS) as client:
+        admin_key = endpoint.admin_key if key else None
+        with Client(endpoint.grpc, admin_key=admin_key, shared_memory=ALWAYS) as client:
             assert client.model("wide").predict(x=rows(1))["y"][0, 5] == 6
         with pytest.raises(InferenceError, match="restricted"):
             registered(endpoint)

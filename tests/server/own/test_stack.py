@@ -30,13 +30,13 @@ def test_up_and_down_by_command(shipped_repository: Path, tmp_path: Path, monkey
     assert tritonkit("certs", "--root", str(root)).returncode == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (root / "deploy" / "gateway" / "gateway.yaml").write_text(f"port: {taken.getsockname()[1]}\n")
-        said = failed(tritonkit(*up), 4)
-        assert "it is in use by" in said
-        assert "gateway.yaml" in said
+        message = failed(tritonkit(*up), 4)
+        assert "it is in use by" in message
+        assert "gateway.yaml" in message
     (root / "deploy" / "gateway" / "gateway.yaml").write_text("port: 0\n")
     key = tritonkit("keys", "add", "me", "--root", str(root)).stdout.strip()
     store = open_store(str(tmp_path / "store"))
-    back_up(shipped_repository, store, [each.name for each in read_models(shipped_repository, ["digits"])])
+    back_up(shipped_repository, store, [model.name for model in read_models(shipped_repository, ["digits"])])
     with TemporaryDirectory(dir="/dev/shm") as memory:
         from_backup = ("--from-backup", store.url, "--memory", memory)
         _run_by_command(root, (*up, *from_backup), key, monkeypatch)
@@ -70,8 +70,8 @@ def _run_by_command(root: Path, up: tuple[str, ...], key: str, monkeypatch: pyte
         assert json.loads(called.stdout)["outputs"]["label"][0][0] == "7", called.stderr
         assert "no key" in failed(tritonkit(*call), 5)
         replica = next(part["address"] for part in facts["parts"] if part["name"] == "replica-0")
-        said = failed(tritonkit("reload", "--address", replica, cwd=root), 2)
-        assert "tritonkit release" in said
+        message = failed(tritonkit("reload", "--address", replica, cwd=root), 2)
+        assert "tritonkit release" in message
         monkeypatch.setenv("TRITONKIT_API_KEY", key)
         assert tritonkit(*call).returncode == 0
     finally:

@@ -34,8 +34,8 @@ def test_a_search_that_is_ended_has_the_best_so_far(root: Path, tmp_path: Path) 
     (root / ".venv-server").symlink_to(PROJECT / ".venv-server")
     share_cache(root)
     search = ("--objective", "cost", "--rate", "20", "--slo", "p50=10s", "--budget", "10min", "--trial", "1s")
-    given = ("--json", "--root", str(root), "--report", str(tmp_path / "out"))
-    command = [sys.executable, "-m", "tritonkit.cli", "tune", "digits", *search, *given]
+    output = ("--json", "--root", str(root), "--report", str(tmp_path / "out"))
+    command = [sys.executable, "-m", "tritonkit.cli", "tune", "digits", *search, *output]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -49,6 +49,6 @@ def test_a_search_that_is_ended_has_the_best_so_far(root: Path, tmp_path: Path) 
     facts = json.loads(out)
     assert facts["best"]["rate_per_s"] == 20
     assert 0 < facts["best"]["tail_ms"] <= 10_000
-    assert facts["measurements"] >= sum(len(each["trials"]) for each in facts["evaluations"]) > 0
+    assert facts["measurements"] >= sum(len(evaluation["trials"]) for evaluation in facts["evaluations"]) > 0
     assert "processor a request" in (tmp_path / "out" / "report.html").read_text()
     assert len(evaluations(root)) == len(facts["evaluations"])

@@ -102,7 +102,7 @@ def test_check_batching(server: Endpoint, tmp_path: Path, model: str, verdict: s
     assert done.returncode == (verdict != "independent"), done.stderr
     facts = json.loads(done.stdout)
     assert facts["verdict"] == verdict
-    assert {each["arrangement"] for each in facts["couplings"]} >= sent
+    assert {coupling["arrangement"] for coupling in facts["couplings"]} >= sent
     assert facts["requests_per_run"] >= 1
     if model == "joined":
         assert facts["requests_per_run"] > 1
@@ -117,10 +117,10 @@ def test_a_time_axis_is_not_joined_by_the_client(server: Endpoint) -> None:
     session = onnxruntime.InferenceSession(over_time())
     with Client(server.grpc, batching=Adaptive(max_wait_ms=20)) as client, ThreadPoolExecutor(16) as pool:
         model = client.model("lstm")
-        given = [ITEMS[place : place + 1] for place in range(len(ITEMS))]
-        given += [ITEMS[:5], ITEMS[5:12]]
-        found = list(pool.map(lambda x: model.predict(x=x)["y"], given))
+        inputs = [ITEMS[place : place + 1] for place in range(len(ITEMS))]
+        inputs += [ITEMS[:5], ITEMS[5:12]]
+        answers = list(pool.map(lambda x: model.predict(x=x)["y"], inputs))
         assert model.joining.state == "refused"
         assert "output y differs by" in model.joining.reason
-    for x, y in zip(given, found, strict=True):
+    for x, y in zip(inputs, answers, strict=True):
         np.testing.assert_allclose(y, session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-6)

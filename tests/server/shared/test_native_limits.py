@@ -42,9 +42,9 @@ def write_networks(root: Path) -> None:
     free = SIZE + tensors("input", x="FP32 [-1]") + tensors("output", y="FP32 [2]")
     nodes = [helper.make_node("Identity", ["x"], ["y"])]
     wide: list[Any] = [("x", TensorProto.FLOAT, ["n", "m"])]
-    said: list[Any] = [("y", TensorProto.FLOAT, ["n", 2])]
-    onnx_model(root / "larger", nodes, wide, said, free)
-    onnx_model(root / "larger_at_once", nodes, wide, said, free)
+    outputs: list[Any] = [("y", TensorProto.FLOAT, ["n", 2])]
+    onnx_model(root / "larger", nodes, wide, outputs, free)
+    onnx_model(root / "larger_at_once", nodes, wide, outputs, free)
     # The network leaves the batch as it is in x, and makes one row of it in y.
     summed = [
         helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=1),

@@ -293,7 +293,7 @@ def test_plain_images_need_no_stub(triton: Running, client: grpc.InferenceServer
 
 def stubs_of(triton: Running, model: str) -> list[int]:
     """The processes that run a model's Python."""
-    found = []
+    pids = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = place.read_bytes().split(b"\0")
@@ -302,5 +302,5 @@ def stubs_of(triton: Running, model: str) -> list[int]:
         if any(f"/{model}/1/model.py".encode() in word for word in words) and any(
             triton.regions.encode() in word for word in words
         ):
-            found.append(int(place.parent.name))
-    return found
+            pids.append(int(place.parent.name))
+    return pids

@@ -108,9 +108,9 @@ def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
         )
         usages = [chunk.usage for chunk in chunks if chunk.usage is not None]
         chosen = [chunk.choices[0] for chunk in chunks if chunk.choices]
-        assert [each.delta.content for each in chosen if each.delta.content] == [" one", " zwei"]
-        assert [each.delta.role for each in chosen if each.delta.role] == ["assistant"]
-        assert [each.finish_reason for each in chosen if each.finish_reason] == ["length"]
+        assert [choice.delta.content for choice in chosen if choice.delta.content] == [" one", " zwei"]
+        assert [choice.delta.role for choice in chosen if choice.delta.role] == ["assistant"]
+        assert [choice.finish_reason for choice in chosen if choice.finish_reason] == ["length"]
         assert len({chunk.id for chunk in chunks}) == 1
         assert [usage.total_tokens for usage in usages] == ([6] if options else [])
         assert bool(options) == (not chunks[-1].choices)
@@ -118,13 +118,13 @@ def test_a_chat_as_a_stream(client: openai.OpenAI) -> None:
 
 def test_completions(client: openai.OpenAI) -> None:
     """Two prompts are answered, whole and as streams that carry their numbers."""
-    given: Any = {"model": "parrot", "prompt": ["SAY a b", "SAY c d e"]}
-    made = client.completions.create(**given)
-    assert [(each.index, each.text) for each in made.choices] == [(0, " a b"), (1, " c d e")]
+    arguments: Any = {"model": "parrot", "prompt": ["SAY a b", "SAY c d e"]}
+    made = client.completions.create(**arguments)
+    assert [(choice.index, choice.text) for choice in made.choices] == [(0, " a b"), (1, " c d e")]
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (7, 5)
     texts = ["", ""]
-    for chunk in client.completions.create(**given, stream=True):
+    for chunk in client.completions.create(**arguments, stream=True):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
     assert texts == [" a b", " c d e"]
@@ -140,11 +140,11 @@ def test_a_stop_ends_the_text(client: openai.OpenAI, stop: Any) -> None:
 def test_two_choices_have_seeds_that_differ(client: openai.OpenAI) -> None:
     """The first is the caller's."""
     made = client.chat.completions.create(model="parrot", messages=user("x"), n=2, seed=5)
-    assert [each.message.content for each in made.choices] == [" seed=5 user:x", " seed=6 user:x"]
+    assert [choice.message.content for choice in made.choices] == [" seed=5 user:x", " seed=6 user:x"]
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (1, 4)
     drawn = client.chat.completions.create(model="parrot", messages=user("x"), n=2)
-    assert len({each.message.content for each in drawn.choices}) == 2
+    assert len({choice.message.content for choice in drawn.choices}) == 2
 
 
 def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
@@ -152,7 +152,7 @@ def test_logarithms_of_probabilities(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create(model="parrot", messages=user("SAY a b c"), logprobs=True)
     assert chat.choices[0].logprobs is not None
     content = chat.choices[0].logprobs.content or []
-    assert [(each.token, each.logprob) for each in content] == [
+    assert [(token.token, token.logprob) for token in content] == [
         ("token_id:0", 0.0),
         ("token_id:1", -0.5),
         ("token_id:2", -1.0),
@@ -167,10 +167,10 @@ def test_embeddings_are_the_same_in_both_forms(client: openai.OpenAI) -> None:
     texts = [chr(97 + number) * (number + 1) for number in range(20)]
     forms: Any = [{}, {"encoding_format": "float"}]
     packed, plain = (client.embeddings.create(model="embedder", input=texts, **form) for form in forms)
-    vectors = [each.embedding for each in packed.data]
-    assert vectors == [each.embedding for each in plain.data]
+    vectors = [item.embedding for item in packed.data]
+    assert vectors == [item.embedding for item in plain.data]
     assert [vector[:2] for vector in vectors] == [[n + 1, 97 + n] for n in range(20)]
-    assert [each.index for each in plain.data] == list(range(20))
+    assert [item.index for item in plain.data] == list(range(20))
     assert client.embeddings.create(model="embedder", input="b").data[0].embedding[:2] == [1, 98]
 
 
@@ -280,7 +280,7 @@ def test_streams_over_tls(triton: Endpoint, tmp_path: Path) -> None:
     ):
         ask: Any = functools.partial(client.completions.create, model="parrot", stream=True)
         long = " ".join(f"{number}" * 1000 for number in range(60))
-        text = "".join(each.choices[0].text for each in ask(prompt=f"SAY {long}"))
+        text = "".join(chunk.choices[0].text for chunk in ask(prompt=f"SAY {long}"))
         assert text == f" {long}"
         with ask(prompt=f"SAY ENDLESS {tmp_path / 'left'}") as stream:
             next(iter(stream))

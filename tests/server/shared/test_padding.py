@@ -23,14 +23,14 @@ Client = grpc.InferenceServerClient
 Arrays = dict[str, np.ndarray]
 
 
-def parameter(asked: object) -> str:
+def parameter(padding: object) -> str:
     """The model's parameter."""
-    text = asked if isinstance(asked, str) else json.dumps(asked)
+    text = padding if isinstance(padding, str) else json.dumps(padding)
     quoted = text.replace('"', '\\"')
     return f'parameters {{ key: "tritonkit.pad" value {{ string_value: "{quoted}" }} }}\n'
 
 
-def write_lengths(folder: Path, asked: object) -> None:
+def write_lengths(folder: Path, padding: object) -> None:
     """x INT64 and mask FP32, both [n, t], to: both [n, 2, t], x and its double; total [n, 1], of what the mask
     leaves; and width [n, 1], how many positions the run had, the padded ones with them."""
     ragged = "".join(
@@ -60,7 +60,7 @@ def write_lengths(folder: Path, asked: object) -> None:
         ],
         f"max_batch_size: {BATCH}\n{COMPLETE}\n{ragged}"
         + tensors("output", both="FP32 [2, -1]", total="FP32 [1]", width="FP32 [1]")
-        + parameter(asked),
+        + parameter(padding),
     )
 
 
@@ -139,9 +139,9 @@ def test_one_alone_is_not_padded(client: Client) -> None:
 def test_each_gets_the_outputs_that_it_wants(client: Client) -> None:
     """Cut, in one run with others that want more."""
     requests = [of_length(3), of_length(6), of_length(4), of_length(6, 5)]
-    wanted = [["both"], ["width"], ["total", "width"], None]
+    outputs = [["both"], ["width"], ["total", "width"], None]
     with ThreadPoolExecutor(len(requests)) as pool:
-        answers = list(pool.map(lambda r, names: ask(client, "lengths", names, **r), requests, wanted))
+        answers = list(pool.map(lambda r, names: ask(client, "lengths", names, **r), requests, outputs))
     assert [set(answer) for answer in answers[:3]] == [{"both"}, {"width"}, {"total", "width"}]
     x = requests[0]["x"].astype(np.float32)
     np.testing.assert_array_equal(answers[0]["both"], np.stack([x, 2 * x], axis=1))

@@ -340,8 +340,8 @@ def test_tokenize_pads_each_request_to_its_own_bucket(client: Client) -> None:
     before = executions(client, "tokenize")
     answers = ask_together(client, "tokenize", [{"text": items(text)} for text in texts * 2])
     assert executions(client, "tokenize") - before < BATCH
-    wanted = [[1, 2, 3, 3], [1, 4, 5, 4, 2, 3], [1, 4, 2, 3], [1, 5, 5, 5, 5, 5, 5, 2]]
-    for answer, ids in zip(answers, wanted * 2, strict=True):
+    expected = [[1, 2, 3, 3], [1, 4, 5, 4, 2, 3], [1, 4, 2, 3], [1, 5, 5, 5, 5, 5, 5, 2]]
+    for answer, ids in zip(answers, expected * 2, strict=True):
         assert isinstance(answer, dict)
         assert answer["input_ids"].tolist() == [ids]
         assert answer["attention_mask"].tolist() == [[int(i != 3) for i in ids]]

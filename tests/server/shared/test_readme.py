@@ -24,14 +24,14 @@ def shown(program: str) -> list[str]:
 
 def as_shown(printed: str, line: str) -> bool:
     """Whether a printed line is the one shown; a score may be a tenth off: it depends on the machine."""
-    words, wanted = printed.split(), line.split()
-    return len(words) == len(wanted) and all(map(_alike, words, wanted))
+    words, expected = printed.split(), line.split()
+    return len(words) == len(expected) and all(map(_alike, words, expected))
 
 
-def _alike(word: str, wanted: str) -> bool:
-    if re.fullmatch(r"\d+\.\d+", wanted):
-        return abs(float(word) - float(wanted)) <= 0.1 * float(wanted)
-    return word == wanted
+def _alike(word: str, expected: str) -> bool:
+    if re.fullmatch(r"\d+\.\d+", expected):
+        return abs(float(word) - float(expected)) <= 0.1 * float(expected)
+    return word == expected
 
 
 def test_the_readmes_python_runs_and_prints_what_it_shows(digits_server: Endpoint, project: Path) -> None:

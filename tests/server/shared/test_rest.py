@@ -58,14 +58,14 @@ def as_before(proxy: Proxy) -> None:
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_tritonclient_calls(client: httpclient.InferenceServerClient, binary: bool, compression: str | None) -> None:
     """Numbers as JSON and as binary data, both ways; Triton may pack its answer."""
-    given = httpclient.InferInput("x", VALUES.shape, "FP32")
-    given.set_data_from_numpy(VALUES, binary_data=binary)
-    asked = httpclient.InferRequestedOutput("y", binary_data=binary)
+    tensor = httpclient.InferInput("x", VALUES.shape, "FP32")
+    tensor.set_data_from_numpy(VALUES, binary_data=binary)
+    output = httpclient.InferRequestedOutput("y", binary_data=binary)
     options = {"request_id": "7", "response_compression_algorithm": compression}
-    result = client.infer("wide", [given], outputs=[asked], **options)
+    result = client.infer("wide", [tensor], outputs=[output], **options)
     np.testing.assert_array_equal(result.as_numpy("y"), VALUES)
     assert result.get_response()["id"] == "7"
-    waiting = client.async_infer("wide", [given])
+    waiting = client.async_infer("wide", [tensor])
     np.testing.assert_array_equal(waiting.get_result().as_numpy("y"), VALUES)
 
 
@@ -73,9 +73,9 @@ def test_tritonclient_calls(client: httpclient.InferenceServerClient, binary: bo
 def test_tritonclient_sends_bytes(client: httpclient.InferenceServerClient, binary: bool) -> None:
     """Text with brackets, quotes, escapes and other scripts comes back as it was."""
     text = np.array([['[[[{{"\\ \u00e9\u4e2d\U0001f600\n']], dtype=object)
-    given = httpclient.InferInput("x", text.shape, "BYTES")
-    given.set_data_from_numpy(text, binary_data=binary)
-    result = client.infer("text", [given]).as_numpy("y")
+    tensor = httpclient.InferInput("x", text.shape, "BYTES")
+    tensor.set_data_from_numpy(text, binary_data=binary)
+    result = client.infer("text", [tensor]).as_numpy("y")
     assert result is not None
     assert result[0, 0].decode() == text[0, 0]
 
@@ -92,7 +92,7 @@ def test_tritonclient_asks(client: httpclient.InferenceServerClient, endpoint: E
     assert client.get_inference_statistics("wide")["model_stats"][0]["name"] == "wide"
     with Client(endpoint.grpc, admin_key=endpoint.admin_key) as owner:
         ready = sorted(model.name for model in owner.models() if model.ready)
-    assert sorted(each["name"] for each in client.get_inference_statistics()["model_stats"]) == ready
+    assert sorted(stats["name"] for stats in client.get_inference_statistics()["model_stats"]) == ready
 
 
 def test_tritonclient_changes_nothing(client: httpclient.InferenceServerClient, endpoint: Endpoint) -> None:

@@ -170,11 +170,11 @@ def given(x: list[float], note: Any = "") -> dict[str, Any]:
 
 def test_the_command_shows_a_line_for_each_reply(server: Endpoint) -> None:
     """A model without text has a line for each reply; an error after some replies loses none."""
-    asked = ["call", "count", "--address", server.grpc, "--stream", "--input", "note="]
-    done = tritonkit_here(*asked, "--input", "x=[3, 0, -1]")
+    command = ["call", "count", "--address", server.grpc, "--stream", "--input", "note="]
+    done = tritonkit_here(*command, "--input", "x=[3, 0, -1]")
     assert done.stdout.splitlines() == ["y=[0.0]", "y=[1.0]", "y=[2.0]"]
     assert "3 replies" in done.stderr
-    done = tritonkit_here(*asked, "--input", "x=[3, 0, 1]")
+    done = tritonkit_here(*command, "--input", "x=[3, 0, 1]")
     assert done.stdout.splitlines() == ["y=[0.0]"]
     assert "told to fail" in failed(done, 5)
 
@@ -272,9 +272,9 @@ def test_a_sequence_keeps_its_state(client: Client) -> None:
     with client.model("adding").sequence() as sequence:
         replies = [sequence.predict(x=[value], last=value == 3) for value in (1, 2, 3)]
     assert [reply["sum"].item() for reply in replies] == [1, 3, 6]
-    seen = [reply["seen"].item().decode().split()[:2] for reply in replies]
+    notes = [reply["seen"].item().decode().split()[:2] for reply in replies]
     name = str(sequence.correlation_id)
-    assert seen == [[name, "10"], [name, "00"], [name, "01"]]
+    assert notes == [[name, "10"], [name, "00"], [name, "01"]]
 
 
 def test_the_end_frees_the_slot(client: Client) -> None:
@@ -307,9 +307,9 @@ def test_a_call_that_fails_leaves_the_sequence(client: Client) -> None:
 def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
     """Parameters of every type, an id that comes back, and the best classes with their labels."""
     model = client.model("shows")
-    asked = {"level": -(2**63), "share": 0.5, "name": "ä", "fast": True}
-    reply = model.predict(x=[0.25, 2.0, 1.0], parameters=asked, request_id="mine")
-    assert json.loads(reply["seen"].item()) == [asked, "mine"]
+    parameters = {"level": -(2**63), "share": 0.5, "name": "ä", "fast": True}
+    reply = model.predict(x=[0.25, 2.0, 1.0], parameters=parameters, request_id="mine")
+    assert json.loads(reply["seen"].item()) == [parameters, "mine"]
     assert reply.request_id == "mine"
     reply = model.predict(x=[[0.25, 2.0, 1.0], [3.0, 0.0, 1.0]], classification={"score": 2})
     assert reply["score"].tolist() == [[b"2.000000:1:bee", b"1.000000:2:cat"], [b"3.000000:0:ant", b"1.000000:2:cat"]]
@@ -328,8 +328,8 @@ def test_what_a_request_says_next_to_its_tensors(client: Client) -> None:
 
 def test_an_output_under_another_name_than_the_configuration_s(client: Client) -> None:
     """Triton drops it without a word; the command and the reply name the output that is missing, and why."""
-    asked = ("call", "misnamed", "--address", client.address, "--input", "x=[0, 1, 2, 3]")
-    done = tritonkit_here(*asked)
+    command = ("call", "misnamed", "--address", client.address, "--input", "x=[0, 1, 2, 3]")
+    done = tritonkit_here(*command)
     assert "misnamed gave no output y, though its configuration has it" in " ".join(done.stderr.split())
     with pytest.raises(KeyError, match="no output 'y'; it gave none: Triton leaves out"):
         client.model("misnamed").predict(x=[0, 1, 2, 3])["y"]

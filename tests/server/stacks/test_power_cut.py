@@ -23,7 +23,7 @@ from tritonkit.errors import ClientError, DeadlineExceeded
 pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.timeout(300)]
 
 CALLERS = 8
-DEADLINE_S = 5.0
+DEADLINE_S = 10.0
 """A call's time: one that waited for a machine that is gone would end with an error."""
 
 
@@ -124,8 +124,8 @@ def test_no_call_fails_when_a_machine_loses_its_power(
                 eventually(lambda: calls.by[left] > before + 500, "answers of the other")
             finally:
                 net.mend()
-            known = calls.by[gone]
-            eventually(lambda: calls.by[gone] > known + 20, "answers of both again")
+            answers = calls.by[gone]
+            eventually(lambda: calls.by[gone] > answers + 20, "answers of both again")
         finally:
             calls.over.set()
         done.result(60)
@@ -160,7 +160,7 @@ def ended(machines: dict[str, Network], client: Client, seconds: float, cut_afte
     replicas = client._core.policy.pool.replicas
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(model.predict, x=item(seconds))
-        at = eventually(lambda: [each.address for each in replicas if each.in_flight])[0]
+        at = eventually(lambda: [replica.address for replica in replicas if replica.in_flight])[0]
         time.sleep(cut_after_s)
         machines[at].cut()
         try:

@@ -48,10 +48,10 @@ def test_a_candidate_that_fails_goes_back(place: Project) -> None:
     with Shifts(place, may_fail=True) as load:
         with pytest.raises(ReleaseAborted, match=r"errors>0\.1%|more errors"):
             release(place.root, "shift", terms("errors>0.1%", 20.0, 100.0, requests=10_000))
-        known = len(load.failures)
+        failures = len(load.failures)
         load.more()
-        assert len(load.failures) == known
-    assert 0 < known < 200
+        assert len(load.failures) == failures
+    assert 0 < failures < 200
 
 
 def test_a_candidate_that_is_killed_costs_no_call(place: Project) -> None:

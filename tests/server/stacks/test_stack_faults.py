@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
 import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +28,7 @@ from tritonkit.operate.gateway.bootstrap import CLUSTERS
 from tritonkit.operate.gateway.spec import GatewayLimits
 from tritonkit.serve.core.stubs import find_stubs
 from tritonkit.serve.core.supervisor import children, run_prefix
-from tritonkit.serve.core.unix_http import Admin, UnixConnection
+from tritonkit.serve.core.unix_http import Admin
 
 pytestmark = [pytest.mark.needs("envoy"), pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -59,21 +56,6 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     made.stop()
 
 
-def stat(watched: Watched, name: str) -> int:
-    """One of the numbers that the gateway's Envoy says of itself."""
-    folder = watched.gateway.parent.parent / ".tritonkit" / "stack" / "gateway"
-    connection = UnixConnection(folder, "admin.sock", 30.0)
-    with contextlib.closing(connection):
-        connection.request("GET", f"/stats?filter=^{name}$&format=json")
-        found = json.loads(connection.getresponse().read())["stats"]
-    return sum(int(each["value"]) for each in found if "value" in each)
-
-
-def healthy(watched: Watched) -> int:
-    """Replicas that the gateway sends to."""
-    return stat(watched, "cluster.grpc.membership_healthy")
-
-
 def answered(address: str) -> int:
     """The requests of one replica so far."""
     with Client(address) as client:
@@ -90,10 +72,10 @@ def again(watched: Watched, name: str, before: int) -> None:
 def test_no_call_fails_when_a_python_process_is_killed(watched: Watched) -> None:
     """Triton fails what waits for it, a second a run; those calls are made again, and the model is loaded again."""
     server = watched.part("replica-0").pid
-    stub = next(each for each in find_stubs(run_prefix()) if each.pid in children(server))
+    stub = next(one for one in find_stubs(run_prefix()) if one.pid in children(server))
     with Load(watched, echo) as load:
         os.kill(stub.pid, signal.SIGKILL)
-        eventually(lambda: any("stub back" in said for said in watched.said), "the model loaded again")
+        eventually(lambda: any("stub back" in message for message in watched.said), "the model loaded again")
     assert load.failures == []
     assert watched.part("replica-0").pid == server
 
@@ -105,13 +87,13 @@ def test_no_call_fails_when_connections_to_replicas_are_cut(watched: Watched) ->
     assert len(ports) == 3
     with Load(watched, echo) as load:
         for _ in range(3):
-            before = stat(watched, "cluster.grpc.upstream_cx_destroy")
+            before = watched.stat("cluster.grpc.upstream_cx_destroy")
             for port in ports:
                 words = ["ss", "--kill", "--tcp", "dst", "127.0.0.1", "dport", "=", port]
                 subprocess.run(words, capture_output=True, check=False)
-            eventually(lambda: stat(watched, "cluster.grpc.upstream_cx_destroy") > before)  # noqa: B023
-            known = load.answers
-            eventually(lambda: load.answers > known + 100, "answers on new ones")  # noqa: B023
+            eventually(lambda: watched.stat("cluster.grpc.upstream_cx_destroy") > before)  # noqa: B023
+            answers = load.answers
+            eventually(lambda: load.answers > answers + 100, "answers on new ones")  # noqa: B023
     assert load.failures == []
 
 
@@ -141,12 +123,12 @@ def test_a_replica_that_hangs_is_left_out_and_taken_back(watched: Watched) -> No
     with Load(watched, echo) as load:
         os.kill(pid, signal.SIGSTOP)
         try:
-            eventually(lambda: healthy(watched) == 2, "it is left out")
+            eventually(lambda: watched.healthy() == 2, "it is left out")
         finally:
             os.kill(pid, signal.SIGCONT)
-        eventually(lambda: healthy(watched) == 3, "it is taken back")
-        known = answered(watched.part("replica-1").address)
-        eventually(lambda: answered(watched.part("replica-1").address) > known + 10, "requests again")
+        eventually(lambda: watched.healthy() == 3, "it is taken back")
+        before = answered(watched.part("replica-1").address)
+        eventually(lambda: answered(watched.part("replica-1").address) > before + 10, "requests again")
     assert load.failures == []
 
 
@@ -166,10 +148,9 @@ def test_a_replica_that_is_slow_gets_fewer(watched: Watched) -> None:
     before = [answered(part.address) for part in parts]
     with Load(watched, echo) as load:
         thread.start()
-        known = load.answers
+        answers = load.answers
         try:
-            time.sleep(5)
-            eventually(lambda: load.answers > known + 500, "answers meanwhile")
+            eventually(lambda: load.answers > answers + 2000, "answers meanwhile")
         finally:
             over.set()
             thread.join()
@@ -195,7 +176,7 @@ def test_the_death_of_the_gateway_with_the_defaults(watched: Watched) -> None:
     with Load(watched, echo) as load:
         os.kill(pid, signal.SIGKILL)
         again(watched, "gateway", pid)
-    kinds = {each.partition(":")[0] for each in load.failures}
+    kinds = {failure.partition(":")[0] for failure in load.failures}
     assert kinds <= {"ServerUnavailable", "CircuitOpen"}, load.failures[:3]
 
 
@@ -205,8 +186,8 @@ def test_no_call_fails_while_a_model_is_away_at_one_replica(watched: Watched) ->
     admin = Admin(folder, (folder / "admin-key").read_text().strip(), 60.0)
     with Load(watched, echo) as load:
         admin.unload("echo")
-        known = load.answers
-        eventually(lambda: load.answers + len(load.failures) > known + 500, "answers of the others")
+        before = load.answers
+        eventually(lambda: load.answers + len(load.failures) > before + 500, "answers of the others")
         admin.load("echo")
     assert load.failures == []
 
@@ -253,17 +234,17 @@ def test_three_times_the_capacity(watched: Watched) -> None:
             for number in range(round(3 * per_s * seconds)):
                 group.create_task(call(model))
                 if number % 20 == 0:
-                    active.append(stat(watched, "cluster.grpc.upstream_rq_active"))
+                    active.append(watched.stat("cluster.grpc.upstream_rq_active"))
                 await asyncio.sleep(1 / (3 * per_s))
 
     limited(watched, GatewaySpec(limits=limits))
-    eventually(lambda: stat(watched, "cluster.grpc.circuit_breakers.default.remaining_rq") == most)
+    eventually(lambda: watched.stat("cluster.grpc.circuit_breakers.default.remaining_rq") == most)
     try:
         asyncio.run(story())
     finally:
         limited(watched, GatewaySpec())
     refused = sum(count for what, count in ended.items() if what.startswith("Overloaded"))
-    assert set(ended) - {"answered"} == {each for each in ended if "overflow" in each}, ended
+    assert set(ended) - {"answered"} == {outcome for outcome in ended if "overflow" in outcome}, ended
     assert refused > 100
     assert ended["answered"] > per_s * seconds / 3
     # Workers of the gateway that look at the same moment may both find room for one more.
@@ -281,18 +262,18 @@ def test_a_replica_that_is_cut_off(watched: Watched, tmp_path: Path) -> None:
         far = Upstream("far", address)
         with Load(watched, echo) as load:
             limited(watched, GatewaySpec(), far)
-            eventually(lambda: healthy(watched) == 4, "it is taken")
+            eventually(lambda: watched.healthy() == 4, "it is taken")
             eventually(lambda: answered(far.grpc) > 10, "requests for it")
             run("ip", "-n", net.name, "link", "set", net.device, "down")
-            eventually(lambda: healthy(watched) == 3, "it is left out")
-            known = load.answers
-            eventually(lambda: load.answers > known + 100, "answers meanwhile")
+            eventually(lambda: watched.healthy() == 3, "it is left out")
+            before = load.answers
+            eventually(lambda: load.answers > before + 100, "answers meanwhile")
             run("ip", "-n", net.name, "link", "set", net.device, "up")
-            eventually(lambda: healthy(watched) == 4, "it is taken back")
-            seen = answered(far.grpc)
-            eventually(lambda: answered(far.grpc) > seen + 10, "requests again")
+            eventually(lambda: watched.healthy() == 4, "it is taken back")
+            requests = answered(far.grpc)
+            eventually(lambda: answered(far.grpc) > requests + 10, "requests again")
             limited(watched, GatewaySpec())
-            eventually(lambda: healthy(watched) == 3, "it is given back")
+            eventually(lambda: watched.healthy() == 3, "it is given back")
         assert load.failures == []
 
 

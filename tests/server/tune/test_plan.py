@@ -24,5 +24,5 @@ def test_costs_of_a_real_server_are_put_right_by_its_runs() -> None:
     for run in runs:
         assert (run.latency_s > 0).all()
         assert (np.diff(run.moments) >= 0).all()
-    found = calibrated(costs, batcher, runs)
-    assert misfit(found, batcher, runs) <= misfit(costs, batcher, runs)
+    better = calibrated(costs, batcher, runs)
+    assert misfit(better, batcher, runs) <= misfit(costs, batcher, runs)

@@ -54,7 +54,7 @@ def test_a_way_that_holds_is_found_written_and_built(project: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["best"]["rate_per_s"] > 0
-    assert facts["measurements"] >= sum(len(each["trials"]) for each in facts["evaluations"])
+    assert facts["measurements"] >= sum(len(evaluation["trials"]) for evaluation in facts["evaluations"])
     page = (tmp_path / "out" / "report.html").read_text()
     assert "requests/s hold p50=100ms" in page
     text = (project / "models" / "digits" / "model.yaml").read_text()
@@ -112,15 +112,15 @@ def test_texts_are_served_with_other_lengths(root: Path) -> None:
     share_cache(root)
     with prepared(TunePlan(root, "sentences", parse_slo(["p99=1s"]))) as ready:
         assert isinstance(ready.server, Embedded)
-        found = []
+        embeddings = []
         for buckets in ((), *ready.space.buckets):
             ready.server.serve(replace(ready.now, buckets=buckets))
             with Client(ready.server.address) as client:
                 tokens = client.model("sentences_tokenize").predict(text="a short text")
-                found.append(client.model("sentences").predict(text="a short text")["embedding"])
+                embeddings.append(client.model("sentences").predict(text="a short text")["embedding"])
                 assert tokens["input_ids"].shape[-1] == (8 if len(buckets) != 1 else 256)
-    for other in found[1:]:
-        np.testing.assert_allclose(other, found[0], atol=1e-4)
+    for other in embeddings[1:]:
+        np.testing.assert_allclose(other, embeddings[0], atol=1e-4)
 
 
 def test_an_interrupt_gives_what_there_is(project: Path) -> None:

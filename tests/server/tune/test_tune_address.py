@@ -61,8 +61,8 @@ def as_before(served: Path, server: Endpoint) -> Iterator[Callable[[], bool]]:
     """Compares at the end of a test, and when it is called: configurations, and all files of the repository."""
 
     def files() -> dict[Path, tuple[int, bytes]]:
-        found = (served / "model_repository").rglob("*")
-        return {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in found if f.is_file()}
+        places = (served / "model_repository").rglob("*")
+        return {f: (f.stat().st_mtime_ns, f.read_bytes()) for f in places if f.is_file()}
 
     kept, configs = files(), configurations(server)
     yield lambda: configurations(server) == configs
@@ -127,8 +127,8 @@ def test_a_search_at_an_address_leaves_the_server_as_it_was(
     assert as_before()
     facts = json.loads(done.stdout)
     assert facts["best"]["rate_per_s"] > 0
-    assert len({json.dumps(each["point"]) for each in facts["evaluations"]}) > 1
-    assert not any(each["problem"] for each in facts["evaluations"])
+    assert len({json.dumps(evaluation["point"]) for evaluation in facts["evaluations"]}) > 1
+    assert not any(evaluation["problem"] for evaluation in facts["evaluations"])
     assert f"The server at {server.grpc}" in (tmp_path / "out" / "report.html").read_text()
     state = json.loads((served / ".tritonkit" / "tune" / "digits.json").read_text())
     assert len(state["evaluations"]) == len(facts["evaluations"])
@@ -247,11 +247,11 @@ def test_a_server_that_cannot_be_tuned_is_left_alone(
     key.write_text("another\n")
     there = ("--address", server.grpc)
     assert nobody in failed(tritonkit_here(*TUNE, "--address", nobody, cwd=served), 5)
-    said = failed(tritonkit_here(*TUNE, *there, "--key-file", str(key), cwd=served), 5)
-    assert "--key-file FILE" in said
-    said = failed(tritonkit_here(*TUNE, *there, "--cores", "61", cwd=served), 2)
-    assert "model digits_network" in said
-    assert "on a machine with 61 cores" in said
+    message = failed(tritonkit_here(*TUNE, *there, "--key-file", str(key), cwd=served), 5)
+    assert "--key-file FILE" in message
+    message = failed(tritonkit_here(*TUNE, *there, "--cores", "61", cwd=served), 2)
+    assert "model digits_network" in message
+    assert "on a machine with 61 cores" in message
 
 
 def test_a_server_without_the_model(served: Path, write_server_models: WriteServerModels, tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_a_server_without_the_model(served: Path, write_server_models: WriteServ
         key = tmp_path / "key"
         key.write_text(endpoint.admin_key)
         options = ("--address", endpoint.grpc, "--key-file", str(key))
-        said = failed(tritonkit_here(*TUNE, *options, cwd=served), 5)
-    assert "does not serve it" in said
-    assert "one of echo" in said
+        message = failed(tritonkit_here(*TUNE, *options, cwd=served), 5)
+    assert "does not serve it" in message
+    assert "one of echo" in message
 
 
 def test_a_server_without_explicit_model_control(served: Path, tmp_path: Path) -> None:
@@ -283,12 +283,12 @@ def test_a_server_without_explicit_model_control(served: Path, tmp_path: Path) -
                 address = f"127.0.0.1:{port}"
                 with Client(address) as client:
                     eventually(lambda: client.is_ready("digits") or process.poll() is not None, "a server")
-                said = failed(tritonkit_here(*TUNE, "--address", address, cwd=served), 5)
+                message = failed(tritonkit_here(*TUNE, "--address", address, cwd=served), 5)
             finally:
                 process.terminate()
                 process.wait(PATIENCE_S)
-    assert "refuses to load digits" in said
-    assert "--model-control-mode=explicit" in said
+    assert "refuses to load digits" in message
+    assert "--model-control-mode=explicit" in message
 
 
 def _by_hand(endpoint: Endpoint, port: int) -> tuple[list[str], dict[str, str]]:
@@ -303,6 +303,6 @@ def _by_hand(endpoint: Endpoint, port: int) -> tuple[list[str], dict[str, str]]:
         for argument in (about / "cmdline").read_text().split("\0")
         if argument and "restricted" not in argument and "--load-model" not in argument
     ]
-    environment = dict(each.split("=", 1) for each in (about / "environ").read_text().split("\0") if "=" in each)
+    environment = dict(entry.split("=", 1) for entry in (about / "environ").read_text().split("\0") if "=" in entry)
     environment.pop("LD_PRELOAD", None)  # the guard
     return command, environment
