@@ -291,7 +291,7 @@ def test_a_bounded_queue_gives_as_many_answers_as_a_free_one(server: Guarded) ->
     each model, who all share the machine, those of a bounded queue got a third of the answers."""
 
     def is_fair() -> bool:
-        """Whether they had so many for some hundred answers: by chance too few have had a core, but not each time."""
+        """Whether they had their share of some hundred answers: without a core they may not, but not each time."""
         counts = dict.fromkeys(QUEUES, 0)
 
         def ask(number: int, over: threading.Event) -> None:
