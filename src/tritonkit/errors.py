@@ -125,7 +125,7 @@ class UsageError(TritonkitError):
 
 
 class SpecError(TritonkitError):
-    """A model folder says something that cannot be built."""
+    """A model folder describes something that cannot be built."""
 
     exit_code = 2
 

@@ -33,7 +33,7 @@ def cores(cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup") -> i
 
 
 def cores_within(cores: int) -> int:
-    """The largest number of cores, up to these, for which configurations are made."""
+    """The largest number of cores up to this one for which configurations are made."""
     return parts_of(cores + 1)[-1]
 
 

@@ -1,4 +1,4 @@
-"""The asyncio client: `Client` with the same names and meanings, for tasks of one event loop."""
+"""The asyncio client, for tasks of one event loop: names and meanings are those of `Client`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AsyncClient:
 
     @property
     def address(self) -> str:
-        """The address that is called; several are joined by commas."""
+        """The server's address; several are joined by commas."""
         return self._core.address
 
     async def model(self, name: str, version: str | int | None = None) -> AsyncModel:
@@ -159,7 +159,7 @@ class AsyncModel(ModelShell):
         classification: int | Mapping[str, int] | None = None,
         **named: Any,
     ) -> asyncio.Task[Reply]:
-        """`predict` as a task that has started; keep a reference to it."""
+        """Start `predict` as a task; keep a reference to it."""
         request = self._request(
             inputs, named, outputs, timeout_s, priority, idempotent, parameters, request_id, classification
         )

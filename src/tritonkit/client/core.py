@@ -90,7 +90,7 @@ class Core(AdminCalls):
         return (yield from self._model(key, time.monotonic() + self.timeout_s)).joining
 
     def predict(self, request: InferRequest) -> Steps[Reply]:
-        """One item or one batch: the reply."""
+        """The reply to a call with one item or one batch."""
         if os.getpid() != self._pid:  # comes first, because the rest may take locks
             self.check_process()
         steps = self._predict(request)

@@ -157,12 +157,12 @@ class Inference:
             raise InvalidInput(
                 request.where,
                 found=f"{count} rows, which depend on each other: {joining.reason}",
-                wanted=f"at most {most} rows in a request, the model's max_batch_size: more cannot be sent in parts",
+                wanted=f"at most {most} rows in a request, the model's max_batch_size",
                 todo="max_batch_size: 0 for a model whose first axis is not a batch",
             )
 
     def _try_rows(self, request: InferRequest) -> Steps[None]:
-        """Make the check with rows of a request."""
+        """Check the independence of items with the rows of a request."""
         rows: list[InferRequest] = []
         for at in range(request.items):
             arrays = {name: array[at : at + 1] for name, array in request.arrays.items()}

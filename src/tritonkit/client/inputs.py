@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MESSAGE_LIMIT = 2**31 - 2**20
-"""Most bytes of tensor data in one request: protobuf messages end at 2 GiB, and also hold names."""
+"""Most bytes of tensor data in one request: a protobuf message holds at most 2 GiB, names included."""
 
 
 _DATATYPES = {dtype.name: name for name, dtype in FIXED.items()} | {"bfloat16": "BF16"}
@@ -93,7 +93,7 @@ def checked_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict
 
 
 def conformed_inputs(signature: ModelSignature, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """`checked_inputs` for any number of items, also more than one request holds."""
+    """`checked_inputs` for any number of items, even more than one request holds."""
     specs = signature.inputs
     if inputs.keys() != specs.keys():
         _check_names(signature, inputs)
@@ -187,7 +187,7 @@ def _assumed(where: str, name: str, value: Any) -> TensorSpec:
     except InvalidInput as error:
         raise InvalidInput(
             where,
-            found=f"a {type(value).__name__} and no datatype: the server declares none of its inputs",
+            found=f"a {type(value).__name__}, which has no datatype; the server does not declare the model's inputs",
             wanted="a numpy array of numbers, whose dtype is the datatype to send, or texts",
         ) from error
 

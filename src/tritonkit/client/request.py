@@ -197,7 +197,7 @@ class InferRequest:
         )
 
     def of_batch(self, arrays: Mapping[str, NDArray[Any]], items: int, deadline: float) -> InferRequest:
-        """The same for a batch of several callers' items, without headers."""
+        """A copy of this request for a batch of several callers' items, without headers."""
         batch = InferRequest(self.key, {}, None, None, self.priority, self.idempotent)
         batch.model, batch.outputs, batch.classes = self.model, self.outputs, self.classes
         batch.parameters = self.parameters

@@ -49,8 +49,8 @@ class BatchStatistics:
 class ModelStatistics:
     """Counters of one model version since it was loaded; times are sums over requests.
 
-    `inference_count` counts items, `execution_count` runs of the model: their quotient is the batch
-    size that was really reached. An ensemble never executes itself and has 0 runs.
+    `inference_count` counts items, `execution_count` runs of the model: their quotient is the mean
+    batch size. An ensemble never executes itself and has 0 runs.
     """
 
     name: str

@@ -109,7 +109,7 @@ class Invoke(NamedTuple):
     arguments: tuple[Any, ...] = ()
 
     def block(self) -> Any:
-        """Call it in this thread."""
+        """Call the transport in this thread."""
         return self.method(*self.arguments)
 
     async def wait(self) -> Any:

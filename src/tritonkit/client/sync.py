@@ -61,7 +61,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        """The address that is called; several are joined by commas."""
+        """The server's address; several are joined by commas."""
         return self._core.address
 
     def model(self, name: str, version: str | int | None = None) -> Model:
@@ -144,7 +144,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the client: see `close`."""
         self.close()
 
     def _submit(self, steps: Steps[Reply]) -> Future[Reply]:

@@ -69,7 +69,7 @@ def _read(value: Any) -> NDArray[Any]:
 
 
 def _from_array(array: NDArray[Any], name: str, spec: TensorSpec, target: np.dtype[Any], where: str) -> NDArray[Any]:
-    """An array whose type, by this name, its owner chose."""
+    """An array whose owner chose the type of this name."""
     datatype = spec.datatype
     if datatype == "FP64" and name in ("int64", "uint64"):
         return _from_values(array, spec, target, where)  # exact or not: the values decide

@@ -44,7 +44,7 @@ class Wakeup:
 
     @property
     def in_task(self) -> bool:
-        """Whether a task sleeps here now."""
+        """Whether a task is waiting."""
         return self._future is not None
 
     def wake(self) -> None:
@@ -102,9 +102,9 @@ def _set(future: asyncio.Future[bool]) -> None:
 
 
 class Event:
-    """Happens once; any number of threads and tasks wait for it.
+    """An event that happens once; any number of threads and tasks may wait for it.
 
-    Takes no lock: `set` may be called in the middle of anything, as by the garbage collector.
+    It takes no lock, so the garbage collector may call `set` at any point.
     """
 
     __slots__ = ("_sleepers", "is_set")

@@ -67,7 +67,7 @@ class _Kept:
 
 
 class KeyedCallers:
-    """One client for each key: a request goes to a gateway under the key that came with it.
+    """One client for each key: a request goes to the gateway with the key that it came with.
 
     Memory is bounded: a client without a request is kept only if the gateway knows its key. Only
     hashes of keys are kept.
@@ -203,7 +203,7 @@ class KeyedCallers:
                 f"--address {self._settings.address}",
                 found="it answers without a key",
                 wanted="a gateway that requires a key of each caller (docs/gateway.md), with --forward-keys",
-                todo="give the gateway's address; before a Triton leave --forward-keys out and give --key-file FILE",
+                todo="give the gateway's address; for a Triton without one, replace --forward-keys by --key-file FILE",
             )
 
     async def aclose(self) -> None:

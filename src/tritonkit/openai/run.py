@@ -74,6 +74,6 @@ def _bound(settings: OpenAISettings, backlog: int) -> socket.socket:
         raise ServerStartError(
             f"http://{shown_host(settings.host)}:{settings.port}",
             found=f"it cannot listen there: {error.strerror or error}",
-            wanted="an address of this machine that is free",
+            wanted="a free address of this machine",
             todo="name another port with --port",
         ) from None

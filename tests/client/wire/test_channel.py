@@ -52,7 +52,7 @@ def test_addresses_that_are_none(address: str) -> None:
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8000", "https://triton:8000"])
 def test_http_is_pointed_to_grpc(address: str) -> None:
     """Triton's other port is a common mistake: the message says which one to use."""
-    with pytest.raises(UsageError, match="gRPC port, 8001"):
+    with pytest.raises(UsageError, match=r"gRPC port \(8001"):
         parse_address(address)
 
 

@@ -73,13 +73,13 @@ class Batcher:
         return self._window.arrived_at
 
     def join(self, item: Item) -> Steps[Any]:
-        """Go with the next batch, and return this item's result.
+        """Join the next batch, and return this item's result.
 
         Raises:
             DeadlineExceeded: the item's own deadline passed, in the queue or under way.
-            InferenceError: the caller that sent this item with its own was stopped.
+            InferenceError: the caller whose request carried this item was stopped.
             ClientError: the sender raised it for this item or its batch. After an InferenceError or InvalidInput
-                a batch that may run twice, or surely did not run, is halved until the culprit is alone.
+                a batch that may run twice, or certainly did not run, is halved until the culprit is alone.
         """
         try:
             if not self._enter(item):

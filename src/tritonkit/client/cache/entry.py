@@ -60,9 +60,9 @@ def is_pinned(key: bytes) -> bool:
 
 
 def frozen(entry: Entry) -> Entry:
-    """The same answer in memory of its own, read-only.
+    """A read-only copy of the answer.
 
-    A copy, since an output may be a small view of a large message that would stay with it.
+    An output may be a small view of a large message, which would otherwise stay in memory with it.
     """
     return entry._replace(outputs={name: _frozen(array) for name, array in entry.outputs.items()})
 

@@ -163,11 +163,11 @@ class _Command(NamedTuple):
     words: tuple[Any, ...]
 
     def block(self) -> Any:
-        """Send it and wait in this thread."""
+        """Send the command and wait for the reply in this thread."""
         return self.store.execute(self.words)
 
     async def wait(self) -> Any:
-        """Send it and wait in this task."""
+        """Send the command and wait for the reply in this task."""
         return await self.store.execute_async(self.words)
 
 

@@ -22,12 +22,12 @@ class Cache:
     from Redis is cached here for `ttl_s`.
 
     Args:
-        l1: answers in this process at most; the least recently used are dropped first.
+        l1: most answers kept in this process; the least recently used are dropped first.
         ttl_s: seconds an answer is used from this process's memory.
         redis: `redis://[:password@]host[:port][/db]`, `rediss://...` (TLS) or `unix:///path`, None for
             this process alone. Its password is in no message and not in `repr`.
         redis_ttl_s: seconds an answer stays in Redis.
-        l1_bytes: bytes all answers in this process may take; a small answer counts as `l1_bytes / l1`.
+        l1_bytes: most bytes of all answers in this process; a small answer counts as `l1_bytes / l1`.
         namespace: the name of the servers whose answers are shared in Redis. Give each deployment its own
             if one Redis serves several: version 1 of a model may differ between them.
         redis_timeout_s: seconds to wait for Redis to connect, and to answer; then the server is called.

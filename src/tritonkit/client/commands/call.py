@@ -108,7 +108,7 @@ def command(
 
 
 def _missing(reply: Reply, names: list[str]) -> str:
-    """Note about outputs that the model has by its configuration, and did not give."""
+    """A note about configured outputs that the model did not return."""
     word, it = ("outputs", "them") if len(names) > 1 else ("output", "it")
     return (
         f"{reply.model} gave no {word} {', '.join(names)}, though its configuration has {it};"

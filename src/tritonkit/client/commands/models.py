@@ -45,7 +45,7 @@ def command(
 
 
 def _with_reasons(statuses: Sequence[ModelStatus], address: str) -> list[ModelStatus]:
-    """The models with the reasons why this project's server did not load some, which Triton cannot know."""
+    """The models, with this project's reasons for those that its server did not load; Triton does not know them."""
     from tritonkit.client import ModelStatus
     from tritonkit.serve.runs import find_failed
 

@@ -55,7 +55,7 @@ def command(
 
 
 def _refuse_replicas(addresses: Sequence[str]) -> None:
-    """A replica of a stack would load again what it has: it serves a copy, which a build does not write."""
+    """Refuse replicas of a stack: each serves a copy of the repository, which a build does not change."""
     from tritonkit.operate.stack import read_state
 
     state = read_state(project_or_here(None))
@@ -89,7 +89,7 @@ def _servers(address: str) -> list[str]:
                 one,
                 found=f"no address: {getattr(error, 'strerror', None) or error}",
                 wanted="dns:HOST:PORT",
-                todo="start the servers first; docker compose: docker compose up --wait",
+                todo="start the servers first, for example with: docker compose up --wait",
             ) from None
         hosts = sorted({str(place[4][0]) for place in places})
         servers += [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in hosts]

@@ -20,7 +20,7 @@ __all__ = ["CallEvent", "Observer", "Observers", "Token"]
 
 @dataclass(frozen=True, slots=True)
 class CallEvent:
-    """One call that is over; `error` is the name of its exception's class, None for an answer.
+    """A call that has ended; `error` is the name of its exception's class, None for an answer.
 
     After a failure `origin`, `endpoint` and `version` may be empty, and times may be missing (0).
     """
@@ -48,13 +48,13 @@ class Observer(Protocol):
     """
 
     def started(self, model: str) -> Any:
-        """A call begins; the returned value comes back with its other events."""
+        """Called when a call begins; its other events get the returned value."""
 
     def headers(self, token: Any) -> Headers:
         """Metadata for the call's requests."""
 
     def finished(self, token: Any, event: CallEvent) -> None:
-        """The call is over."""
+        """Called when the call has ended."""
 
 
 Token: TypeAlias = tuple[Any, ...]
@@ -91,7 +91,7 @@ class Observers:
         return headers
 
     def finished(self, token: Token, event: CallEvent) -> None:
-        """The call is over."""
+        """Called when the call has ended."""
         for observer, mine in zip(self._observers, token, strict=True):
             if mine is not _FAILED:
                 self._notify(observer, observer.finished, mine, event)

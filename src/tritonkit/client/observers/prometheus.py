@@ -65,7 +65,7 @@ class PrometheusMetrics:
         return model
 
     def headers(self, token: str) -> Headers:
-        """None."""
+        """No headers."""
         return ()
 
     def finished(self, token: str, event: CallEvent) -> None:

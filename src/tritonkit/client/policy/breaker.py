@@ -48,7 +48,7 @@ class CircuitBreaker:
         return self.state == "closed" or self.reopens_in(now) <= 0.0
 
     def reopens_in(self, now: float) -> float:
-        """Seconds until a call is let through at the latest; a probe's answer may let it through before."""
+        """Most seconds until a call is let through; a probe's answer may let it through earlier."""
         if self.state == "closed":
             return 0.0
         if self.state == "open":

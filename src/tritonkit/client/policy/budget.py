@@ -8,7 +8,7 @@ import threading
 __all__ = ["ALLOWANCE", "RetryBudget"]
 
 ALLOWANCE = 10.0
-"""Tokens at the start, which a quiet client may also keep for long."""
+"""Tokens at the start, which an idle client keeps."""
 
 _FORGET_S = 10.0
 """Seconds in which savings above the allowance shrink to a third, so a burst cannot spend an hour's savings."""

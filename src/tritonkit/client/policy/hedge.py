@@ -23,7 +23,7 @@ _SORTED_EVERY = 64  # answers between two looks at the percentile
 _MODELS = 128  # models tracked; above that the one called least recently is forgotten
 
 _OF_ONE_SERVER = (ServerUnavailable, Overloaded)
-"""Errors of one server; any other is an answer, and another server would say the same."""
+"""Errors of a single server; any other error is an answer that another server would give too."""
 
 
 @dataclass(slots=True)

@@ -190,7 +190,7 @@ class Policy:
             transport.close()
 
     async def aclose(self) -> None:
-        """`close` for a client of tasks."""
+        """`close` for an asyncio client."""
         self.helpers.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(transport.close() for transport in self.pool.take_all()))
 

@@ -66,7 +66,7 @@ class ReplicaPool:
             return min((replica.breaker.reopens_in(now) for replica in replicas), default=0.0)
 
     def serve(self, addresses: Mapping[str, str | None]) -> None:
-        """Let only these get calls from now on; calls under way at the others continue. Values are names for TLS."""
+        """Send new calls only to these servers; calls under way at others continue. Values are names for TLS."""
         with self._membership:
             if self.closed:
                 return

@@ -119,7 +119,7 @@ class Attempt:
                 self.generation = _NOT_COUNTED
 
     def only_hold(self, now: float) -> None:
-        """Let it count only as in flight: its own calls will show the server's state."""
+        """Count the attempt only as in flight: its own calls will show the server's state."""
         with self.replica.lock:
             self._leave(now, None)
             self.kind = "hold"

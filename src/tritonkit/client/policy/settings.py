@@ -19,7 +19,7 @@ class Retry:
     Attributes:
         attempts: most messages of one call, the first included.
         budget: extra messages (retries and hedges) for each answered call, shared by the whole
-            client: 0.1 is at most 10 % more load. Ten are there from the start.
+            client: 0.1 is at most 10 % more load. A client starts with ten.
         first_s: seconds; the first pause is drawn evenly from 0 to this, and the range doubles with each pause.
         longest_s: upper end of that range, in seconds.
     """

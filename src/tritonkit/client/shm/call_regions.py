@@ -89,7 +89,7 @@ class CallRegions:
         self._attempts: list[tuple[str, Placement | None]] = []
 
     def place(self, transport: Any, timeout_s: float) -> Steps[Placement | None]:
-        """Write the inputs where the server at the transport can read them, for one attempt.
+        """Write the inputs into memory that the transport's server can read, for one attempt.
 
         Returns:
             The places, for the request; None when the tensors must travel in the message.

@@ -65,7 +65,7 @@ class CudaMemory:
         return message("CudaSharedMemoryRegister", name=name, **place)
 
     def hide(self) -> None:
-        """Do nothing: it has only a handle and no name."""
+        """Do nothing: the memory has a handle and no name."""
 
     def write(self, offset: int, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
         """Copy an array of any layout and byte order, as row-major values of `dtype`."""

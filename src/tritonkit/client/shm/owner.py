@@ -1,6 +1,6 @@
 """Names of regions say which process made them, by PID namespace, PID and start time.
 
-A server keeps a region until it is unregistered, also when its maker was killed: a later client on the machine
+A server keeps a region until it is unregistered, even if its maker was killed. A later client on the machine then
 looks the maker up.
 """
 

@@ -98,7 +98,7 @@ class RegionPool:
             run_blocking(self.leave(transport))
 
     async def aclose(self) -> None:
-        """`leave` every server of asyncio transports; before these are closed."""
+        """`leave` every server with asyncio transports, before these are closed."""
         for transport in list(self._servers):
             await run_async(self.leave(transport))
 

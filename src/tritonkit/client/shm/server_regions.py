@@ -158,7 +158,7 @@ class ServerRegions:
                     retired.memory.free()
 
     def adopt_orphans(self, timeout_s: float) -> Steps[None]:
-        """Ask once which regions the server has, to let it forget those of killed processes."""
+        """Ask once for the server's regions, and unregister those of killed processes."""
         if self.orphans_adopted:
             return
         self.orphans_adopted = True

@@ -53,7 +53,7 @@ class SystemMemory:
         return message("SystemSharedMemoryRegister", name=name, key=key, byte_size=self.size)
 
     def hide(self) -> None:
-        """Remove its name."""
+        """Remove the name of the memory."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 
@@ -63,7 +63,7 @@ class SystemMemory:
         np.copyto(place.view(dtype).reshape(array.shape), array)
 
     def whole(self) -> NDArray[np.uint8]:
-        """All of it as a new read-only array: a slice of that holds the array."""
+        """The whole memory as a new read-only array, which lives as long as a slice of it."""
         whole = np.frombuffer(self._map, np.uint8)
         whole.flags.writeable = False
         return whole
@@ -73,7 +73,7 @@ class SystemMemory:
 
 
 def sweep(now: float | None = None) -> None:
-    """Remove the files of processes that were killed while a server was to open them."""
+    """Remove files whose process was killed before a server had opened them."""
     oldest = (time.time() if now is None else now) - _ABANDONED_S
     for path in FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):

@@ -201,12 +201,12 @@ class Sequence(_Sequence):
         return run_blocking(self._call(request, last))
 
     def __enter__(self) -> Sequence:
-        """Begin; the first call tells the server."""
+        """Begin the block; the server learns of the sequence from its first call."""
         self._enter()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the sequence, if no call did."""
+        """End the sequence, unless a call has ended it."""
         run_blocking(self._leave(error))
 
 
@@ -234,12 +234,12 @@ class AsyncSequence(_Sequence):
         return await run_async(self._call(request, last))
 
     async def __aenter__(self) -> AsyncSequence:
-        """Begin; the first call tells the server."""
+        """Begin the block; the server learns of the sequence from its first call."""
         self._enter()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the sequence, if no call did."""
+        """End the sequence, unless a call has ended it."""
         await run_async(self._leave(error))
 
 

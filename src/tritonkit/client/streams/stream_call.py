@@ -194,7 +194,7 @@ class StreamCall:
     def close(self, error: BaseException | None = None) -> Steps[bool]:
         """End the stream, release its server and notify observers, whatever the cause.
 
-        A reader in another thread or task finds the stream at its end. False: it had ended before.
+        A reader in another thread or task finds the stream at its end. Returns False if it had ended before.
         """
         if self._over:
             return False

@@ -220,7 +220,7 @@ _LONGEST_FORM = 4096
 
 
 def _cache_form(data: Data, bare: Answer, described: Sequence[_Output], raw: Sequence[tuple[int, int]]) -> None:
-    """Remember an answer whose values all have a size that its description says."""
+    """Remember an answer whose description determines the sizes of all values."""
     if type(data) is not bytes or len(raw) != len(described):
         return
     if any(output.dtype is None or output.region_size is not None for output in described):

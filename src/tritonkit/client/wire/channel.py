@@ -62,7 +62,7 @@ def parse_address(address: str) -> Address:
             f"address {address}",
             found=f"the scheme {scheme}://",
             wanted="host:port, grpc://host:port or grpcs://host:port",
-            todo="use Triton's gRPC port, 8001 unless set; its HTTP port (8000) is not spoken here",
+            todo="use Triton's gRPC port (8001 by default), not its HTTP port (8000)",
         )
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]@]+)):(\d{1,5})", rest.rstrip("/"), re.ASCII)
     if match is None or not 0 < int(match[3]) < 65536:

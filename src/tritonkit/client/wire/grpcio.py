@@ -85,7 +85,7 @@ class AsyncGrpcioTransport:
 
     @property
     def address(self) -> str:
-        """The address that is called."""
+        """The server's address."""
         return self._config.name
 
     def renew(self) -> None:

@@ -140,7 +140,7 @@ class Transport(Protocol):
         """Give the next call a connection of its own, which may lead to another server; calls under way stay."""
 
     def close(self) -> None:
-        """Free the connection; closing twice is closing once."""
+        """Free the connection; a second call does nothing."""
 
 
 class AsyncMessageStream(Protocol):
@@ -176,7 +176,7 @@ class AsyncTransport(Protocol):
         """See `Transport.renew`."""
 
     async def close(self) -> None:
-        """Free the connection; closing twice is closing once."""
+        """Free the connection; a second call does nothing."""
 
 
 def checked_timeout(timeout_s: float, where: str) -> float:

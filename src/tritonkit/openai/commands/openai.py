@@ -119,7 +119,7 @@ def _check_reach(settings: OpenAISettings, access: OpenAIAccess) -> None:
             f"--host {settings.host}",
             found="other machines could call without a key",
             wanted="--key-file FILE, or --forward-keys before a gateway",
-            todo="or --without-key, where something else keeps callers out",
+            todo="or give --without-key if something else keeps callers out",
         )
     note("every caller that reaches this server may use it: it requires no key")
 

@@ -77,7 +77,7 @@ class BaseTransport(Generic[C]):
 
     @property
     def address(self) -> str:
-        """The `host:port` that is called."""
+        """The server's `host:port`."""
         return self._config.name
 
     # -- connections

@@ -2,7 +2,7 @@
 
 The peer's bytes go into `receive`; bytes to send gather in `writer.out`. Methods return the waiters that have
 become ready, for the shell (threads or tasks) to wake. The shell must not run two methods concurrently.
-A peer that breaks the protocol ends the connection, never more, and every call gets the reason.
+A peer that breaks the protocol loses this connection only, and every call gets the reason.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Connection:
         return self._now_ready()
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life."""
+        """Send a PING."""
         self.writer.out.append(frames.frame(frames.PING, 0, 0, b"tritnkit"))
 
     def fail(self, why: str, code: int | None = None) -> list[Waiter]:
@@ -228,7 +228,7 @@ class Connection:
         return self._now_ready()
 
     def data_frame(self, number: int, size: int, ends: int) -> None:
-        """A DATA frame of `size` bytes with its padding; `ends`, if not 0, as the stream's last."""
+        """Begin a DATA frame of `size` bytes, padding included; `ends` is not 0 in the stream's last frame."""
         self._unacknowledged += size
         if self._unacknowledged >= WINDOW // 2:
             self.writer.out.append(frames.window_update(0, self._unacknowledged))
@@ -241,7 +241,7 @@ class Connection:
                 raise ProtocolError("more bytes than the window allows", frames.FLOW_CONTROL_ERROR)
 
     def data(self, payload: memoryview, last: bool) -> None:
-        """Bytes of that frame; `last` with its last ones."""
+        """Take bytes of that frame; `last` is True with its last ones."""
         call = self._data_call
         if call is None or call.ended:
             return

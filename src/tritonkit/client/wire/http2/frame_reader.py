@@ -17,14 +17,14 @@ LARGEST_FRAME: Final = 2**20
 _LARGEST_OTHER: Final = 64 * 2**10
 """Bytes of any other frame, and of a block of header fields: a peer must not make us buffer without limit."""
 _MOST_PIECES: Final = 64
-"""The most frames of one block of header fields: empty ones could go on without end."""
+"""The most frames of one block of header fields, because empty ones could follow without end."""
 
 
 # Globals of this module are cheaper to read, in the loop that every answer goes through.
 _DATA, _HEADERS = frames.DATA, frames.HEADERS
 _END_STREAM, _PADDED = frames.END_STREAM, frames.PADDED
 _PLAIN: Final = frames.END_HEADERS | frames.END_STREAM
-"""Flags of HEADERS that is a whole block and nothing else, at the end of a stream or not."""
+"""Flags of a HEADERS frame that is a whole block, without and with the end of the stream."""
 _HEAD_SIZE, _unpack_head = HEAD.size, HEAD.unpack_from
 _NOTHING: Final = memoryview(b"")
 

@@ -21,7 +21,7 @@ _START_FRAME: Final = 16_384
 _MOST_ACKS: Final = 1000
 """Answers that may wait for a peer."""
 _JOINED: Final = 64 * 2**10
-"""Bodies up to this many bytes are copied into one piece: cheaper than telling a socket of many."""
+"""Bodies up to this many bytes are copied into one piece, which costs less than passing many to a socket."""
 _SHORT_HEAD: Final = struct.Struct(">BHBBLBL")
 """The head of a DATA frame and gRPC's prefix, 14 bytes."""
 

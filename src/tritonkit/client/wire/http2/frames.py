@@ -144,7 +144,7 @@ def going_away(payload: memoryview) -> tuple[int, str]:
 
 
 def error_name(code: int) -> str:
-    """An error code's name; of one that has none, its number."""
+    """An error code's name, or its number if it has none."""
     return _ERROR_NAMES[code] if code < len(_ERROR_NAMES) else str(code)
 
 

@@ -115,7 +115,7 @@ class RequestHeaders:
 
 
 def _newest(coder: Encoder | Decoder) -> object:
-    """The table's entry that was added last: as long as it is the same one, every place is."""
+    """The entry added last to the table; while it is the same one, no entry has moved."""
     entries = coder.header_table.dynamic_entries
     return entries[0] if entries else None
 

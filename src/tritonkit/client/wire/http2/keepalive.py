@@ -16,8 +16,8 @@ PING_INTERVAL_S: Final = 330.0
 the fourth such PING within 300 s of the one before (--grpc-http2-min-recv-ping-interval-without-data)."""
 
 QUICK_AFTER_S: Final = (0.25, 1.0)
-"""Seconds before the first and the second PING for calls that another server can take over. There are no more: one may
-have crossed an answer, after which the server begins to count."""
+"""Seconds before the first and the second PING for calls that another server can take over. No more are sent: one may
+cross an answer, after which the server begins to count."""
 QUICK_TIMEOUT_S: Final = 0.25
 """Seconds of silence after a PING before such calls go elsewhere; four round trips if that is longer."""
 _ROUND_TRIPS: Final = 4

@@ -53,7 +53,7 @@ class PolledConnection:
 
     @property
     def address(self) -> str:
-        """The `host:port` that is called."""
+        """The server's `host:port`."""
         return self._config.name
 
     @property

@@ -69,11 +69,11 @@ class SharedConnection(ABC):
         return not self.core.draining and time.monotonic() - self._used > _FRESH_S
 
     def _look_after(self, now: float, until: float) -> tuple[list[Waiter], list[Call]]:
-        """Ask a silent peer for a sign of life; return the waiters to wake, and calls that may go elsewhere.
+        """Send a silent peer a PING; return the waiters to wake, and calls that may go elsewhere.
 
         Args:
             now: the moment.
-            until: the latest moment up to which certainly nothing had come; later data may not have been read.
+            until: the latest moment until which nothing had come; later data may not have been read.
         """
         core, keepalive = self.core, self._keepalive
         calls = core.movable() if self._quick else []

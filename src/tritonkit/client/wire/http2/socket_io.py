@@ -43,12 +43,12 @@ class SocketIO:
         """Bytes that the socket had no room for; only the thread that sends changes this."""
 
     def fileno(self) -> int:
-        """The socket's."""
+        """The number of the system's socket."""
         return self._sock.fileno()
 
     @property
     def sock(self) -> socket.socket:
-        """The system's own."""
+        """The system's socket."""
         return self._sock
 
     def pending(self) -> bool:

@@ -49,7 +49,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Wake those whose answer came."""
+        """Wake the waiters whose answer came."""
         core = self.core
         self._heard = True
         self._wake(core.receive(data))
@@ -75,7 +75,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self.core.writer.blocked = True
 
     def resume_writing(self) -> None:
-        """It takes more."""
+        """Resume sending: the loop's buffer has room."""
         self.core.writer.blocked = False
         self._resume()
 
