@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -115,14 +115,17 @@ def test_a_failing_model_is_an_inference_error(connect: Connect, models: Any) ->
 def test_a_slow_model_ends_at_the_deadline(connect: Connect, models: Any) -> None:
     """`timeout_s` of the call wins over the client's, and the error says how long it waited."""
 
+    over = threading.Event()
+
     def slow(inputs: Any) -> Any:
-        time.sleep(0.4)
+        over.wait(2)
         return {"label": [["x"]], "score": [[1.0]]}
 
     with connect(models | {"digits": replace(models["digits"], function=slow)}) as client:
         digits = client.model("digits")
         with pytest.raises(DeadlineExceeded, match="within 0"):
             digits.predict(image=b"1", timeout_s=0.1)
+        over.set()
         assert digits.predict(image=b"1", timeout_s=5)["label"].tolist() == [[b"x"]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -13,13 +14,19 @@ from tests.client.shm.fake import FakeTriton
 from tritonkit.client.inference import Inference
 from tritonkit.client.policy import Policy
 from tritonkit.client.request import InferRequest, ModelState
-from tritonkit.client.shm import RegionPool, SharedMemory
+from tritonkit.client.shm import RegionPool, SharedMemory, system
 from tritonkit.client.steps import Steps, run_blocking
 from tritonkit.client.wire.signature import ModelSignature, TensorSpec
 
 Predict: TypeAlias = Callable[..., np.ndarray[Any, Any]]
 
 SIZE = 1000
+
+
+@pytest.fixture(autouse=True)
+def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this process's files names of their own: other processes may run the same tests."""
+    monkeypatch.setattr(system, "_PREFIX", f"tritonkit-client-{os.getpid()}-")
 
 
 def signature(size: int = SIZE, datatype: str = "FP32") -> ModelSignature:

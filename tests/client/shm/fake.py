@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tritonkit.client.shm import system
 from tritonkit.client.shm.system import FOLDER
 from tritonkit.client.wire.messages import schema
 from tritonkit.errors import DeadlineExceeded, InferenceError, ModelNotFound
@@ -138,8 +139,8 @@ class AsyncTriton:
 
 
 def left_behind() -> list[str]:
-    """The files of this package's clients in shared memory."""
-    return sorted(path.name for path in FOLDER.glob("tritonkit-client-*"))
+    """The files of this process's clients in shared memory."""
+    return sorted(path.name for path in FOLDER.glob(f"{system._PREFIX}*"))
 
 
 def vector(size: int, start: float = 0.0) -> np.ndarray[Any, np.dtype[np.float32]]:

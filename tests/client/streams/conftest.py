@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, TypeAlias
@@ -23,11 +22,12 @@ ONE: Mapping[str, Any] = {"y": ("FP32", [1])}
 
 
 class Counter:
-    """A decoupled model that counts; `x` is how many answers, seconds between them, where to fail."""
+    """A decoupled model that counts; `x` is how many answers, seconds between them (until `go_on`), where to fail."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.stopped = threading.Event()
+        self.go_on = threading.Event()
         self.model = FakeModel(VECTOR, ONE, self._function, max_batch_size=0)
 
     def _function(self, inputs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -38,7 +38,7 @@ class Counter:
                 if number == fail_at:
                     raise ValueError("told to fail")
                 yield {"y": [number]}
-                time.sleep(pause_s)
+                self.go_on.wait(pause_s)
         except GeneratorExit:
             self.stopped.set()
             raise
