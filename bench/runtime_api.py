@@ -220,7 +220,7 @@ def function(
                 while not api.requested.wait(0.1):
                     if process.poll() is not None:
                         raise RuntimeError(f"the function ended: {process.communicate()[0]}")
-                yield Function(api, process, api.asked_at - began)
+                yield Function(api, process, api.requested_at - began)
             finally:
                 process.kill()
 
