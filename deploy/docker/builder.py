@@ -85,7 +85,7 @@ def _tritonkit(owner: os.stat_result, *words: str, capture: bool = False) -> sub
 
 
 def _hand_over(name: str, text: str) -> None:
-    """A file for the server's user alone, whole or not at all."""
+    """Write a file that only the server's user can read, in one step."""
     draft = HANDOVER / f".{name}"
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)

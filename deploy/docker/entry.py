@@ -207,7 +207,7 @@ class _Watch:
     """Watches one process of the server: its stubs, its proxy, its cores and its files.
 
     Args:
-        asked: signals that asked the container to end, as they come.
+        signals: those that asked the container to end, as they come.
         planned: model -> bytes of a stub's region.
     """
 
@@ -288,7 +288,7 @@ class _Watch:
 
 
 def _end(server: subprocess.Popen[bytes], within_s: float) -> int:
-    """Let it answer what is in flight, then end it; its exit code."""
+    """Let the server answer the requests in flight, then end it; returns its exit code."""
     server.terminate()
     try:
         return server.wait(within_s)

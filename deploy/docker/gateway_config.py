@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def _make_for_a_start(owner: os.stat_result) -> None:
-    """Certificates where there is no folder of them; a key where nothing says who may call."""
+    """Make certificates if there is no folder of them, and a key if nothing else says who may call."""
     if read_gateway(FOLDER).tls == Tls() and not (FOLDER / "tls").exists():
         more = os.environ.get("GATEWAY_NAMES", "").split()
         names = [word for name in (*NAMES, *more) for word in ("--name", name)]
@@ -131,7 +131,7 @@ def _refuse_foreign(file: Path) -> None:
             str(file),
             found="others than the owner of the folder can write it",
             wanted="a file of the owner's alone",
-            todo=f"look into it, then: chown {owner} {file.name}; chmod go-w {file.name}",
+            todo=f"check its content, then: chown {owner} {file.name}; chmod go-w {file.name}",
         )
 
 

@@ -135,7 +135,7 @@ def _own_key() -> str:
 
 
 def _age_flags(options: argparse.Namespace) -> list[str]:
-    """gRPC asks connections of that age to end (GOAWAY): calls on them are answered, later ones go to a new one."""
+    """gRPC asks connections of this age to close (GOAWAY): their calls are answered, later calls open a new one."""
     age = options.connection_age_s
     if not age:
         return []

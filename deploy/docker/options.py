@@ -18,11 +18,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--backend",
         default=os.environ.get("TRITON_BACKEND") or "auto",
-        help="of ONNX Runtime and OpenVINO: auto (native where it can be), native or python",
+        help="backends of ONNX Runtime and OpenVINO: auto (native if possible), native or python",
     )
-    made.add_argument("--shared-memory", action="store_true", help="clients with the key may register theirs")
-    made.add_argument("--no-verify", action="store_true", help="do not hold the files against their manifests")
-    made.add_argument("--own-key", action="store_true", help="where there is no key file, a key that nobody knows")
+    made.add_argument("--shared-memory", action="store_true", help="let clients with the key register shared memory")
+    made.add_argument("--no-verify", action="store_true", help="do not check the files against their manifests")
+    made.add_argument("--own-key", action="store_true", help="without a key file, use a key that nobody knows")
     made.add_argument(
         "--connection-age-s",
         default=os.environ.get("TRITON_CONNECTION_AGE_S", ""),
@@ -31,7 +31,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--pin",
         default=os.environ.get("TRITON_PIN", ""),
-        help="1: cores of its own where the quota is less than the machine",
+        help="1: pin to cores of its own if the quota is smaller than the machine",
     )
     made.add_argument("--no-http", action="store_true", help="gRPC and metrics only")
     made.add_argument(
@@ -40,12 +40,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         help="names by which callers know this server, in addition to loopback's",
     )
     made.add_argument(
-        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""), help="of web pages that may call"
+        "--http-origins", default=os.environ.get("TRITON_HTTP_ORIGINS", ""), help="origins of web pages that may call"
     )
     made.add_argument(
         "--trace-url",
         default=os.environ.get("TRITON_TRACE_URL", ""),
-        help="where spans go, OTLP over HTTP; none without it",
+        help="address for spans, OTLP over HTTP; no tracing by default",
     )
     made.add_argument(
         "--trace-rate", default=os.environ.get("TRITON_TRACE_RATE") or "1000", help="trace one request in this many"

@@ -23,7 +23,7 @@ class StartTimes:
         self._verified = time.monotonic()
 
     def line(self) -> str:
-        """Said once every model answers."""
+        """The message once every model answers."""
         now, launched = time.monotonic(), self._launched
         meanwhile = f"; verified meanwhile in {self._verified - launched:.2f} s" if self._verified else ""
         return (

@@ -96,7 +96,7 @@ class InferenceResponse:
         return self._outputs
 
     def has_error(self) -> bool:
-        """Whether there is one."""
+        """Whether there is an error."""
         return self._error is not None
 
     def error(self) -> TritonError | None:

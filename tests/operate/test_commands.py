@@ -73,7 +73,7 @@ def test_a_gateway_is_checked(tmp_path: Path, project: Path) -> None:
         (1024, 64, []),
         (256, 64, []),
         (64, 64, ["less than four of the largest requests: 256 MiB are used"]),
-        (64, 8, ["256 or more is sensible"]),
+        (64, 8, ["256 or more avoids that"]),
         (1024, 512, ["2048 MiB are used", "GATEWAY_MEMORY=2304m"]),
     ],
 )

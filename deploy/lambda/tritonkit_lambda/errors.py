@@ -1,4 +1,4 @@
-"""Errors, by who can fix them."""
+"""Errors, grouped by who can fix them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def answer(function: Function, event: Any) -> dict[str, Any]:
             raise RefusedRequest(_unknown(event))
         request = read_request(event, b"", function.signature)
         if any(request.outputs.values()):
-            raise RefusedRequest("binary_data: bytes behind the JSON are for HTTP; wanted an answer in JSON")
+            raise RefusedRequest("binary_data: bytes after the JSON are for HTTP; wanted an answer in JSON")
         return write_response(request, function.run(request), function.signature)[0]
     except RefusedRequest as refused:
         return {"error": str(refused)}

@@ -179,7 +179,7 @@ def _wanted(message: dict[str, Any], all_binary: bool, signature: ModelSignature
             raise RefusedRequest(f"{where}.name: found {name!r:.80}, wanted one of {', '.join(signature.outputs)}")
         parameters = _parameters(output, where)
         if parameters.get("classification"):
-            raise RefusedRequest(f"{where}.parameters.classification: it is not answered here")
+            raise RefusedRequest(f"{where}.parameters.classification: it is not supported here")
         is_binary[name] = bool(parameters.get(BINARY, all_binary))
     return is_binary
 

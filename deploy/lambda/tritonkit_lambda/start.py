@@ -82,7 +82,7 @@ def start(folder: Path) -> Function:
 
 
 def vcpus() -> int:
-    """Whole vCPUs of this function: its memory's, and of a machine without that setting the cores it may use."""
+    """Whole vCPUs of this function, which follow from its memory; without that setting, the cores it may use."""
     cores = len(os.sched_getaffinity(0))
     memory = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
     if not memory.isdecimal():

@@ -34,7 +34,7 @@ def read_shape(shape: Any, where: str) -> list[int]:
 
 
 def from_json(data: Any, datatype: str, shape: list[int], where: str, *, in_base64: bool) -> np.ndarray:
-    """A tensor whose elements stand in the JSON, in one list or in nested ones."""
+    """A tensor whose elements are in the JSON, in one list or in nested ones."""
     if not isinstance(data, list):
         raise RefusedRequest(f"{where}.data: found {_short(data)}, wanted a list of {datatype}")
     flat = _flat(data, where)
@@ -77,7 +77,7 @@ def to_json(name: str, array: np.ndarray) -> list[Any]:
 
 
 def to_binary(array: np.ndarray) -> bytes:
-    """An output's elements as they stand behind the JSON."""
+    """An output's elements as bytes after the JSON."""
     if array.dtype != np.object_:
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     parts = [bytes(value) for value in array.ravel()]
@@ -107,7 +107,7 @@ def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:
     """Refuse numbers that do not fit the type: nothing is rounded or cut."""
     kind = np.dtype(TYPES[datatype])
     if datatype == "FP16":
-        raise RefusedRequest(f"{where}: FP16 stands behind the JSON as bytes: binary_data_size")
+        raise RefusedRequest(f"{where}: FP16 is sent as bytes after the JSON: binary_data_size")
     allowed = {"b": {bool}, "f": {int, float}}.get(kind.kind, {int})
     for index, value in enumerate(flat) if not set(map(type, flat)) <= allowed else ():
         if type(value) not in allowed:
@@ -120,7 +120,7 @@ def _check_numbers(flat: list[Any], datatype: str, where: str) -> None:
     if kind.kind == "f" and flat:
         largest = float(np.finfo(kind).max)
         if not all(-largest <= value <= largest for value in flat):
-            raise RefusedRequest(f"{where}.data: a number is too large for {datatype}, or none")
+            raise RefusedRequest(f"{where}.data: an element is too large for {datatype}, or not a number")
 
 
 def _element(value: Any, where: str, in_base64: bool) -> bytes:

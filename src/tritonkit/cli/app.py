@@ -111,7 +111,7 @@ def _understood(error: Exception) -> TritonkitError | None:
 
 
 def _too_little(error: Exception, limits: str) -> TritonkitError:
-    """The error where a limit of this process has ended a command anywhere."""
+    """The error for a limit of this process that ended a command anywhere."""
     words = str(error).strip().splitlines() or ["no message"]
     return TritonkitError(
         "tritonkit",

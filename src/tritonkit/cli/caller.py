@@ -25,8 +25,8 @@ class Caller:
     ca: Annotated[
         Path | None,
         Option(
-            "PEM file of the authorities that may have issued the server's certificate; turns TLS on. The system's with"
-            " grpcs:// alone.",
+            "PEM file of the authorities that may have issued the server's certificate; turns TLS on. With grpcs://"
+            " alone the system's authorities are used.",
             metavar="FILE",
         ),
     ] = None

@@ -29,9 +29,9 @@ class Source:
             "Serve the latest backup of this store, restored into memory for as long as it is served.", metavar="URL"
         ),
     ] = None
-    as_of: Annotated[str | None, Option("With --from-backup: the latest whose ID begins like this.", metavar="ID")] = (
-        None
-    )
+    as_of: Annotated[
+        str | None, Option("With --from-backup: the latest backup whose ID begins with this.", metavar="ID")
+    ] = None
     encryption_key: Annotated[
         Path | None, Option("With --from-backup: the key file of encrypted backups.", metavar="FILE")
     ] = None
@@ -40,7 +40,7 @@ class Source:
     ] = None
     public_key: Annotated[
         Path | None,
-        Option("Refuse what this key has not signed (`tritonkit sign`), file by file.", metavar="FILE"),
+        Option("Refuse files that this key has not signed (`tritonkit sign`).", metavar="FILE"),
     ] = None
 
     @property

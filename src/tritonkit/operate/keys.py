@@ -70,7 +70,7 @@ class ApiKey:
         key = cls(**{**facts, "models": tuple(facts["models"])})
         _check(key)
         if not re.fullmatch(r"[0-9a-f]{64}", key.sha256):
-            raise ValueError(f"key {key.name}: sha256 is no SHA-256")
+            raise ValueError(f"key {key.name}: sha256 is not a SHA-256 hash")
         return key
 
 
@@ -93,7 +93,7 @@ def read_keys(file: Path) -> list[ApiKey]:
                     str(file),
                     found="others than you can write it, and so give themselves keys",
                     wanted="a file of yours",
-                    todo=f"look into it, then: chown $USER {file}; chmod go-w {file}",
+                    todo=f"check its content, then: chown $USER {file}; chmod go-w {file}",
                 )
             facts = json.load(opened)
     except FileNotFoundError:

@@ -111,7 +111,7 @@ def test_paths_that_are_all_folders_take_no_memory(store: Store) -> None:
     }
     tracemalloc.start()
     try:
-        with pytest.raises(StoreError, match="would not lie in its folder"):
+        with pytest.raises(StoreError, match="lies outside its folder"):
             read_index(store, written(store, facts), None, encrypted=False)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:

@@ -176,14 +176,14 @@ def test_a_backup_of_the_future_removes_no_later_one(
         ahead = back_up(repository, store).id
     url = str(tmp_path / "store")
     done = tritonkit("backup", url, "--repository", str(repository))
-    assert f"{ahead} is dated after now" in done.stderr
-    with pytest.raises(StoreError, match="dated after now") as caught:
+    assert f"{ahead} is dated in the future" in done.stderr
+    with pytest.raises(StoreError, match="dated in the future") as caught:
         prune(store, 1)
     assert f"backups/{ahead}" in caught.value.todo
     assert len(list_backups(store)) == 2
     done = tritonkit("restore", url, "--repository", str(tmp_path / "new"))
     assert done.returncode == 0
-    assert "is dated after now" in done.stderr
+    assert "is dated in the future" in done.stderr
 
 
 def test_removing_that_slept_stops(store: Store) -> None:

@@ -35,7 +35,7 @@ def command(
     repository: Repository = None,
     encryption_key: EncryptionKeyFile = None,
     new_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Make a key that encrypts, and back nothing up.")
+        Path | None, typer.Option(metavar="FILE", help="Make an encryption key, and back nothing up.")
     ] = None,
     keep: Annotated[
         int | None,
@@ -45,9 +45,9 @@ def command(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Copy a repository to a store, if it is as it was published. What the store has is not copied again.
+    """Copy a repository to a store, if it is as it was published. Files that the store already has are not copied.
 
-    A backup is in the store only once all of it is. Several are kept; its ID is printed.
+    The backup appears in the store only when it is complete. Earlier backups are kept. Prints the backup's ID.
 
     Example: tritonkit backup s3://bucket/models
     """
@@ -87,9 +87,7 @@ def _back_up(folder: Path, url: str, names: tuple[str, ...], key: EncryptionKey 
         print_line(done.id)
     note(_said(store.url, done))
     if (latest := list(ids(store))[-1]) > done.id and is_ahead(latest):
-        note(
-            f"{store.url}: {latest} is dated after now, and is restored as the latest; tritonkit prune says what to do"
-        )
+        note(f"{store.url}: {latest} is dated in the future and counts as the latest; tritonkit prune says what to do")
 
 
 def _prune(url: str, keep: int, key: EncryptionKey | None) -> None:

@@ -19,16 +19,16 @@ def command(
             "--name",
             metavar="NAME",
             help="A DNS name or address under which callers know the gateway; may be repeated. By default those of"
-            " the certificate that is there, else localhost and 127.0.0.1.",
+            " the existing certificate, else localhost and 127.0.0.1.",
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=825, help="How long it is valid.")] = 397,
+    days: Annotated[int, typer.Option(min=1, max=825, help="Days for which it is valid.")] = 397,
     gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:
-    """Make an authority and a certificate for the gateway that it signs, to begin with. Callers get tls/ca.crt.
+    """Make a certificate authority and a certificate for the gateway, signed by it. Callers get tls/ca.crt.
 
-    Run again, it makes another certificate by the same authority, which a running gateway takes immediately.
+    Run again to issue another certificate from the same authority; a running gateway uses it immediately.
 
     Example: tritonkit certs --name localhost --name 127.0.0.1 --name gateway.example.org
     """

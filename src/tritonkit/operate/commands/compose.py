@@ -15,10 +15,10 @@ _DOCKER_S = 10.0
 
 
 def command(as_json: AsJson = False, root: Root = None) -> None:
-    """Write docker-compose.yml and what its images are built from, so that `docker compose up` serves this project.
+    """Write docker-compose.yml and the sources of its images, so that `docker compose up` serves this project.
 
-    Compose files, deploy/alertmanager/ and deploy/collector/ are yours and never overwritten; deploy/tritonkit/ is
-    replaced, after an upgrade too.
+    Compose files, deploy/alertmanager/ and deploy/collector/ are yours and never overwritten. deploy/tritonkit/ is
+    replaced by each run, also after an upgrade.
 
     Example: tritonkit compose && docker compose up --wait
     """

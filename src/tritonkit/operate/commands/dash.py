@@ -38,22 +38,23 @@ class DashOptions:
     metrics: Annotated[
         str | None,
         Option(
-            "Without one: replicas' metrics, which a Prometheus of its own scrapes every second meanwhile; "
-            "those of `tritonkit serve` in this project by default.",
+            "Without --prometheus: the replicas' metrics, which a Prometheus of this command's own scrapes every "
+            "second; by default those of `tritonkit serve` in this project.",
             metavar="HOST:PORT,...",
         ),
     ] = None
     gateway: Annotated[
-        str | None, Option("With --metrics: the gateway's metrics, perhaps with a path.", metavar="HOST:PORT")
+        str | None, Option("With --metrics: the gateway's metrics, with a path if it has one.", metavar="HOST:PORT")
     ] = None
-    model: Annotated[Sequence[str] | None, Option("Only this; may be repeated.", metavar="NAME")] = None
-    past: Annotated[str, Option("How far back plots go.", name="--range", metavar="TIME")] = "15min"
-    port: Annotated[int, Option("Of the page; 0 picks a free one.", min=0, max=65535)] = 8003
+    model: Annotated[Sequence[str] | None, Option("Show only this model; may be repeated.", metavar="NAME")] = None
+    past: Annotated[str, Option("Time that the plots cover.", name="--range", metavar="TIME")] = "15min"
+    port: Annotated[int, Option("Port of the page; 0 picks a free one.", min=0, max=65535)] = 8003
     out: Annotated[Path | None, Option("Write the page to this file instead of serving it.")] = None
     duration: Annotated[
         str | None,
         Option(
-            "How long to show it, by default without end; with --out and --json how long to look first.", metavar="TIME"
+            "Time for which to serve the page, without limit by default; with --out and --json, time to observe first.",
+            metavar="TIME",
         ),
     ] = None
 

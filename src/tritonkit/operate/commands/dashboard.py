@@ -18,13 +18,13 @@ def command(
     check: Annotated[
         bool, typer.Option("--check", help="Fail if a file differs from a fresh render; write nothing.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder to write below; deploy/ by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write into; deploy/ by default.")] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Write the dashboard for Grafana (grafana/) and the alerts for Prometheus (prometheus/alerts.yml).
 
-    Where there is no Grafana: tritonkit dash.
+    `tritonkit dash` shows the same without Grafana.
 
     Example: tritonkit dashboard --check
     """

@@ -45,16 +45,18 @@ class DeployOptions:
     out: Annotated[
         Path | None, Option("The folder to write; deploy/kubernetes, or deploy/lambda-MODEL, by default.")
     ] = None
-    namespace: Annotated[str | None, Option("For a new values.yaml; an older one must say the same.")] = None
+    namespace: Annotated[str | None, Option("Namespace for a new values.yaml; an existing one must have the same.")] = (
+        None
+    )
     check: Annotated[bool, Option("Fail, with a diff, if a file differs; write nothing.")] = False
-    force: Annotated[bool, Option("Write over files that were edited by hand.")] = False
-    model: Annotated[str | None, Option("For lambda: the model; needed where there are several.")] = None
+    force: Annotated[bool, Option("Overwrite files that were edited by hand.")] = False
+    model: Annotated[str | None, Option("For lambda: the model; required if there are several.")] = None
     variant: Annotated[
-        str | None, Option("For lambda: fp32, int8 or a variant that ONNX Runtime runs; else as it is served.")
+        str | None, Option("For lambda: fp32, int8 or a variant that ONNX Runtime runs; by default the served one.")
     ] = None
     require: Annotated[
         Sequence[str] | None,
-        Option("For lambda: a package that a step of yours imports. May be repeated.", metavar="NAME==VERSION"),
+        Option("For lambda: a package that one of your steps imports; may be repeated.", metavar="NAME==VERSION"),
     ] = None
 
 
@@ -67,10 +69,10 @@ def deploy(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Render what Kubernetes needs to serve the repository; `kubectl apply -k` takes each overlay.
+    """Render the files with which Kubernetes serves the repository; apply an overlay with `kubectl apply -k`.
 
-    What you decide is in OUT/values.yaml, which is written once. With --target lambda: a folder from which docker
-    builds the image of a function of AWS Lambda that has one model in process.
+    Your decisions are in OUT/values.yaml, which is written once. With --target lambda, the result is a folder from
+    which docker builds the image of an AWS Lambda function that runs one model in its own process.
 
     Example: tritonkit deploy --target kubernetes --out deploy/kubernetes
     """

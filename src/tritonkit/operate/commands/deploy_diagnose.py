@@ -12,14 +12,16 @@ from tritonkit.cli.output import note, print_json, print_line
 
 __all__ = ["command"]
 
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace that it was deployed to.")]
-Context = Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig, not its current one.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the deployment.")]
+Context = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig; its current one by default.")
+]
 
 
 def command(namespace: Namespace = "tritonkit", context: Context = None, as_json: AsJson = False) -> None:
-    """Say why pods are not ready or a rollout does not go on: where, what was found, wanted, what to do.
+    """Say why pods are not ready or a rollout is stuck: where, what was found, what was wanted, what to do.
 
-    The exit code is 0 whatever is found; --json has the verdict for programs.
+    The exit code is 0 whatever the causes are; --json has the verdict for programs.
 
     Example: tritonkit deploy diagnose --namespace tritonkit
     """

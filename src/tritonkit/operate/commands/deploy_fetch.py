@@ -17,24 +17,26 @@ _MIB = 1 << 20
 
 
 def command(
-    url: Annotated[str, typer.Option("--from", metavar="URL", help="The store, as `tritonkit backup` was given it.")],
+    url: Annotated[str, typer.Option("--from", metavar="URL", help="The store's URL, as in `tritonkit backup`.")],
     to: Annotated[Path, typer.Option(metavar="DIR", help="The folder to fill.")],
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The latest backup whose ID begins so; the latest of all by default."),
+        typer.Option(metavar="ID", help="The latest backup whose ID begins with this; the latest of all by default."),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A folder that others share: what one has fetched, no other fetches again."),
+        typer.Option(
+            metavar="DIR", help="A folder shared with other pods: a file that one has fetched is not fetched again."
+        ),
     ] = None,
     cache_mib: Annotated[
-        int, typer.Option(metavar="MIB", min=1, help="What the files in it may take together.")
+        int, typer.Option(metavar="MIB", min=1, help="Largest total size of the files in the cache.")
     ] = 4096,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch the models of a backup into a folder, and no others, and hold every file against its manifest.
+    """Make a folder hold the models of a backup and no others, and check every file against its manifest.
 
-    It is what the init container of a pod runs for `models: {store: URL}` in values.yaml.
+    The init container of a pod runs this command for `models: {store: URL}` in values.yaml.
 
     Example: tritonkit deploy fetch --from s3://bucket/models --to /models
     """

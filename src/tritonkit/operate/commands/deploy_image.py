@@ -26,23 +26,25 @@ class ImageBuilder(StrEnum):
 
 
 def command(
-    tag: Annotated[str, typer.Option(metavar="NAME:TAG", help="What the image is called; every version its own tag.")],
+    tag: Annotated[
+        str, typer.Option(metavar="NAME:TAG", help="Name of the image; give every version a tag of its own.")
+    ],
     repository: Repository = None,
     server: Annotated[
-        str, typer.Option(metavar="NAME:TAG", help="The server's image, which it begins from.")
+        str, typer.Option(metavar="NAME:TAG", help="The server's image, to build on.")
     ] = "tritonkit/server:0.1.0",
     builder: Annotated[
-        ImageBuilder | None, typer.Option(help="What makes it; docker by default, or else buildah.")
+        ImageBuilder | None, typer.Option(help="Program that builds it; docker by default, or else buildah.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="TAR", help="Write it to a file too, for nodes without a registry.")
+        Path | None, typer.Option(metavar="TAR", help="Also write it to a file, for nodes without a registry.")
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
     """Put the repository into an image, for `models: {image: NAME:TAG}` in values.yaml.
 
-    Every file is held against its manifest before. Only what is served goes in.
+    Every file is checked against its manifest first. Only files that are served go in.
 
     Example: tritonkit deploy image --tag tritonkit/models:1
     """

@@ -33,7 +33,7 @@ def _group() -> None:
 
 @app.command("check")
 def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = None) -> None:
-    """Check gateway.yaml, keys and certificates, and let Envoy check what is made from them; nothing is written.
+    """Check gateway.yaml, keys and certificates, and have Envoy check the result; nothing is written.
 
     Example: tritonkit gateway check
     """
@@ -68,7 +68,7 @@ def check(gateway: GatewayFolder = None, as_json: AsJson = False, root: Root = N
         return
     callers = f"{len(api_keys)} key{'' if len(api_keys) == 1 else 's'}{' and tokens' if spec.jwt else ''}"
     note(
-        f"{folder}: Envoy takes it; {spec.host}:{spec.port}, {callers}, a certificate for"
+        f"{folder}: Envoy accepts it; {spec.host}:{spec.port}, {callers}, a certificate for"
         f" {', '.join(certificate.names)} until {certificate.ends:%Y-%m-%d},"
         f" {spec.limits.requests_per_replica} requests for each replica at a time"
     )
@@ -83,31 +83,34 @@ class RenderOptions:
         Sequence[str],
         Option(
             "HOST:PORT of a server's gRPC, and of its REST after a comma; may be repeated. Every address of a"
-            " host's name counts.",
+            " host name is a server.",
             name="--replica",
             metavar="GRPC[,REST]",
         ),
     ]
     each: Annotated[int, Option("Servers behind each --replica, for the limits.", min=1)] = 1
-    listen: Annotated[str | None, Option("In place of gateway.yaml's host and port.", metavar="HOST:PORT")] = None
-    metrics: Annotated[str, Option("Where Prometheus finds Envoy's metrics; none by default.", metavar="HOST:PORT")] = (
-        ""
+    listen: Annotated[str | None, Option("Address to listen on, instead of gateway.yaml's.", metavar="HOST:PORT")] = (
+        None
     )
+    metrics: Annotated[
+        str, Option("Address of Envoy's metrics for Prometheus; none by default.", metavar="HOST:PORT")
+    ] = ""
     models: Annotated[
         Sequence[str] | None,
         Option(
-            "A model that is served; may be repeated. Without it those of the repository.",
+            "A model that is served; may be repeated. By default those of the repository.",
             name="--model",
             metavar="MODEL",
         ),
     ] = None
     candidate: Annotated[
-        str | None, Option("A server with the next version of all models, as a --replica.", metavar="GRPC[,REST]")
+        str | None,
+        Option("A server with the next version of all models, in the form of --replica.", metavar="GRPC[,REST]"),
     ] = None
-    percent: Annotated[float, Option("Of the requests, that go to the candidate.", min=0, max=100)] = 0.0
-    watch: Annotated[bool, Option("Go on, and write again what changed keys and models need.")] = False
+    percent: Annotated[float, Option("Percentage of the requests that go to the candidate.", min=0, max=100)] = 0.0
+    watch: Annotated[bool, Option("Keep running, and write the files again when keys or models change.")] = False
     envoy: Annotated[
-        Path | None, Option("The Envoy that checks it; the server environment's by default, or PATH's.")
+        Path | None, Option("The Envoy that checks the files; by default the server environment's, or the one on PATH.")
     ] = None
 
 
@@ -119,7 +122,7 @@ def render(
     repository: Repository = None,
     root: Root = None,
 ) -> None:
-    """Write what the Envoy of a gateway that runs elsewhere reads, such as in a container; Envoy checks it first.
+    """Write the files of a gateway whose Envoy runs elsewhere, such as in a container. Envoy checks them first.
 
     Start it with `envoy --config-path OUT/envoy.json` where OUT and the gateway's folder have the same paths.
 

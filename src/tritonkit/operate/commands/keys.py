@@ -37,7 +37,7 @@ def add(
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option(help="Requests that may come in one burst (the bucket's size); a tenth of a second's by default."),
+        typer.Option(help="Requests allowed in one burst (the bucket's size); by default a tenth of a second's."),
     ] = None,
     gateway: GatewayFolder = None,
     as_json: AsJson = False,

@@ -16,15 +16,16 @@ def command(
     listen: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS", help="HOST:PORT, port 0 takes a free one, or unix:PATH. It asks no caller who they are."
+            metavar="ADDRESS",
+            help="HOST:PORT, where port 0 picks a free one, or unix:PATH. Callers are not authenticated.",
         ),
     ] = "127.0.0.1:8081",
     gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:
-    """Count the requests of keys for gateways that share rates, in the Redis that gateway.yaml names, until Ctrl-C.
+    """Count requests by key for gateways that share rates, in the Redis that gateway.yaml names, until Ctrl-C.
 
-    `tritonkit up` starts one by itself; this is for gateways that run otherwise, such as in containers.
+    `tritonkit up` starts a limiter itself; this command is for gateways that run elsewhere, such as in containers.
 
     Example: tritonkit limiter --listen 127.0.0.1:8081
     """

@@ -38,7 +38,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON; write nothing.")] = False,
     root: Root = None,
 ) -> None:
-    """Write what a container that serves the repository needs: shared memory and memory.
+    """Write the limits of the container that serves the repository: memory and shared memory.
 
     Example: tritonkit manifests --target compose --check
     """

@@ -17,15 +17,15 @@ __all__ = ["command", "summary"]
 
 
 def command(
-    url: Annotated[str, typer.Argument(help="The store, as `tritonkit backup` was given it.")],
+    url: Annotated[str, typer.Argument(help="The store's URL, as in `tritonkit backup`.")],
     keep: Annotated[int, typer.Option(metavar="N", help="The number of latest backups to keep.")],
     encryption_key: EncryptionKeyFile = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove old backups from a store, and the files that no other backup holds. Prints the IDs.
 
-    While a backup is being made nothing is removed: exit code 5.
+    While a backup is being made, nothing is removed, and the exit code is 5.
 
     Example: tritonkit prune s3://bucket/models --keep 7 --dry-run
     """

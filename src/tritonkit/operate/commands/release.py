@@ -35,22 +35,22 @@ class ReleaseOptions:
     """The steps of a release, and the rules that undo it."""
 
     canary: Annotated[
-        str | None, Option("The first step; those of --steps that are not larger are left out.", metavar="1%")
+        str | None, Option("The first step; steps of --steps that are not larger are skipped.", metavar="1%")
     ] = None
     steps: Annotated[
-        str, Option("Percent of the requests for the new version, one after the other.", metavar="5,25,100")
+        str, Option("Percentages of the requests that go to the new version, step by step.", metavar="5,25,100")
     ] = "5,25,100"
     abort_if: Annotated[
         str | None,
         Option(
-            "Go back if one is broken: p99>20ms, p99>2x (of the stable version's), errors>0.1%, differ>1%"
-            " (of copies). By default p99>2x,errors>0.1%.",
+            "Roll back if one of these is broken: p99>20ms, p99>2x (of the stable version's), errors>0.1%,"
+            " differ>1% (of copies). By default p99>2x,errors>0.1%.",
             metavar="RULES",
         ),
     ] = None
-    hold: Annotated[str, Option("The shortest time of a step.", metavar="TIME")] = "60s"
-    requests: Annotated[int, Option("The fewest requests that the new version answers in a step.", min=1)] = 200
-    wait: Annotated[str, Option("The longest time that a step waits for these requests.", metavar="TIME")] = "10m"
+    hold: Annotated[str, Option("Shortest duration of a step.", metavar="TIME")] = "60s"
+    requests: Annotated[int, Option("Smallest number of requests that the new version answers in a step.", min=1)] = 200
+    wait: Annotated[str, Option("Longest time that a step waits for these requests.", metavar="TIME")] = "10m"
     shadow: Annotated[
         str | None,
         Option(
@@ -60,7 +60,8 @@ class ReleaseOptions:
         ),
     ] = None
     tolerance: Annotated[
-        float, Option("Of numbers in those answers, as a part of the largest one of an output.", min=0, max=1)
+        float,
+        Option("Difference allowed between numbers of those answers, as a part of an output's largest.", min=0, max=1),
     ] = 0.01
 
 
@@ -71,7 +72,7 @@ def release(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Build a model and bring it to the stack that runs: a candidate first, then step by step, or back by itself.
+    """Build a model and release it to the running stack: as a candidate first, then step by step, or roll it back.
 
     Example: tritonkit release digits --steps 5,25,100 --abort-if "p99>20ms,errors>0.1%"
     """
@@ -107,7 +108,7 @@ def rollback(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Serve again what was served before the last release of a model, in the stack and in the repository.
+    """Return the stack and the repository to the version before the last release of a model.
 
     Example: tritonkit rollback digits
     """
@@ -150,7 +151,7 @@ def _findings(findings: Sequence[RuleState]) -> list[list[str]]:
 def _words(counts: ShadowCounts) -> str:
     kinds = "; ".join(f"{kind}: {count}" for kind, count in dict(counts.kinds).items())
     dropped = (
-        f", {counts.dropped} not compared, because too many came together or a replica was away"
+        f", {counts.dropped} not compared, because too many came at the same time or a replica was unavailable"
         if counts.dropped
         else ""
     )

@@ -25,16 +25,16 @@ __all__ = ["command"]
 
 
 def command(
-    url: Annotated[str, typer.Argument(help="The store, as `tritonkit backup` was given it.")],
+    url: Annotated[str, typer.Argument(help="The store's URL, as in `tritonkit backup`.")],
     names: Annotated[list[str] | None, models_argument("Models of the backup; all by default.")] = None,
     repository: Repository = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The latest backup whose ID begins so; the latest of all by default."),
+        typer.Option(metavar="ID", help="The latest backup whose ID begins with this; the latest of all by default."),
     ] = None,
     encryption_key: EncryptionKeyFile = None,
     public_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Refuse what this key has not signed.")
+        Path | None, typer.Option(metavar="FILE", help="Refuse files that this key has not signed.")
     ] = None,
     memory_only: Annotated[
         bool, typer.Option("--memory-only", help="Refuse a repository that is not in memory, such as below /dev/shm.")
@@ -42,9 +42,9 @@ def command(
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Put the models of a backup in place, all of them or none; those that are so already are not touched.
+    """Put the models of a backup in place, all of them or none; models that are unchanged are not touched.
 
-    Every file is checked before. Models that the backup does not hold stay.
+    Every file is checked first. Models that are not in the backup stay as they are.
 
     Example: tritonkit restore s3://bucket/models --as-of 20260131
     """
@@ -77,6 +77,6 @@ def _print(folder: Path, done: Restored, as_json: bool) -> None:
         print_line(f"{model}: {what}")
     note(f"{folder}: as in the backup {done.id}")
     if is_ahead(done.id):
-        note(f"{done.id} is dated after now: a clock is wrong, and later backups may exist (--list)")
+        note(f"{done.id} is dated in the future: a clock is wrong, and later backups may exist (--list)")
     if done.others:
         note(f"not in the backup, and left as they are: {', '.join(done.others)}")

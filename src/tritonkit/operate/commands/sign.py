@@ -20,7 +20,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Make a pair of keys and sign nothing: FILE is the private one, FILE.pub the public one.",
+            help="Make a pair of keys and sign nothing: the private key in FILE, the public key in FILE.pub.",
         ),
     ] = None,
     repository: Repository = None,

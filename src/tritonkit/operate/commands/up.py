@@ -38,13 +38,13 @@ def up(
     settings: partial[StackSettings],
     source: Source,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once all is ready; `tritonkit down` ends it.")
+        bool, typer.Option("--detach", help="Return once everything is ready; `tritonkit down` ends it.")
     ] = False,
     gateway: GatewayFolder = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Serve a repository by some replicas behind one gateway with TLS and keys, until Ctrl-C or `tritonkit down`.
+    """Serve a repository from several replicas behind a gateway with TLS and keys, until Ctrl-C or `tritonkit down`.
 
     Example: tritonkit certs && tritonkit keys add me > me.key && tritonkit up --replicas 2
     """

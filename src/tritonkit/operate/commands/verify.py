@@ -24,15 +24,15 @@ def command(
     public_key: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also want the signature of this key over every file, as `tritonkit sign` makes it."
+            metavar="FILE", help="Also require this key's signature on every file, as `tritonkit sign` makes it."
         ),
     ] = None,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:
-    """Hold every file of the served versions against the hashes it was published with.
+    """Check every file of the served versions against the hash recorded when it was published.
 
-    With a public key no model or file may differ from what was signed, be missing or be added, in any version.
+    With a public key, no model or file of any version may be changed, missing or added since signing.
 
     Example: tritonkit verify digits_network
     """

@@ -60,7 +60,7 @@ def fetch(
     answer_s: float = _ANSWER_S,
     progress: Progress = lambda done, total: None,
 ) -> Fetched:
-    """Bring a folder to the models of a backup and no others, and hold every file against its manifest.
+    """Make a folder hold the models of a backup and no others, and check every file against its manifest.
 
     Args:
         url: a store that `tritonkit backup` wrote.

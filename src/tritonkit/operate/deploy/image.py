@@ -229,7 +229,7 @@ class _Tool:
             return BuildError(
                 self.server,
                 found=f"{self.name} has no such image, and cannot pull it",
-                wanted="the server's image, which the model image begins from",
+                wanted="the server's image, on which the model image is built",
                 todo="docker compose build triton makes it (docs/docker.md); or name yours: --server NAME:TAG",
                 details=output,
             )

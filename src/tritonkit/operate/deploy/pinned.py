@@ -1,4 +1,4 @@
-"""Names of images that stay the same image."""
+"""Image names that always mean the same image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IMAGE = re.compile(r"""(?m)^[ -]*image: *(?:\{reference: *)?["']?([^\s"'#,}]+)"
 
 
 def require_pinned(image: str) -> str:
-    """Raise ValueError for an image name that may mean another image tomorrow."""
+    """Raise ValueError for an image name that may later mean another image."""
     name, _, tag = image.rpartition("/")[2].partition(":")
     _, _, digest = image.partition("@")
     if digest.startswith("sha256:") and len(digest) == len("sha256:") + 64:

@@ -87,7 +87,7 @@ class GatewayApi(Strict):
         if self.grpc_host == self.http_host:
             raise ValueError(
                 f"grpc_host and http_host are both {self.grpc_host}; wanted two names:"
-                " a GRPCRoute and an HTTPRoute may not share one"
+                " a GRPCRoute and an HTTPRoute cannot share one"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""The gateway's defense of its memory and connections: what it ends, sooner the less is left."""
+"""The gateway's protection of its memory and connections: the less is left, the sooner it ends calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def memory_notes(limits: GatewayLimits) -> list[str]:
         notes.append(f"memory_mib is {limits.memory_mib}, less than four of the largest requests: {taken} MiB are used")
     if taken < _BURST_MIB:
         notes.append(
-            f"with a memory_mib of {taken} a burst of calls has others refused; {_BURST_MIB} or more is sensible"
+            f"with a memory_mib of {taken}, a burst of calls makes it refuse others; {_BURST_MIB} or more avoids that"
         )
     if needed > _CONTAINER_MIB:
         notes.append(f"in docker compose this needs GATEWAY_MEMORY={needed}m or more")

@@ -13,7 +13,7 @@ MOST_HEADERS = 64
 _CEL = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
 _GRPC = "request.headers['content-type'].startsWith('application/grpc')"
 _WORDS = "%LOCAL_REPLY_BODY%"
-_IMPROPER = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
+_IMPROPER = "refused as a malformed request: %RESPONSE_CODE_DETAILS%"
 _INVALID, _EXHAUSTED = "3", "8"
 
 

@@ -56,8 +56,8 @@ WHOLE, SPLIT = "whole", "split"
 CHOICE = "x-tritonkit-release"
 """The header with which a caller chooses a version during a release: `candidate` or `stable`."""
 REQUESTS = "x-tritonkit-requests"
-"""The header with the number of requests in a stream: `1`, which is then gathered like any other request. Without it a
-stream may have any number, for any models."""
+"""The header with the number of requests in a stream. A stream with `1` is buffered like any other request; one without
+the header may have any number, for any models."""
 BUFFER = "envoy.filters.http.buffer"
 _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 

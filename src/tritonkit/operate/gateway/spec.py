@@ -80,7 +80,7 @@ class Jwt(Strict):
     rate_per_s: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
     """Requests a second of each subject; None: no limit of its own. With a rate, tokens open no streams over gRPC."""
     burst: Count | None = None
-    """Requests of a burst beyond that; None: as many as the rate gives in a tenth of a second."""
+    """Requests in a burst beyond the rate; None: what the rate allows in a tenth of a second."""
 
     @property
     def tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""The rate of each caller: for keys from `keys.json`, which is read again when it changes."""
+"""The rates of callers; those of keys come from `keys.json`, which is read again when it changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rates:
     Args:
         folder: the gateway's folder.
         jwt: the settings of its tokens, whose subjects may have a rate.
-        said: called with a message about each change of the key file.
+        log: called with a message about each change of the key file.
 
     Raises:
         UsageError: the gateway's keys cannot be read.

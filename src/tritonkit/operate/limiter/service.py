@@ -33,7 +33,7 @@ class Limiter:
     Args:
         rates: the callers' rates.
         buckets: their buckets in Redis.
-        said: called with a message when Redis is lost, and when it is back.
+        log: called with a message when Redis is lost, and when it is back.
     """
 
     def __init__(self, rates: Rates, buckets: Buckets, log: Said = lambda text: None) -> None:
@@ -77,7 +77,7 @@ def run_limiter(spec: GatewaySpec, folder: Path, listen: str, *, log: Said, read
         spec: the gateway's spec, with the address of Redis.
         folder: the gateway's folder, with its keys; paths in the spec are relative to it.
         listen: `HOST:PORT`, port 0 takes a free one, or `unix:PATH`.
-        said: called with messages about events.
+        log: called with messages about events.
         ready: called with the address once the service answers.
 
     Raises:

@@ -1,8 +1,8 @@
 """Monitoring of what is served: panels and alerts, defined once, for Grafana and Prometheus or for a page of our own.
 
-`metrics` has every metric's name, `panels` what is looked at, `alerts` what somebody is woken for. `files` writes them
-below `deploy/`. Where there is no Grafana `look` asks a Prometheus (`source`; `private` starts one for as long as
-somebody looks), and `page` draws what came.
+`metrics` has every metric's name, `panels` the plots, `alerts` the conditions that wake somebody. `files` writes them
+below `deploy/`. Without Grafana, `look` queries a Prometheus (`source`; `private` starts one while somebody looks), and
+`page` draws the result.
 """
 
 from tritonkit.operate.observe.alert import Alert, Pace, Severity

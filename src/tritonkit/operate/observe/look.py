@@ -20,7 +20,7 @@ __all__ = ["MOST_LINES", "Chosen", "Shown", "View", "look"]
 MOST_LINES = 8
 """Most lines in one plot; the others are counted."""
 _POINTS = 180
-"""Most points in a line."""
+"""Largest number of points in a line."""
 _SCRAPES = 4
 """Scrapes in the span of a rate: with fewer, a failed scrape leaves a gap."""
 _UNKNOWN_SCRAPE_S = 60.0

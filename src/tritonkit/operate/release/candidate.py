@@ -104,7 +104,7 @@ def _refuse(spec: Spec) -> None:
         raise UsageError(
             f"{spec.file} serving.version_policy",
             found=f"the versions {list(serving.version_policy.specific)}",
-            wanted="the latest: a release serves what was built last",
+            wanted="the latest: a release serves the latest build",
             todo="leave version_policy out",
         )
 

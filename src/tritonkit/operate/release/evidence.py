@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 __all__ = ["ENOUGH", "AgainstRule", "AgainstShare", "AgainstStable"]
 
 ENOUGH = 1000.0
-"""The e-value at which a release goes back. For each rule, a candidate as good as wanted reaches it in at most one of
+"""The e-value at which a release is rolled back. A candidate that meets a rule reaches it in at most one of
 1000 releases."""
 _TIMES = (1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """Factors by which the candidate may be worse; the mean of their e-values is an e-value too, and needs no guess."""

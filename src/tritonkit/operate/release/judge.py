@@ -70,7 +70,7 @@ class RuleState:
 
     @property
     def broken(self) -> bool:
-        """Whether the candidate must go."""
+        """Whether the candidate must be withdrawn."""
         return self.evidence >= ENOUGH
 
     def to_dict(self) -> dict[str, Any]:

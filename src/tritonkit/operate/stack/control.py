@@ -24,7 +24,7 @@ __all__ = ["Control", "Session", "StackSession"]
 _SOCKET = "control.sock"
 _LONGEST = 1 << 20
 _ANSWER_S = 3600.0
-"""Time for an answer: longer than loading a model in all replicas takes, each part of which has its own limit."""
+"""Time limit for an answer: longer than loading a model in all replicas takes, as each step of that has a limit."""
 _BUSY_S = 3.0
 """Time for the previous session to be undone: its command may have ended just now."""
 _UNDONE_S = 60.0
@@ -167,7 +167,7 @@ class StackSession:
             self._socket.close()
             raise ServerError(
                 f"the stack of {root}",
-                found=f"it cannot be asked: {error.strerror}",
+                found=f"it does not answer: {error.strerror}",
                 todo="tritonkit down; tritonkit up --detach",
             ) from error
         self._lines, self._asked = self._socket.makefile("rb"), 0

@@ -130,7 +130,7 @@ class Releasing:
 
     def _install(self, repository: str, model: str, models: Sequence[str]) -> dict[str, Any]:
         """Replace the models made from the same spec by those of a repository: first each replica loads them, then the
-        project's repository gets them. All of it is done, or nothing."""
+        project's repository gets them. Either all of it is done, or nothing."""
         before, own = self._folder / "before", self._settings.repository
         shutil.rmtree(before, ignore_errors=True)
         copy_models(self._released, before, made_from(self._released, model))

@@ -77,7 +77,7 @@ def fetch(store: Store, entry: StoredFile, key: EncryptionKey | None, count: Cal
             where,
             found=f"it is damaged: it is not the {entry.path} that was put there",
             wanted=f"sha256 {entry.sha256[:12]}... of {entry.size_bytes} bytes",
-            todo="delete it from the store and back up again from a repository that is whole,"
+            todo="delete it from the store and back up again from an undamaged repository,"
             " or restore an earlier backup",
         )
 

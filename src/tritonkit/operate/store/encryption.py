@@ -88,8 +88,8 @@ def _damaged(where: str, found: str) -> StoreError:
     return StoreError(
         where,
         found=f"it is damaged: {found}",
-        wanted="what a backup has put there, whole",
-        todo="delete it from the store and back up again from a repository that is whole, or restore an earlier backup",
+        wanted="the file as a backup wrote it",
+        todo="delete it from the store and back up again from an undamaged repository, or restore an earlier backup",
     )
 
 

@@ -69,7 +69,7 @@ def ids(store: Store) -> dict[str, bool]:
 
 
 def find(backups: Mapping[str, bool], store: Store, prefix: str | None) -> str:
-    """The latest ID that begins with `wanted`, such as a day; by default the latest of all. UsageError without one."""
+    """The latest ID that begins with `prefix`, such as a day; by default the latest of all. UsageError without one."""
     if not backups:
         raise UsageError(
             store.url,
@@ -185,7 +185,7 @@ def _entries(name: str, files: Any) -> tuple[StoredFile, ...]:
     for path in files:
         # Only a hostile index has long paths: all their folders together would fill the memory.
         if not is_file_of_a_model(path):
-            raise ValueError(f"{name} has a file {path[:200]!r}, which would not lie in its folder")
+            raise ValueError(f"{name} has a file {path[:200]!r}, which lies outside its folder")
         above = (path[:at] for at, letter in enumerate(path) if letter == "/")
         if (folder := next((parent for parent in above if parent in files), None)) is not None:
             raise ValueError(f"{name} has {folder!r} as a file and as a folder")
@@ -197,7 +197,7 @@ def _entry(path: str, facts: Any) -> StoredFile:
         raise ValueError(f"{path!r} has no hash and size")
     sha256, size_bytes = facts
     if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
-        raise ValueError(f"{path!r} has a hash that is none")
+        raise ValueError(f"{path!r} has an invalid hash")
     if type(size_bytes) is not int or not 0 <= size_bytes <= _MOST_FILE_BYTES:
         raise ValueError(f"{path!r} has a size that is none")
     return StoredFile(path, sha256, size_bytes)

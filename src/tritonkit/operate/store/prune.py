@@ -47,7 +47,7 @@ def prune(store: Store, keep: int, *, key: EncryptionKey | None = None, dry_run:
         UsageError: `keep` is below 1, or a kept backup is encrypted and the key is missing or another one.
         StoreBusy: a backup is being made; nothing was removed.
         StoreError: the store cannot be used, or a kept backup cannot be read, so that its files are unknown. Or a kept
-            backup is dated after now, so that it would outlast later ones. For such a backup nothing was removed.
+            backup is dated in the future, so that it would outlast later ones. For such a backup nothing was removed.
     """
     if keep < 1:
         raise UsageError("--keep", found=str(keep), wanted="1 or more")
@@ -73,7 +73,7 @@ def _refuse_ahead(store: Store, left: Sequence[str]) -> None:
         if is_ahead(name):
             raise StoreError(
                 f"{store.url}: the backup {name}",
-                found="it is dated after now, so later backups would go before it",
+                found="it is dated in the future, so later backups would be removed before it",
                 wanted="backups dated by a right clock",
                 todo=f"correct this machine's clock; if another's was wrong, remove {store.where('backups')}/{name}.*",
             )

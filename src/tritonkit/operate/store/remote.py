@@ -124,8 +124,8 @@ class Store:
                 raise StoreError(
                     self.where(path),
                     found="it is missing from the store",
-                    wanted="what a backup has put there",
-                    todo="restore another backup; a new one of a repository that is whole puts it there again",
+                    wanted="the file that a backup wrote",
+                    todo="restore another backup; a new backup of an undamaged repository stores it again",
                 ) from None
         try:
             while True:
@@ -292,8 +292,8 @@ def _failure(where: str, error: Exception) -> StoreError:
         return StoreError(
             where,
             found="it is a folder, a pipe, a socket or a device",
-            wanted="a file that a backup has put there",
-            todo="remove it and back up again from a repository that is whole; ask who else may write to the store",
+            wanted="a file that a backup wrote",
+            todo="remove it and back up again from an undamaged repository; ask who else may write to the store",
         )
     problem = f"{type(error).__name__}: {first_line(error)}"
     return StoreError(

@@ -172,7 +172,7 @@ def _refuse_foreign(repository: Path, models: Sequence[str]) -> None:
         raise PublishError(
             str(repository / model),
             found="tritonkit did not write it, and it is not as in the backup",
-            wanted="its name on the command line, if the backup's shall replace it",
+            wanted="its name on the command line, if the backup's is to replace it",
         )
 
 

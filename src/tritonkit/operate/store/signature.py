@@ -111,9 +111,9 @@ def parse(text: str) -> RepositorySignature:
             raise ValueError("a model without a proper name or files")
         for path, digest in files.items():
             if not is_file_of_a_model(path) or not isinstance(digest, str):
-                raise ValueError("a file without a proper path or hash")
+                raise ValueError("a file without a valid path or hash")
             if not SHA256.fullmatch(digest):
-                raise ValueError("a hash that is none")
+                raise ValueError("an invalid hash")
     return RepositorySignature(models, key, base64.b64decode(signature, validate=True))
 
 

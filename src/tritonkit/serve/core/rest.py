@@ -22,7 +22,7 @@ from .rest_routes import routes
 
 __all__ = ["CONTAINER_MIB", "RestLimits", "envoy_command", "envoy_config", "envoy_threads", "find_envoy"]
 
-_AS_ENVOY_SAYS = "refused as no proper request: %RESPONSE_CODE_DETAILS%"
+_AS_ENVOY_SAYS = "refused as a malformed request: %RESPONSE_CODE_DETAILS%"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 _MOST_THREADS = 4

@@ -147,7 +147,7 @@ def test_a_wrong_input_is_named(digits: Function, changed: Any, message: str) ->
         ({"inputs": [TENSOR, TENSOR]}, "inputs[1].name: 'image' is there twice"),
         ({"inputs": [TENSOR], "id": 7}, "id: wanted a text"),
         ({"inputs": [TENSOR], "outputs": [{"name": "x"}]}, "outputs[0].name: found 'x', wanted one of label, score"),
-        ({"inputs": [TENSOR], "parameters": {"binary_data_output": True}}, "binary_data: bytes behind the JSON"),
+        ({"inputs": [TENSOR], "parameters": {"binary_data_output": True}}, "binary_data: bytes after the JSON"),
     ],
 )
 def test_a_wrong_event_is_named(digits: Function, event: Any, message: str) -> None:

@@ -171,7 +171,7 @@ def _unschedulable(it: Subject) -> Cause | None:
         "",
         text or "the scheduler has not said why",
         "a node that meets selector, affinity, taints and spread",
-        "kubectl describe nodes; a nodeSelector or tolerations belong into an overlay of your own",
+        "kubectl describe nodes; a nodeSelector or tolerations belong in an overlay of your own",
     )
 
 
@@ -338,7 +338,7 @@ def _crash(it: Subject) -> Cause | None:
                 container["name"],
                 f"exit code {code}, {container.get('restartCount', 0)} restarts",
                 "a container that keeps running",
-                "read its last lines; all of them: kubectl logs --previous",
+                "read the last lines of its log; the whole log: kubectl logs --previous",
                 _tail(it.log(container["name"])) or "no log was kept",
             )
     return None

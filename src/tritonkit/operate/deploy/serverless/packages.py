@@ -51,7 +51,7 @@ def requirements(python: Mapping[str, Path], own: Iterable[str], shipped: Sequen
     Args:
         python: name for messages -> a Python file that will run.
         own: modules in the same folders.
-        known: pins that come with tritonkit.
+        shipped: pins that come with tritonkit.
         more: pins from the command line.
 
     Raises:

@@ -91,7 +91,7 @@ def _before(out: Path) -> Mapping[str, str]:
             return {}
     raise RenderError(
         str(out),
-        found=f"it holds files and no {_WRITTEN} of `tritonkit deploy --target lambda`",
+        found=f"it holds files but no {_WRITTEN} from `tritonkit deploy --target lambda`",
         wanted="an empty folder, or one that it wrote",
         todo="name another --out",
     )
