@@ -132,11 +132,11 @@ def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: b
     _print_check(different, as_json)
 
 
-def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], given: Sequence[Batch]) -> Verdicts:
+def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: Sequence[Batch]) -> Verdicts:
     """A build without Python of the user's own loads nothing of a server."""
     from tritonkit.perf.diagnose import prove_own_python
 
-    return prove_own_python(root, models, names, given)
+    return prove_own_python(root, models, names, items)
 
 
 def _raise_failed(repository: Repository) -> None:

@@ -35,11 +35,11 @@ def command(
     from tritonkit.repository.inspection import inspect_model
 
     project = project_folder(root)
-    found = [inspect_model(spec, "cpu", cores()) for spec in _specs(project, names or [])]
+    inspections = [inspect_model(spec, "cpu", cores()) for spec in _specs(project, names or [])]
     if as_json:
-        print_json({"models": [inspection.to_dict() for inspection in found]})
+        print_json({"models": [inspection.to_dict() for inspection in inspections]})
         return
-    for number, inspection in enumerate(found):
+    for number, inspection in enumerate(inspections):
         if number:
             print_line()
         _print(inspection)
@@ -59,24 +59,24 @@ def _specs(project: Path, names: list[str]) -> list[Spec]:
     return [load(Path(name).resolve(), project) if "/" in name else load_all(project, (name,))[0] for name in names]
 
 
-def _print(found: Inspection) -> None:
+def _print(inspection: Inspection) -> None:
     from tritonkit.repository.modelspec.units import format_bytes
 
-    source = ", ".join(f"{key}: {value}" for key, value in found.network.items())
-    print_line(f"{found.spec.name}: {found.spec.folder}, {source}, served as {found.variant}")
+    source = ", ".join(f"{key}: {value}" for key, value in inspection.network.items())
+    print_line(f"{inspection.spec.name}: {inspection.spec.folder}, {source}, served as {inspection.variant}")
     print_line()
-    rows = [[file.path, format_bytes(file.size_bytes), file.remark] for file in found.files]
+    rows = [[file.path, format_bytes(file.size_bytes), file.remark] for file in inspection.files]
     more = len(rows) - _SHOWN
     shown = [*rows[:_SHOWN], *([[f"{more} more, see --json", "", ""]] if more > 0 else [])]
     print_table("Files", ["file", "size", "remark"], shown)
     print_line()
-    if found.python:
-        uses = [[use.when, use.file, use.what] for use in found.python]
+    if inspection.python:
+        uses = [[use.when, use.file, use.what] for use in inspection.python]
         print_table("Python that would run, with your rights", ["when", "file", "for"], uses)
     else:
         print_line("No Python of the folder would run.")
     print_line()
-    _print_onnx(found)
+    _print_onnx(inspection)
     models = [
         [
             plan.name,
@@ -85,22 +85,22 @@ def _print(found: Inspection) -> None:
             ", ".join(map(str, plan.inputs)),
             ", ".join(map(str, plan.outputs)),
         ]
-        for plan in found.models
+        for plan in inspection.models
     ]
     if models:
         columns = ["Triton model", "backend", "max batch", "inputs", "outputs"]
         print_table("Would be served", columns, models)
-    for plan in found.models:
+    for plan in inspection.models:
         if called := plan.parameters.get("tritonkit.calls"):
             print_line(f"{plan.name} calls {', '.join(called.split())}")
         for text in plan.notes:
             note(f"note: {text}")
-    for text in found.unknown:
+    for text in inspection.unknown:
         note(f"note: {text}")
 
 
-def _print_onnx(found: Inspection) -> None:
-    facts = found.onnx
+def _print_onnx(inspection: Inspection) -> None:
+    facts = inspection.onnx
     if facts is None:
         return
     rows = [

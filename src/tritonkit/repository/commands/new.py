@@ -81,14 +81,14 @@ def command(
 
 def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> None:
     """Exactly one source, and what belongs to --torch with it alone."""
-    given = [option for option, value in sources.items() if value is not None]
-    if len(given) != 1:
+    named = [option for option, value in sources.items() if value is not None]
+    if len(named) != 1:
         raise UsageError(
-            "tritonkit new", found=" and ".join(given) or "no network", wanted=f"one of {', '.join(sources)}"
+            "tritonkit new", found=" and ".join(named) or "no network", wanted=f"one of {', '.join(sources)}"
         )
     more = [option for option, value in of_torch.items() if value]
-    if more and given != ["--torch"]:
-        raise UsageError("tritonkit new", found=f"{more[0]} together with {given[0]}", wanted="it only with --torch")
+    if more and named != ["--torch"]:
+        raise UsageError("tritonkit new", found=f"{more[0]} together with {named[0]}", wanted="it only with --torch")
 
 
 def schema() -> None:

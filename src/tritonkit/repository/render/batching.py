@@ -48,23 +48,23 @@ def plan_max_batch_size(spec: Spec, artifact: Artifact) -> int:
     """The network's largest batch: the given one, else 64 (8 for OpenVINO) or its largest preferred size, and less
     where 64 cannot be warmed up; 0 without a batch axis."""
     serving, batched = spec.model.serving, artifact.signature.batched
-    given = serving.max_batch_size
+    size = serving.max_batch_size
     verdict = artifact.independence
-    if given is None and batched and verdict is not None and not verdict.holds:
+    if size is None and batched and verdict is not None and not verdict.holds:
         return 1  # a variant that couples items where the network does not
-    if given is None:
+    if size is None:
         padded = "model.xml" in artifact.files
         default = PADDED_MAX_BATCH_SIZE if padded else DEFAULT_MAX_BATCH_SIZE
         return max(min(default, affordable(artifact)), *_preferred(spec)) if batched else 0
     hold_to_demand(spec, artifact.independence, f"variant {artifact.variant}")
-    if (given > 0) != batched:
+    if (size > 0) != batched:
         raise RenderError(
             f"{spec.file} serving.max_batch_size",
-            found=f"{given}, and the network has {'a' if batched else 'no'} batch axis",
+            found=f"{size}, and the network has {'a' if batched else 'no'} batch axis",
             wanted="a size above 0" if batched else "0",
             todo="change it" if batched else "change it, or export with a free first axis",
         )
-    return given
+    return size
 
 
 def affordable(artifact: Artifact) -> int:
@@ -145,21 +145,21 @@ def plan_dynamic_batching(part: Part, max_batch_size: int, where: str) -> Dynami
     """Batching on the server: on for a model that batches, unless the spec turns it off, keeps sequences or is
     decoupled."""
     serving = part.serving
-    asked = serving.dynamic_batching
-    if asked is None:
+    batching = serving.dynamic_batching
+    if batching is None:
         plain = serving.sequence_batching is None and not serving.decoupled
         return DynamicBatching() if plain and max_batch_size > 0 else None
-    if asked is False:
+    if batching is False:
         return None
-    if max(asked.preferred_batch_size, default=1) > max_batch_size:
+    if max(batching.preferred_batch_size, default=1) > max_batch_size:
         raise RenderError(
             f"{where}.dynamic_batching",
-            found=f"preferred_batch_size {list(asked.preferred_batch_size)}, and max_batch_size is {max_batch_size}",
+            found=f"preferred_batch_size {list(batching.preferred_batch_size)}, and max_batch_size is {max_batch_size}",
             wanted="preferred sizes of at most max_batch_size"
             if max_batch_size
             else "no dynamic_batching for a model without a batch axis",
         )
-    return asked
+    return batching
 
 
 def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
@@ -177,10 +177,10 @@ def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) ->
     Raises:
         RenderError: `pad` fits no input.
     """
-    asked = {axis: free.pad for axis, free in spec.model.network.free_axes.items() if free.pad}
-    if part.is_step or not asked or max_batch_size < 2 or target != "cpu":
+    padding = {axis: free.pad for axis, free in spec.model.network.free_axes.items() if free.pad}
+    if part.is_step or not padding or max_batch_size < 2 or target != "cpu":
         return {}
-    ((axis, values),) = asked.items()
+    ((axis, values),) = padding.items()
     places = {
         port.info.name: port.info.axes.index(axis) for port in (*part.inputs, *part.outputs) if axis in port.info.axes
     }

@@ -41,11 +41,11 @@ def _note(part: Part, name: str, info: TensorInfo) -> str:
 
 def _hold_network(spec: Spec, part: Part, sent: dict[str, str], new: dict[str, str]) -> None:
     network = spec.model.network
-    given = [port.info for port in part.inputs if port.info.name not in sent]
+    received = [port.info for port in part.inputs if port.info.name not in sent]
     for port in part.inputs:
         if port.info.name not in new or port.info.optional:
             continue
-        like = next((info for info in given if _shares_axis(info, port.info)), None)
+        like = next((info for info in received if _shares_axis(info, port.info)), None)
         if like is None and port.info.name in network.inputs:
             continue
         name = port.info.name

@@ -106,14 +106,14 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
         )
 
 
-def _given(generation: Generation, names: Mapping[str, str]) -> dict[str, Any]:
+def _chosen_settings(generation: Generation, names: Mapping[str, str]) -> dict[str, Any]:
     """The spec's settings by the engine's names. Settings that it leaves open stay the engine's, because our defaults
     are made for CPUs."""
-    given = generation.model_fields_set
+    chosen = generation.model_fields_set
     return {
         theirs: getattr(generation, ours)
         for ours, theirs in names.items()
-        if ours in given and getattr(generation, ours) is not None
+        if ours in chosen and getattr(generation, ours) is not None
     }
 
 
@@ -124,7 +124,7 @@ def _vllm(generation: Generation, gpu: Engine) -> dict[str, Any]:
         "max_sequences": "max_num_seqs",
         "max_batched_tokens": "max_num_batched_tokens",
     }
-    arguments = _given(generation, names) | {
+    arguments = _chosen_settings(generation, names) | {
         "disable_log_stats": False,  # of which the backend makes its metrics
         "dtype": gpu.dtype,
         "enable_chunked_prefill": gpu.chunked_prefill,
@@ -146,7 +146,7 @@ def _vllm(generation: Generation, gpu: Engine) -> dict[str, Any]:
 def _tensorrt_llm(generation: Generation, gpu: Engine) -> dict[str, Any]:
     """Arguments of tensorrt_llm.LLM, and of NVIDIA's model for it (its model.yaml)."""
     names = {"context": "max_seq_len", "max_sequences": "max_batch_size", "max_batched_tokens": "max_num_tokens"}
-    arguments = _given(generation, names) | {
+    arguments = _chosen_settings(generation, names) | {
         "backend": "pytorch",
         "dtype": gpu.dtype,
         "enable_chunked_prefill": gpu.chunked_prefill,

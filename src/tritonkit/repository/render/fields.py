@@ -69,19 +69,19 @@ def newer_note(spec: Spec) -> str:
 
 
 def with_fields(
-    tensors: Sequence[TensorPlan], given: Mapping[str, InputFields] | Mapping[str, OutputFields], where: str
+    tensors: Sequence[TensorPlan], sections: Mapping[str, InputFields] | Mapping[str, OutputFields], where: str
 ) -> tuple[TensorPlan, ...]:
     """The tensors with their fields from `where` of the spec; RenderError for a name that none has."""
     names = [tensor.name for tensor in tensors]
-    if unknown := [name for name in given if name not in names]:
+    if unknown := [name for name in sections if name not in names]:
         raise RenderError(
             f"{where}.{unknown[0]}", found="a request carries no tensor of that name", wanted=nearest(unknown[0], names)
         )
     return tuple(
         replace(
             tensor,
-            fields=given.get(tensor.name),
-            ragged=tensor.ragged or getattr(given.get(tensor.name), "allow_ragged_batch", False),
+            fields=sections.get(tensor.name),
+            ragged=tensor.ragged or getattr(sections.get(tensor.name), "allow_ragged_batch", False),
         )
         for tensor in tensors
     )
@@ -103,20 +103,20 @@ def check_fields(plan: ModelPlan, target: Target) -> None:
 
 
 def _check_tensor(tensor: TensorPlan, plan: ModelPlan) -> None:
-    given = tensor.fields
-    if given is None:
+    fields = tensor.fields
+    if fields is None:
         return
-    side = "input" if isinstance(given, InputFields) else "output"
+    side = "input" if isinstance(fields, InputFields) else "output"
     where = f"{plan.section}.{side}.{tensor.name}"
-    image = getattr(given, "format", "none") != "none"
-    if (image or given.is_non_linear_format_io) and len(tensor.client_dims) != _IMAGE_AXES:
+    image = getattr(fields, "format", "none") != "none"
+    if (image or fields.is_non_linear_format_io) and len(tensor.client_dims) != _IMAGE_AXES:
         raise RenderError(
             f"{where}.{'format' if image else 'is_non_linear_format_io'}",
             found=f"the shape {list(tensor.client_dims)}",
             wanted="three axes, without the batch",
         )
     for field in ("is_shape_tensor", "is_non_linear_format_io"):
-        if getattr(given, field) and plan.backend != "tensorrt":
+        if getattr(fields, field) and plan.backend != "tensorrt":
             raise RenderError(
                 f"{where}.{field}",
                 found=f"the backend {plan.backend or 'of an ensemble'}",

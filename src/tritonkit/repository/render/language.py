@@ -60,8 +60,8 @@ def token_bytes(network: Mapping[str, Any]) -> int:
     return 2 * int(values)
 
 
-def _check(spec: Spec, key: str, found: int | None, most: int, reason: str) -> None:
-    if found is not None and found > most:
+def _check(spec: Spec, key: str, value: int | None, most: int, reason: str) -> None:
+    if value is not None and value > most:
         raise RenderError(
-            f"{spec.file} serving.generation.{key}", found=str(found), wanted=f"at most {max(most, 0)}: {reason}"
+            f"{spec.file} serving.generation.{key}", found=str(value), wanted=f"at most {max(most, 0)}: {reason}"
         )

@@ -135,8 +135,8 @@ def _check_files(plan: ModelPlan, more: Any) -> None:
     named += [(f"output {t.name!r} label_filename", t.label_filename, plan.model_files) for t in more.output]
     for sample in more.model_warmup:
         named += [
-            (f"model_warmup {sample.name!r}", given.input_data_file, plan.warmup_files)
-            for given in sample.inputs.values()
+            (f"model_warmup {sample.name!r}", value.input_data_file, plan.warmup_files)
+            for value in sample.inputs.values()
         ]
     for field, file, published in named:
         if file and file not in published:

@@ -88,7 +88,7 @@ def _config(plan: ModelPlan) -> Fields:
         else None,
         "optimization": _optimization(plan.optimization),
         "model_warmup": [
-            _fields(sample) | {"inputs": {name: _warmup_input(given) for name, given in sample.inputs.items()}}
+            _fields(sample) | {"inputs": {name: _warmup_input(value) for name, value in sample.inputs.items()}}
             for sample in plan.warmup
         ],
         "response_cache": {"enable": True} if plan.response_cache else None,
@@ -111,40 +111,40 @@ def _if_set(name: str, value: Any) -> Fields:
     return {name: value} if value else {}
 
 
-def _batch_tensor(given: BatchInput | BatchOutput) -> Fields:
-    fields = _fields(given) | {"kind": f"BATCH_{given.kind.upper()}"}
-    if isinstance(given, BatchInput):
+def _batch_tensor(tensor: BatchInput | BatchOutput) -> Fields:
+    fields = _fields(tensor) | {"kind": f"BATCH_{tensor.kind.upper()}"}
+    if isinstance(tensor, BatchInput):
         fields["data_type"] = DATATYPES[fields.pop("dtype")].config
     return fields
 
 
-def _metrics(given: Sequence[ModelMetric]) -> Fields:
+def _metrics(metrics: Sequence[ModelMetric]) -> Fields:
     controls = [
-        {"metric_identifier": {"family": one.family}, "histogram_options": {"buckets": list(one.buckets)}}
-        for one in given
+        {"metric_identifier": {"family": metric.family}, "histogram_options": {"buckets": list(metric.buckets)}}
+        for metric in metrics
     ]
     return {"metric_control": controls} if controls else {}
 
 
-def _tensor_fields(given: InputFields | OutputFields | None) -> Fields:
+def _tensor_fields(section: InputFields | OutputFields | None) -> Fields:
     """The fields that are set. Inputs and outputs have different ones, and older schemas lack some."""
-    if given is None:
+    if section is None:
         return {}
-    fields = _fields(given)
+    fields = _fields(section)
     # `allow_ragged_batch` belongs to the tensor itself: the backend may pad.
     fields.pop("allow_ragged_batch", None)
-    if isinstance(given, InputFields):
-        fields["format"] = "" if given.format == "none" else f"FORMAT_{given.format.upper()}"
+    if isinstance(section, InputFields):
+        fields["format"] = "" if section.format == "none" else f"FORMAT_{section.format.upper()}"
     return {name: value for name, value in fields.items() if value}
 
 
 def _tensor(tensor: TensorPlan, plan: ModelPlan) -> Fields:
-    seen = tensor.network_dims
+    dims = tensor.network_dims
     return {
         "name": tensor.name,
         "data_type": DATATYPES[tensor.dtype].config,
         "dims": list(tensor.client_dims),
-        "reshape": {"shape": list(seen)} if plan.backend and seen is not None else None,
+        "reshape": {"shape": list(dims)} if plan.backend and dims is not None else None,
         # Outputs have no such field.
         **({"allow_ragged_batch": True} if tensor.ragged else {}),
         **({"optional": True} if tensor.optional else {}),
@@ -174,23 +174,23 @@ def _queue_policy(policy: QueuePolicy) -> Fields:
     return _fields(policy) | {"timeout_action": policy.timeout_action.upper()}
 
 
-def _dynamic_batching(asked: DynamicBatching) -> Fields:
-    default, by_level = asked.default_queue_policy, asked.priority_queue_policy
-    return _fields(asked) | {
+def _dynamic_batching(batching: DynamicBatching) -> Fields:
+    default, by_level = batching.default_queue_policy, batching.priority_queue_policy
+    return _fields(batching) | {
         "default_queue_policy": _queue_policy(default) if default else None,
         "priority_queue_policy": {str(n): _queue_policy(one) for n, one in by_level.items()},
     }
 
 
-def _sequence_batching(asked: SequenceBatching) -> Fields:
+def _sequence_batching(batching: SequenceBatching) -> Fields:
     # Triton treats sequences without a strategy as direct ones; the text says so.
-    direct = None if asked.oldest else _fields(asked.direct or Direct())
-    return _fields(asked) | {
+    direct = None if batching.oldest else _fields(batching.direct or Direct())
+    return _fields(batching) | {
         "direct": direct,
         "control_input": [
-            {"name": name, "control": [_control(control)]} for name, control in asked.control_input.items()
+            {"name": name, "control": [_control(control)]} for name, control in batching.control_input.items()
         ],
-        "state": [_state(state) for state in asked.state],
+        "state": [_state(state) for state in batching.state],
     }
 
 
@@ -220,25 +220,25 @@ def _state(state: State) -> Fields:
     return fields
 
 
-def _optimization(asked: Optimization) -> Fields | None:
-    if asked == Optimization():
+def _optimization(optimization: Optimization) -> Fields | None:
+    if optimization == Optimization():
         return None
-    facts = _fields(asked)
+    facts = _fields(optimization)
     accelerators = ("gpu_execution_accelerator", "cpu_execution_accelerator")
     on_device = {name: facts[name] for name in accelerators if facts[name]}
     pinned = ("input_pinned_memory", "output_pinned_memory")
     return {
-        "graph": None if asked.graph_level is None else {"level": asked.graph_level},
-        "priority": f"PRIORITY_{asked.priority.upper()}",
+        "graph": None if optimization.graph_level is None else {"level": optimization.graph_level},
+        "priority": f"PRIORITY_{optimization.priority.upper()}",
         "cuda": facts["cuda"],
         "execution_accelerators": on_device or None,
         **{name: {"enable": facts[name]} for name in pinned if facts[name] is not None},
-        "gather_kernel_buffer_threshold": asked.gather_kernel_buffer_threshold,
-        "eager_batching": asked.eager_batching,
+        "gather_kernel_buffer_threshold": optimization.gather_kernel_buffer_threshold,
+        "eager_batching": optimization.eager_batching,
     }
 
 
-def _warmup_input(given: WarmupInput) -> Fields:
-    tensor: Fields = {"data_type": DATATYPES[given.dtype].config, "dims": list(given.shape)}
-    content = {f"{given.data}_data": True} if given.data else {"input_data_file": given.file}
+def _warmup_input(value: WarmupInput) -> Fields:
+    tensor: Fields = {"data_type": DATATYPES[value.dtype].config, "dims": list(value.shape)}
+    content = {f"{value.data}_data": True} if value.data else {"input_data_file": value.file}
     return tensor | content

@@ -126,7 +126,7 @@ def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
     """A language model on GPUs, whose published files hold settings and whose weights stay elsewhere."""
     inputs, outputs = engine_tensors(engine)
     serving = spec.model.serving
-    given = engine_parameters(engine)
+    settings = engine_parameters(engine)
     return Part(
         model=spec.name,
         section="serving",
@@ -134,7 +134,7 @@ def _engine(spec: Spec, artifact: Artifact, engine: EngineName) -> Part:
         serving=serving,
         inputs=tuple(Port(info, info.name) for info in inputs),
         outputs=tuple(Port(info, info.name) for info in outputs),
-        parameters={key: value for key, value in given.items() if key not in serving.parameters},
+        parameters={key: value for key, value in settings.items() if key not in serving.parameters},
         version_files=engine_files(engine),
         version_texts=engine_texts(spec, artifact, engine),
         engine=engine,

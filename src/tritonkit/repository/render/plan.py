@@ -35,7 +35,7 @@ from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
 from tritonkit.repository.render.resources import Host, plan_instances, plan_optimization, plan_threads
 from tritonkit.repository.render.values import ModelPlan, Target, TensorPlan
-from tritonkit.repository.render.warmup import Warmup, automatic, given, listed, prompted
+from tritonkit.repository.render.warmup import Warmup, automatic, from_sample, listed, prompted
 from tritonkit.repository.render.wiring import Wiring, connect
 
 __all__ = ["plan_models"]
@@ -232,16 +232,16 @@ def _examples(spec: Spec, inputs: Sequence[TensorPlan]) -> dict[str, bytes]:
 
 def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
     spec, examples = common.spec, common.examples
-    asked, sequences = part.serving.model_warmup, part.serving.sequence_batching
+    setting, sequences = part.serving.model_warmup, part.serving.sequence_batching
     controls = sequences.control_input if sequences else {}
     # An engine runs made-up requests of its own before it is ready.
-    if asked == "off" or (part.engine and isinstance(asked, str)):
+    if setting == "off" or (part.engine and isinstance(setting, str)):
         return Warmup()
     if part.backend == "llm":
         return prompted(examples.get("text", b"."))
-    if not isinstance(asked, str):
+    if not isinstance(setting, str):
         inputs = [port.info for port in part.inputs]
-        return listed(asked, inputs, controls, spec, f"{part.section}.model_warmup")
+        return listed(setting, inputs, controls, spec, f"{part.section}.model_warmup")
     if sequences is not None and sequences.state:
         return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
     own = {own: examples[name] for own, name in common.wiring.client_inputs[part.model].items() if name in examples}
@@ -250,7 +250,7 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
         return Warmup(note="no warm-up: Python of your own gets no made-up requests, unless it has model_warmup: auto")
     start = None if part.is_step else common.artifact.start
     if start is not None and start.given:
-        return given(inputs, batch_sizes, start.given, controls)
+        return from_sample(inputs, batch_sizes, start.given, controls)
     if start is not None and start.refuses_zeros:
         return Warmup(
             note="no warm-up: the network refuses zeros, and the samples of the build are too large; list"
@@ -276,18 +276,18 @@ def _ensemble(spec: Spec, wiring: Wiring, models: Sequence[ModelPlan]) -> ModelP
             wanted="a batch axis in all parts, or in none",
             todo="leave max_batch_size of the steps out",
         )
-    given, where = spec.model.ensemble, f"{spec.file} ensemble"
+    section, where = spec.model.ensemble, f"{spec.file} ensemble"
     plan = ModelPlan(
         name=spec.name,
         backend=None,
         max_batch_size=min(sizes.values()),
-        inputs=with_fields(wiring.inputs, given.input, f"{where}.input"),
-        outputs=with_fields(wiring.outputs, given.output, f"{where}.output"),
-        model_files=labels_of(given, spec, "ensemble"),
+        inputs=with_fields(wiring.inputs, section.input, f"{where}.input"),
+        outputs=with_fields(wiring.outputs, section.output, f"{where}.output"),
+        model_files=labels_of(section, spec, "ensemble"),
         response_cache=spec.model.serving.response_cache,
         parameters=_idempotence(spec.model.serving.idempotent) | _independence(models) | in_flight_parameter(spec),
         steps=wiring.steps,
-        **further(given, where, spec),
+        **further(section, where, spec),
     )
     check_fields(plan, "cpu")
     return plan

@@ -66,14 +66,14 @@ class Host:
 
 def plan_instances(serving: Serving, host: Host) -> tuple[Instances, ...]:
     """The instance groups with kind and count resolved; RenderError if they need more cores than there are."""
-    asked = tuple(
+    requested = tuple(
         group.model_copy(update={"profile": group.profile or _profiles(serving, host)})
         for group in serving.instance_group or (Instances(),)
     )
-    groups = tuple(_resolve(group, 1, host) for group in asked)
-    threads = _given_threads(serving, host)
-    if len(asked) == 1 and asked[0].count is None and threads and host.takes_cores(groups[0]):
-        groups = (_resolve(asked[0], max(1, host.cores // threads), host),)
+    groups = tuple(_resolve(group, 1, host) for group in requested)
+    threads = _spec_threads(serving, host)
+    if len(requested) == 1 and requested[0].count is None and threads and host.takes_cores(groups[0]):
+        groups = (_resolve(requested[0], max(1, host.cores // threads), host),)
     _check_cores(_cpu_instances(groups, host), threads or 1, host)
     return groups
 
@@ -83,7 +83,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
     count = _cpu_instances(groups, host)
     if count == 0:
         return dict(serving.parameters)
-    threads = _given_threads(serving, host) or max(1, host.cores // count)
+    threads = _spec_threads(serving, host) or max(1, host.cores // count)
     if host.backend == "openvino":
         shared = {_ALL_THREADS: str(threads * count), _STREAMS: str(count)}
         # With streams of the user's own, the share of an instance is unknown.
@@ -106,19 +106,21 @@ def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
 
 def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Host) -> Optimization:
     """`optimization` without the settings of a device that no instance of the model uses."""
-    asked = serving.optimization
+    optimization = serving.optimization
     if host.backend == "openvino":
         # It has neither accelerators nor graph levels; these settings are for the spec's other variants.
         nothing = {"graph_level": None, "cuda": None}
-        return asked.model_copy(update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()})
+        return optimization.model_copy(
+            update={**nothing, "cpu_execution_accelerator": (), "gpu_execution_accelerator": ()}
+        )
     kinds = {group.kind for group in groups}
     if kinds == {"cpu"}:
-        return asked.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
-    on_gpu = asked.gpu_execution_accelerator
+        return optimization.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
+    on_gpu = optimization.gpu_execution_accelerator
     if host.backend == "onnxruntime" and host.target == "gpu":
         on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
-    on_cpu = () if kinds == {"gpu"} else asked.cpu_execution_accelerator
-    return asked.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
+    on_cpu = () if kinds == {"gpu"} else optimization.cpu_execution_accelerator
+    return optimization.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
 
 
 def _with_defaults(accelerator: Accelerator) -> Accelerator:
@@ -160,7 +162,7 @@ def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:
     return sum(group.count or 0 for group in groups if host.takes_cores(group))
 
 
-def _given_threads(serving: Serving, host: Host) -> int | None:
+def _spec_threads(serving: Serving, host: Host) -> int | None:
     """Threads the spec gives an instance, as `threads` or as the backend's own parameter."""
     own = _COUNTS.get(host.backend, ("",))[0]
     text = serving.parameters.get(own)

@@ -55,8 +55,8 @@ class TensorPlan:
     @property
     def network_dims(self) -> tuple[int, ...] | None:
         """Dims that the network sees in place of `client_dims` (`reshape`); None where they are the same."""
-        seen = (1, *self.dims) if self.single else self.dims
-        return None if seen == self.client_dims else seen
+        dims = (1, *self.dims) if self.single else self.dims
+        return None if dims == self.client_dims else dims
 
     @property
     def client_dims(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from tritonkit.repository.optimize.start import warm_sizes
 _FORMATS = {"FP32": "f", "INT32": "i", "BOOL": "?", "UINT64": "Q", "INT64": "q", "UINT32": "I"}
 """Format of a control input's value in `struct`, by its type."""
 
-__all__ = ["Warmup", "automatic", "given", "listed", "prompted", "serialize"]
+__all__ = ["Warmup", "automatic", "from_sample", "listed", "prompted", "serialize"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def automatic(
     return Warmup(tuple(samples), files)
 
 
-def given(
+def from_sample(
     inputs: Sequence[TensorInfo],
     batch_sizes: Sequence[int],
     item: Mapping[str, GivenInput],
@@ -143,7 +143,7 @@ def _control(name: str, control: ControlInput, files: dict[str, bytes]) -> Warmu
 
 
 def listed(
-    asked: Sequence[WarmupSample],
+    listing: Sequence[WarmupSample],
     inputs: Sequence[TensorInfo],
     controls: Mapping[str, ControlInput],
     spec: Spec,
@@ -158,13 +158,13 @@ def listed(
     tensors |= {name: (control.dtype, (1,)) for name, control in controls.items()}
     required = set(tensors) - {t.name for t in inputs if t.optional}
     samples = []
-    for sample in asked:
+    for sample in listing:
         place = f"{section}.{sample.name}.inputs"
         if not required <= set(sample.inputs) <= set(tensors):
             raise RenderError(f"{spec.file} {place}", found=f"{sorted(sample.inputs)}", wanted=f"{sorted(tensors)}")
         data = {
-            name: _listed_data(name, given, tensors[name], files, spec, f"{place}.{name}")
-            for name, given in sample.inputs.items()
+            name: _listed_data(name, value, tensors[name], files, spec, f"{place}.{name}")
+            for name, value in sample.inputs.items()
         }
         samples.append(sample.model_copy(update={"inputs": data}))
     return Warmup(tuple(samples), files)
@@ -172,34 +172,34 @@ def listed(
 
 def _listed_data(
     name: str,
-    given: WarmupInput,
-    known: tuple[DataType, tuple[int, ...]],
+    value: WarmupInput,
+    tensor: tuple[DataType, tuple[int, ...]],
     files: dict[str, bytes],
     spec: Spec,
     place: str,
 ) -> WarmupInput:
-    dtype, shape = known
-    fits = len(given.shape) == len(shape) and all(
-        size == -1 or size == got for size, got in zip(shape, given.shape, strict=True)
+    dtype, shape = tensor
+    fits = len(value.shape) == len(shape) and all(
+        size == -1 or size == got for size, got in zip(shape, value.shape, strict=True)
     )
-    if given.dtype != dtype or not fits:
+    if value.dtype != dtype or not fits:
         raise RenderError(
-            f"{spec.file} {place}", found=f"{given.dtype} {list(given.shape)}", wanted=f"{dtype} {list(shape)}"
+            f"{spec.file} {place}", found=f"{value.dtype} {list(value.shape)}", wanted=f"{dtype} {list(shape)}"
         )
-    if given.file is None:
-        return given
-    content = resolve_file(given.file, spec, f"{place}.file").read_bytes()
-    count = math.prod(given.shape)
+    if value.file is None:
+        return value
+    content = resolve_file(value.file, spec, f"{place}.file").read_bytes()
+    count = math.prod(value.shape)
     element = DATATYPES[dtype].size
     if element is None:
         content = serialize(content, count)
     elif len(content) != count * element:
         raise RenderError(
             f"{spec.file} {place}.file",
-            found=f"{given.file} has {len(content)} bytes",
-            wanted=f"{count * element}: {dtype} {list(given.shape)}, in C order",
+            found=f"{value.file} has {len(content)} bytes",
+            wanted=f"{count * element}: {dtype} {list(value.shape)}, in C order",
         )
-    return given.model_copy(update={"file": _store(files, name, content)})
+    return value.model_copy(update={"file": _store(files, name, content)})
 
 
 def _store(files: dict[str, bytes], name: str, content: bytes) -> str:

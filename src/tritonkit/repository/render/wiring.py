@@ -132,13 +132,13 @@ def _check_connected(parts: tuple[Part, ...], edges: list[_Edge], where: str) ->
     """Check that every part but the last feeds a later one. A misspelled name would otherwise cut the pipeline in two,
     and Triton would serve both halves."""
     for part in parts[:-1]:
-        given = [e for e in edges if e.producer == part.model]
-        if any(e.consumers for e in given):
+        outgoing = [e for e in edges if e.producer == part.model]
+        if any(e.consumers for e in outgoing):
             continue
         later = parts[parts.index(part) + 1]
         raise RenderError(
             f"{where} {part.model}",
-            found=f"it gives {_list(e.info for e in given)}, and no later part takes that",
+            found=f"it gives {_list(e.info for e in outgoing)}, and no later part takes that",
             wanted=f"an input of {later.model}: {_list(port.info for port in later.inputs)}",
             todo="join the two names with outputs: or inputs: of the step",
         )

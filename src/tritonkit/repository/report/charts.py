@@ -62,7 +62,7 @@ class Lines(Plot):
 
 
 def lines(
-    given: Sequence[Line],
+    plotted: Sequence[Line],
     *,
     width: float,
     height: float = 260.0,
@@ -75,13 +75,13 @@ def lines(
         logarithmic: whether y is logarithmic; otherwise it starts at 0.
         limits: values of y with their names.
     """
-    xs = [x for line in given for x, y in line.points if y is not None]
-    ys = [y for line in given for _, y in line.points if y is not None]
+    xs = [x for line in plotted for x, y in line.points if y is not None]
+    ys = [y for line in plotted for _, y in line.points if y is not None]
     if logarithmic:
         ys = [y for y in ys if y > 0]
     if not ys:
         return None
-    room = max(len(line.name) for line in given) * _CHARACTER + 10
+    room = max(len(line.name) for line in plotted) * _CHARACTER + 10
     left, right, top, bottom = _LEFT, width - _RIGHT - room, _TOP, height - _BOTTOM
     shown = [y for y, _ in limits if y <= 4 * max(ys) and (not logarithmic or y >= min(ys) / 4)]
     x = _from_zero(min(xs), max(xs), left, right)
@@ -89,7 +89,7 @@ def lines(
         y_axis = log_axis(min([*ys, *shown]), max([*ys, *shown]), bottom, top)
     else:
         y_axis = _from_zero(0.0, max([*ys, *shown]) * 1.05, bottom, top)
-    drawn = [_drawn(k, line, x, y_axis, logarithmic) for k, line in enumerate(given)]
+    drawn = [_drawn(k, line, x, y_axis, logarithmic) for k, line in enumerate(plotted)]
     names = tuple((y_axis.at(value), text) for value, text in limits if value in shown)
     return Lines(width, height, left, top, right, bottom, x, y_axis, _apart(drawn, right, top, bottom), names)
 

@@ -22,10 +22,10 @@ class Column:
 
 def used_edges(all_counts: Iterable[Mapping[str, int]]) -> tuple[str, ...]:
     """The edges from the first to the last that any variant uses, so that all share one axis."""
-    given = list(all_counts)
+    every = list(all_counts)
     # Sorted here, because a record in JSON keeps names in alphabetical order.
-    edges = sorted({edge for counts in given for edge in counts}, key=_position)
-    used = [place for place, edge in enumerate(edges) if any(c.get(edge, 0) for c in given)]
+    edges = sorted({edge for counts in every for edge in counts}, key=_position)
+    used = [place for place, edge in enumerate(edges) if any(c.get(edge, 0) for c in every)]
     return tuple(edges[min(used) : max(used) + 1]) if used else ()
 
 
