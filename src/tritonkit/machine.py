@@ -87,7 +87,7 @@ def _quota_of(folder: Path) -> float | None:
 def free_memory(
     cgroup: Path = _CGROUP, groups: Path = _PROC / "self" / "cgroup", meminfo: Path = _PROC / "meminfo"
 ) -> int:
-    """Bytes of memory that this process may still take, by the machine's free memory and the limits of its container
+    """Bytes of memory that this process may still take, given the machine's free memory and the limits of its container
     and the groups above it (cgroup v2 `memory.max`); 0 if unknown."""
     bounds = []
     with contextlib.suppress(OSError, ValueError, IndexError):

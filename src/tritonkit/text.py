@@ -16,7 +16,7 @@ _LONG = re.compile(r"\d{41,}")
 
 
 def printable(text: str, *, lines: bool = True) -> str:
-    r"""The text with all that a terminal acts on written out, an escape as `\x1b`, an override as `\u202e`.
+    r"""The text with all terminal controls written out: an escape as `\x1b`, an override as `\u202e`.
 
     Args:
         lines: whether newlines and tabs stay, as in a log; else they are written out too.

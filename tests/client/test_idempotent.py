@@ -351,11 +351,11 @@ def test_many_and_later_calls_carry_the_declaration(play: Any) -> None:
     server = Wilful(dropped)
     with Client(play(server), timeout_s=20.0, breaker=None) as client:
         handle = client.model("m")
-        for given, work in ((None, 1), (True, 3), (False, 1)):
+        for declared, work in ((None, 1), (True, 3), (False, 1)):
             for call in (
-                lambda given=given: list(handle.predict_many([X], idempotent=given)),
-                lambda given=given: handle.submit(x=X, idempotent=given).result(),
-                lambda given=given: [_raised(next(handle.try_many([X], idempotent=given)))],
+                lambda declared=declared: list(handle.predict_many([X], idempotent=declared)),
+                lambda declared=declared: handle.submit(x=X, idempotent=declared).result(),
+                lambda declared=declared: [_raised(next(handle.try_many([X], idempotent=declared)))],
             ):
                 server.work = 0
                 with pytest.raises(ServerUnavailable):

@@ -93,5 +93,5 @@ def test_an_unknown_output_is_refused_with_the_nearest_name() -> None:
 def test_more_than_a_message_can_hold_is_refused() -> None:
     """2 GiB of data is an error of ours, before anything is copied."""
     huge = np.broadcast_to(np.float32(0), (1, 3, 2**28))
-    with pytest.raises(InvalidInput, match="protobuf message ends at 2 GiB"):
+    with pytest.raises(InvalidInput, match="protobuf message holds at most 2 GiB"):
         checked_inputs(signature(), {"image": huge})

@@ -1,4 +1,4 @@
-"""The way of a call from its request to the reply, for threads and tasks: generators of steps, without I/O."""
+"""A call from its request to its reply, for threads and tasks: generators of steps, without I/O."""
 
 from __future__ import annotations
 

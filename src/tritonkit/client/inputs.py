@@ -49,7 +49,7 @@ _KEPT_SHAPES = 1024
 
 
 class Inputs:
-    """`checked_inputs` for repeated calls of one model: a shape that has passed passes again.
+    """`checked_inputs` for repeated calls of one model: a shape that has passed once is accepted again.
 
     This holds for the usual call, with one array that already has the model's type; others are
     checked each time.
@@ -128,7 +128,7 @@ def checked_sizes(signature: ModelSignature, arrays: Mapping[str, NDArray[Any]])
         raise InvalidInput(
             f"model {signature.name}",
             found=f"{total} bytes of tensor data",
-            wanted=f"at most {MESSAGE_LIMIT} in one request (a protobuf message ends at 2 GiB)",
+            wanted=f"at most {MESSAGE_LIMIT} in one request (a protobuf message holds at most 2 GiB)",
             todo="send fewer items in one call",
         )
     return items

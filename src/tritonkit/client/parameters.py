@@ -49,7 +49,7 @@ def checked_parameters(where: str, parameters: Any) -> dict[str, Parameter]:
             where,
             found=f"parameters= is a {type(parameters).__name__}",
             wanted='values by name, such as parameters={"level": 3}',
-            todo='an input of that name is given as inputs={"parameters": ...}',
+            todo='pass an input of that name as inputs={"parameters": ...}',
         )
     return {name: _checked(where, name, value) for name, value in parameters.items()}
 
@@ -89,7 +89,7 @@ def checked_request_id(where: str, request_id: Any) -> None:
             where,
             found=f"request_id= is a {type(request_id).__name__}",
             wanted="a str, which comes back in the answer",
-            todo='an input of that name is given as inputs={"request_id": ...}',
+            todo='pass an input of that name as inputs={"request_id": ...}',
         )
     _check_text(where, request_id, "request_id=")
     if len(request_id.encode()) > _MOST_BYTES:

@@ -110,7 +110,7 @@ def _ready(client: Client) -> dict[str, tuple[str, ...]]:
 
 
 def _configurations(client: Client, models: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
-    """The configuration that each model is served with, as bytes that are equal for equal ones."""
+    """The configuration with which each model is served, as bytes: equal for equal configurations."""
     return {
         name: client.config(name).SerializeToString(deterministic=True) for name, versions in models.items() if versions
     }

@@ -118,7 +118,7 @@ class Invoke(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait a while."""
+    """A pause of this many seconds."""
 
     seconds: float
 

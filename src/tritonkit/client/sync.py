@@ -195,7 +195,7 @@ class Model(ModelShell):
         of items. `tritonkit.client.values` states the types that fit.
 
         Args:
-            inputs: values by name, for names that are not Python identifiers or are taken here.
+            inputs: values by name, for names that are not Python identifiers or are other arguments here.
             outputs: names of the outputs to request; None requests all.
             timeout_s: seconds for the whole call; the client's if None. The server gets it too.
             priority: Triton's, for models that have priority levels: 1 is the highest, 0 the default.
@@ -203,7 +203,7 @@ class Model(ModelShell):
                 server that may have begun with it, and may be hedged. False: it is not. None: as the
                 client, or else the model's configuration says; False if neither does.
             parameters: values for the model that are not tensors, by name: str, int, float, bool.
-            request_id: comes back as `Reply.request_id`, and stands in the server's log and trace.
+            request_id: comes back as `Reply.request_id`, and appears in the server's log and trace.
             classification: the number of best classes to give in place of an output's values, for all
                 outputs or by name: texts `VALUE:INDEX:LABEL`, best first (without LABEL if the model has none).
             **named: values by input name.
@@ -215,7 +215,7 @@ class Model(ModelShell):
             InvalidInput: a name, type, shape or size does not fit; nothing was sent.
             ModelNotFound: the model or version is no longer served.
             InferenceError: the server answered with an error; `Overloaded` if it had no room.
-            DeadlineExceeded: no answer in time; the server may still have worked.
+            DeadlineExceeded: no answer in time; the server may still have run the call.
             ServerUnavailable: no server answers; `CircuitOpen` if nothing was sent for that reason.
             UsageError: the client is closed, or the timeout is not a positive number.
         """

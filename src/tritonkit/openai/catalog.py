@@ -120,7 +120,7 @@ class Catalog:
         return list(self._met)
 
     async def _counted(self) -> Sequence[str]:
-        """Models with statistics, which a gateway returns to keys for all models; it lists models to no caller."""
+        """Models with statistics: a gateway lists models to no caller, but gives statistics to keys for all models."""
         try:
             return sorted({row.name for row in await self._client.statistics("")})
         except InferenceError as error:

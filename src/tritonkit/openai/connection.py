@@ -16,7 +16,7 @@ from tritonkit.openai.certificate import ServedCertificate
 __all__ = ["BACKLOG", "MOST_HANDSHAKES", "BoundedProtocol", "allow_connections"]
 
 HEAD_S = 10.0
-"""Seconds in which the head of a request must come, and before that the same time for the TLS handshake."""
+"""Seconds in which the head of a request must come, and as many before that for the TLS handshake."""
 UNREAD_S = 30.0
 """Seconds in which a caller must read some of the bytes that wait for it."""
 MOST = 1024

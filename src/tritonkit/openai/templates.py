@@ -34,7 +34,7 @@ class Chat:
     Args:
         source: the template's text.
         special: values for the template, such as `bos_token` and `eos_token`.
-        added: text that the engine's tokenizer itself puts before every prompt, and which is left out here.
+        added: text that the engine's tokenizer itself puts before every prompt; it is omitted here.
 
     Raises:
         TemplateError: the template does not compile.

@@ -262,7 +262,7 @@ class Batcher:
                     other.outcome = InferenceError(
                         self._where,
                         found="the call that this one shared a request with was stopped while that was under way",
-                        wanted="a call that may run twice: it would have been sent again",
+                        wanted="a call that may run twice, which would have been sent again",
                         todo="call with idempotent=True if the model changes nothing; else find out what it did",
                     )
             self._requeue(others)

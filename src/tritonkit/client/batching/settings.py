@@ -18,14 +18,14 @@ class Adaptive:
     """Join concurrent calls of single items into batches; how long to wait follows the arrivals.
 
     Attributes:
-        max_batch: items in one request; the model's max_batch_size holds as well.
+        max_batch: most items in one request; the model's max_batch_size holds as well.
         target_latency_ms: the time a call may take, waiting included, while that is possible. The
             longest wait is this less the mean time of recent requests, or a tenth of that
             mean if this is more.
         min_wait_ms: a batch stays open this long if there were other recent callers. A single
             caller never waits.
-        max_wait_ms: the longest that a batch stays open for others, in place of the one that
-            follows from `target_latency_ms`.
+        max_wait_ms: the longest that a batch stays open for others; it replaces the limit
+            that follows from `target_latency_ms`.
         in_flight: concurrent batches of one kind; further callers wait and fill the next
             one. None: 2.
         independent_items: whether you know that no called model lets an item's answer depend on the other items of

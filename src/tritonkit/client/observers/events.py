@@ -78,7 +78,7 @@ class Observers:
         return bool(self._observers)
 
     def started(self, model: str) -> Token:
-        """A call begins; pass the token to the other two."""
+        """Report that a call begins; the returned token is for the other two methods."""
         return tuple(self._notify(observer, observer.started, model) for observer in self._observers)
 
     def headers(self, token: Token) -> Headers:

@@ -60,7 +60,7 @@ class Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the stream."""
         self.close()
 
     def __del__(self) -> None:
@@ -99,7 +99,7 @@ class AsyncStream:
         return reply
 
     async def close(self) -> None:
-        """End it, also at the server; a task that reads finds it at its end."""
+        """End the stream, at the server too; a task that reads it finds its end."""
         await run_async(self._call.close())
 
     async def __aenter__(self) -> AsyncStream:
@@ -109,7 +109,7 @@ class AsyncStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close."""
+        """Close the stream."""
         await self.close()
 
     def __del__(self) -> None:

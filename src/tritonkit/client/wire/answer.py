@@ -126,7 +126,7 @@ def _unreadable(error: Exception) -> InferenceError:
 
 
 class _Output(NamedTuple):
-    """The description of one output; `size` is what its bytes must be, -1 if only their content says."""
+    """The description of one output; `size` is its number of bytes, -1 if only their content determines it."""
 
     name: str
     datatype: str

@@ -162,7 +162,7 @@ def exposed(where: str, what: str) -> UsageError:
         f"client of {where}",
         found=f"{what} would be sent without TLS to a host that is not this one",
         wanted="TLS, or a server at 127.0.0.1, [::1] or localhost",
-        todo="call grpcs://..., or on a network that nobody else reads give"
+        todo="call grpcs://..., or, on a network that nobody else can read, give"
         " allow_plaintext_credentials=True (--allow-plaintext-credentials)",
     )
 

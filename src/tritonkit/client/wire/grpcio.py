@@ -307,7 +307,7 @@ class _Pending:
             raise DeadlineExceeded(
                 self._address,
                 found="no answer in time, and no end of the call by gRPC's library",
-                wanted="an event loop of gRPC's library that runs",
+                wanted="a running event loop of gRPC's library",
                 todo="nothing may block or replace the threads of this process",
             ) from error
         except CancelledError:

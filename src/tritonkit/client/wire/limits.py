@@ -65,7 +65,7 @@ class AnswerLimit:
 
 
 def _bytes(spec: TensorSpec, signature: ModelSignature) -> int:
-    """The most that one output takes; texts have no size, and none is allowed for them beforehand."""
+    """Most bytes of one output; texts have no declared size and count as none."""
     if spec.datatype == "BYTES":
         return 0
     if len(spec.dims) > _MOST_AXES or any(size < 0 for size in spec.dims):

@@ -57,7 +57,7 @@ class _Lookups:
         return future
 
     def _work(self) -> None:
-        """Look up what is queued."""
+        """Look up the queued names."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -105,7 +105,7 @@ async def look_up_async(host: str, port: int) -> list[Place]:
 
 
 def _literal(host: str, port: int) -> Place | None:
-    """The place of an address in figures; one with a scope is left to the system."""
+    """The place of a numeric address; one with a scope is left to the system."""
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:

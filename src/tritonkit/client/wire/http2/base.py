@@ -29,7 +29,7 @@ from tritonkit.errors import ClientError, DeadlineExceeded, ServerUnavailable
 __all__ = ["ATTEMPTS", "HURRY_S", "REACHED_S", "BaseStream", "BaseTransport", "again", "until"]
 
 ATTEMPTS: Final = (False, False, True)
-"""The attempts, each on a new connection, for a call that the peer certainly did not begin; whether it is the last."""
+"""Attempts of a call that the peer certainly did not begin, each on a new connection; True for the last."""
 
 REACHED_S: Final = 0.5
 """Seconds in which a server's system must accept a connection, if another server could take the call: half the time

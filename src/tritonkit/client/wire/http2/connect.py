@@ -1,4 +1,4 @@
-"""Reaching a server for threads and for tasks: its name, a socket, TLS."""
+"""Connects to a server, for threads and for tasks: name look-up, socket, TLS."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _no_address() -> OSError:
 
 
 def _connected(places: Sequence[Place], deadline: float) -> socket.socket:
-    """Connected to the first address that takes it; `OSError` if none does."""
+    """A socket connected to the first address that accepts; `OSError` if none does."""
     failed = _no_address()
     for at, (family, kind, protocol, _, address) in enumerate(places):
         sock = socket.socket(family, kind, protocol)

@@ -42,7 +42,7 @@ class FrameWriter:
         self._blocked_calls: dict[Call, Waiter] = {}
 
     def begin(self, call: Call, block: bytes, body: Body | None, size: int) -> None:
-        """Send a call's header fields and, of a unary one, what the windows let in of its message."""
+        """Send a call's header fields and, for a unary call, as much of its message as the windows allow."""
         start = frames.header_frames(call.number, block, self.largest)
         total = size + PREFIX.size
         if body is None:

@@ -132,7 +132,7 @@ def rst_stream(stream: int, code: int) -> bytes:
 
 
 def goaway(code: int) -> bytes:
-    """Say why the connection will be closed; a server opens no streams, so the last one is 0."""
+    """A GOAWAY frame with the reason for closing; a server opens no streams, so the last one is 0."""
     return frame(GOAWAY, 0, 0, struct.pack(">LL", 0, code))
 
 

@@ -10,9 +10,9 @@ __all__ = ["PING_AFTER_S", "PING_INTERVAL_S", "PING_TIMEOUT_S", "QUICK_AFTER_S",
 PING_AFTER_S: Final = 20.0
 """Seconds without a frame after which the peer gets a PING."""
 PING_TIMEOUT_S: Final = 20.0
-"""Seconds in which the peer must acknowledge it."""
+"""Seconds in which the peer must acknowledge a PING."""
 PING_INTERVAL_S: Final = 330.0
-"""Seconds between two PINGs without an answer of a call between them. gRPC's servers, Triton's too, end connections on
+"""Seconds between two PINGs with no answer to a call between them. gRPC's servers, Triton's too, end connections on
 the fourth such PING within 300 s of the one before (--grpc-http2-min-recv-ping-interval-without-data)."""
 
 QUICK_AFTER_S: Final = (0.25, 1.0)

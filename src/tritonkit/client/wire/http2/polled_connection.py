@@ -48,7 +48,7 @@ class PolledConnection:
             raise unreachable(self._config.name, problem, unprocessed=True)
 
     def fileno(self) -> int:
-        """The socket's file number, to wait for."""
+        """The socket's file descriptor, to wait for."""
         return self._socket.fileno()
 
     @property

@@ -65,7 +65,7 @@ class SharedConnection(ABC):
             self.close(self.core.draining)
 
     def _is_stale(self) -> bool:
-        """Whether it was idle long enough that it should be checked before its next use."""
+        """Whether the connection was idle long enough to be checked before its next use."""
         return not self.core.draining and time.monotonic() - self._used > _FRESH_S
 
     def _look_after(self, now: float, until: float) -> tuple[list[Waiter], list[Call]]:

@@ -43,7 +43,7 @@ class SocketIO:
         """Bytes that the socket had no room for; only the thread that sends changes this."""
 
     def fileno(self) -> int:
-        """The number of the system's socket."""
+        """The socket's file descriptor."""
         return self._sock.fileno()
 
     @property

@@ -89,7 +89,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
     # -- calls
 
     async def usable(self) -> bool:
-        """Whether a new call may begin here; a connection that was idle is looked at first."""
+        """Whether a new call may begin here; a connection that was idle is checked first."""
         if not self.core.busy() and self._is_stale():
             # The loop hears of an end in its next turn and tells us in the one after.
             await asyncio.sleep(0)
@@ -227,7 +227,7 @@ class TaskConnection(SharedConnection, asyncio.Protocol):
         self._timer, self._timer_at = None, math.inf
 
     def _tick(self) -> None:
-        """Wake those whose time is up, reset cancelled calls, and look after keepalive."""
+        """Wake the waiters whose time is up, reset cancelled calls, and look after keepalive."""
         self._timer, self._timer_at = None, math.inf
         core, now = self.core, time.monotonic()
         next_at = math.inf

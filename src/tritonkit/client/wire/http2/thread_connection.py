@@ -44,7 +44,7 @@ class ThreadConnection(SharedConnection):
     # -- calls
 
     def usable(self) -> bool:
-        """Whether a new call may begin here; a connection that was idle is looked at first."""
+        """Whether a new call may begin here; a connection that was idle is checked first."""
         if not self._has_reader and self._is_stale():
             self._read_in_turn(0.0)
         return not self.core.draining
