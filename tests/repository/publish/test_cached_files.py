@@ -54,9 +54,9 @@ def test_trained_weights_with_a_flipped_bit_are_not_used(write_model: WriteModel
     assert again.find("network") is None
     assert reported == [f"{file} is damaged and not used: its content is not what its hash says"]
     again.store("network", {"weight": torch.ones(64)})
-    found = WeightCache(folder, spec).find("network")
-    assert found is not None
-    assert found["weight"].tolist() == [1.0] * 64
+    weights = WeightCache(folder, spec).find("network")
+    assert weights is not None
+    assert weights["weight"].tolist() == [1.0] * 64
     assert len(list(folder.iterdir())) == 1
 
 

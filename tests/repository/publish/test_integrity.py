@@ -35,11 +35,11 @@ def out(tmp_path: Path) -> Path:
 
 def test_what_was_published_is_whole(out: Path) -> None:
     """There is no damage, every file was hashed, and progress ends at the total."""
-    said: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     totals = Totals()
-    assert verify(out, progress=lambda *figures: said.append(figures), totals=totals) == []
+    assert verify(out, progress=lambda *figures: reports.append(figures), totals=totals) == []
     assert (totals.models, totals.files) == (2, 6)
-    assert said[-1] == (totals.size_bytes, totals.size_bytes)
+    assert reports[-1] == (totals.size_bytes, totals.size_bytes)
     assert totals.size_bytes > 2 * len(CONTENT)
 
 
@@ -100,11 +100,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, str]] = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_found_and_named(out: Path, kind: str) -> None:
     """The finding has the model, the file, what was found and what to do; the other model has none."""
-    do, file, found = DAMAGE[kind]
+    do, file, message = DAMAGE[kind]
     do(out / "net")
     [finding] = verify(out)
     assert (finding.model, finding.file) == ("net", out / "net" / file)
-    assert found in finding.found
+    assert message in finding.found
     assert finding.wanted
     assert "tritonkit build" in finding.todo
     assert verify(out, ["other"]) == []

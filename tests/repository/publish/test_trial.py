@@ -142,14 +142,14 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_server_would_refuse_is_refused_here(write_model: WriteModel, root: Path, case: str) -> None:
     """The refusal has the server's own words, and the published version stays."""
-    text, said = REFUSED[case]
+    text, message = REFUSED[case]
     write_model(TEXT, m__onnx=onnx_file(RELU, ["batch", 4]))
     out = build_repository(root, ("net",), out=root / "out").path
     before = (out / "net" / "config.pbtxt").read_text()
     write_model(TEXT + text)
     with pytest.raises(BuildError) as caught:
         build_repository(root, ("net",), out=out)
-    assert said in caught.value.found
+    assert message in caught.value.found
     assert (out / "net" / "config.pbtxt").read_text() == before
 
 

@@ -86,12 +86,12 @@ def _copy_steps(place: Path) -> None:
 
 
 def _artifact(spec: Spec, facts: dict[str, Any], folder: Path) -> Artifact:
-    given = facts["signature"]
+    tensors = facts["signature"]
     signature = Signature(
-        inputs=tuple(_tensor(name, *tensor) for name, tensor in given["inputs"].items()),
-        outputs=tuple(_tensor(name, *tensor) for name, tensor in given["outputs"].items()),
-        batched=given.get("batched", True),
-        single=given.get("single", False),
+        inputs=tuple(_tensor(name, *tensor) for name, tensor in tensors["inputs"].items()),
+        outputs=tuple(_tensor(name, *tensor) for name, tensor in tensors["outputs"].items()),
+        batched=tensors.get("batched", True),
+        single=tensors.get("single", False),
     )
     files = {facts.get("file", "model.onnx"): "0" * 64}
     variant = facts.get("variant", "onnx-fp32")

@@ -46,14 +46,14 @@ def arguments(plan: Any) -> dict[str, Any]:
 
 def test_both_guess_with_a_draft_and_without(tmp_path: Path) -> None:
     """Each method has the engine's own name."""
-    found = {
+    settings = {
         (engine, draft): arguments(
             rendered(tmp_path / engine / str(draft), engine, gpu={"speculation": {"tokens": 3, "draft": draft}})
         )["speculative_config"]
         for engine in ("vllm", "tensorrt-llm")
         for draft in ("org/small", None)
     }
-    assert found == {
+    assert settings == {
         ("vllm", "org/small"): {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 3},
         ("vllm", None): {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
         ("tensorrt-llm", "org/small"): {
@@ -76,22 +76,22 @@ def test_limits_made_for_cpus_are_not_told(tmp_path: Path) -> None:
 
 def test_parameters_of_the_spec_come_before_ours(tmp_path: Path) -> None:
     """The spec's parameters win, such as the GPUs that one of several models may use."""
-    given = {"GPU_DEVICE_IDS": "2,3", "REPORT_CUSTOM_METRICS": "false"}
-    plan = rendered(tmp_path, "vllm", serving={"parameters": given}, gpu={"tensor_parallel": 2})
-    assert plan.parameters == given
+    parameters = {"GPU_DEVICE_IDS": "2,3", "REPORT_CUSTOM_METRICS": "false"}
+    plan = rendered(tmp_path, "vllm", serving={"parameters": parameters}, gpu={"tensor_parallel": 2})
+    assert plan.parameters == parameters
 
 
 @pytest.mark.parametrize(
-    ("generation", "said"),
+    ("generation", "message"),
     [
         ({"batching": "static"}, "continuous, the engine's only mode"),
         ({"context": 9000}, "at most 8192"),
         ({"gpu": {"tensor_parallel": 2}, "serving": {"instance_group": [{"kind": "gpu"}]}}, "2 x 1 GPUs"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused(tmp_path: Path, generation: dict[str, Any], said: str) -> None:
+def test_what_the_engine_cannot_do_is_refused(tmp_path: Path, generation: dict[str, Any], message: str) -> None:
     """The refusal comes before anybody tries it on a GPU that costs money."""
-    with pytest.raises(RenderError, match=said):
+    with pytest.raises(RenderError, match=message):
         rendered(tmp_path, "vllm", **generation)
 
 
@@ -126,8 +126,12 @@ def test_one_spec_for_both_targets(tmp_path: Path) -> None:
     assert [(change.action, change.version) for change in again.changes] == [("new version", 2)]
     assert build_repository(tmp_path, cores=1).served == {"chat": "llm-fp32"}
     [spec] = load_all(tmp_path)
-    found = inspect_model(spec, "gpu", 2)
-    assert (found.variant, [plan.backend for plan in found.models], found.unknown) == ("vllm", ["vllm"], ())
+    inspection = inspect_model(spec, "gpu", 2)
+    assert (inspection.variant, [plan.backend for plan in inspection.models], inspection.unknown) == (
+        "vllm",
+        ["vllm"],
+        (),
+    )
 
 
 def test_the_image_has_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

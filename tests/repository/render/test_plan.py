@@ -127,10 +127,10 @@ def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> Non
         assert sum("does not pad inputs" in note for note in case.plans()[0].notes) == count
 
 
-@pytest.mark.parametrize(("given", "batched"), [(8, False), (0, True)])
-def test_batch_size_against_the_network_is_refused(given: int, batched: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "batched"), [(8, False), (0, True)])
+def test_batch_size_against_the_network_is_refused(size: int, batched: bool, tmp_path: Path) -> None:
     """The size must fit the axes the artifact has."""
-    error = refused(net({"max_batch_size": given}, tmp_path, signature={**VECTOR, "batched": batched}))
+    error = refused(net({"max_batch_size": size}, tmp_path, signature={**VECTOR, "batched": batched}))
     assert error.where.endswith("models/net/model.yaml serving.max_batch_size")
 
 

@@ -22,9 +22,9 @@ def site(cores: int = 4, target: Target = "cpu", backend: str = "onnxruntime", i
 
 def decide(serving: dict[str, Any], where: Host) -> tuple[list[int], str | None]:
     """Counts of the groups, and the thread count of each instance."""
-    asked = Serving.model_validate(serving)
-    groups = plan_instances(asked, where)
-    threads = plan_threads(asked, groups, where).get("intra_op_thread_count")
+    settings = Serving.model_validate(serving)
+    groups = plan_instances(settings, where)
+    threads = plan_threads(settings, groups, where).get("intra_op_thread_count")
     return [group.count for group in groups], threads
 
 
@@ -87,30 +87,30 @@ def test_a_run_that_is_alone_takes_the_cores_of_all_instances(
     serving: dict[str, Any], cores: int, alone: str | None, backend: str
 ) -> None:
     """A lone run takes all cores only if the instances have all of them; a parameter of the user's own wins."""
-    asked, where = Serving.model_validate(serving), site(cores, backend=backend)
-    parameters = plan_threads(asked, plan_instances(asked, where), where)
+    settings, where = Serving.model_validate(serving), site(cores, backend=backend)
+    parameters = plan_threads(settings, plan_instances(settings, where), where)
     assert parameters.get("tritonkit.threads_alone") == alone
 
 
 def test_streams_of_the_users_own_have_no_threads_for_a_run_alone() -> None:
     """OpenVINO then chooses the number of threads of an instance."""
-    asked = Serving.model_validate({"threads": 1, "parameters": {"NUM_STREAMS": "AUTO"}})
+    settings = Serving.model_validate({"threads": 1, "parameters": {"NUM_STREAMS": "AUTO"}})
     where = site(4, backend="openvino")
-    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+    assert "tritonkit.threads_alone" not in plan_threads(settings, plan_instances(settings, where), where)
 
 
 def test_other_backends_have_no_threads_for_a_run_alone() -> None:
     """Other backends would not know the parameter."""
-    asked, where = Serving(threads=1), site(4, backend="pytorch")
-    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+    settings, where = Serving(threads=1), site(4, backend="pytorch")
+    assert "tritonkit.threads_alone" not in plan_threads(settings, plan_instances(settings, where), where)
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_nvidias_backend_has_no_threads_for_a_run_alone(backend: str) -> None:
     """For the gpu target, instances on the CPU are NVIDIA's too."""
-    asked = Serving.model_validate({"threads": 1, "instance_group": [{"kind": "cpu"}]})
+    settings = Serving.model_validate({"threads": 1, "instance_group": [{"kind": "cpu"}]})
     where = site(4, target="gpu", backend=backend)
-    assert "tritonkit.threads_alone" not in plan_threads(asked, plan_instances(asked, where), where)
+    assert "tritonkit.threads_alone" not in plan_threads(settings, plan_instances(settings, where), where)
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_instances_times_threads_never_exceed_the_cores(
     cores: int, threads: int | None, counts: list[int | None]
 ) -> None:
     """For any spec and machine, the plan fits the cores or there is an error."""
-    asked: dict[str, Any] = {"instance_group": [{} if c is None else {"count": c} for c in counts]}
+    settings: dict[str, Any] = {"instance_group": [{} if c is None else {"count": c} for c in counts]}
     if threads is not None:
-        asked["threads"] = threads
+        settings["threads"] = threads
     try:
-        groups, per_instance = decide(asked, site(cores))
+        groups, per_instance = decide(settings, site(cores))
     except RenderError:
         return
     assert sum(groups) * int(per_instance or 0) <= cores
@@ -190,11 +190,11 @@ def test_openvino_instances_share_threads_and_streams(
 ) -> None:
     """Its parameters are those of all instances together; on any target they run on the CPU."""
     where = site(cores, target, "openvino")
-    asked = Serving.model_validate(serving)
-    groups = plan_instances(asked, where)
+    settings = Serving.model_validate(serving)
+    groups = plan_instances(settings, where)
     assert [group.count for group in groups] == counts
     assert {group.kind for group in groups} <= {"cpu", "auto"}
-    parameters = plan_threads(asked, groups, where)
+    parameters = plan_threads(settings, groups, where)
     assert parameters["INFERENCE_NUM_THREADS"] == threads
     assert parameters["NUM_STREAMS"] == streams
 

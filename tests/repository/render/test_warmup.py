@@ -193,8 +193,8 @@ def test_an_optional_input_is_left_out() -> None:
 )
 def test_control_inputs_say_that_a_sequence_begins_and_ends(control: dict[str, Any], content: bytes) -> None:
     """Control inputs are in the samples, because Triton's own warm-up bypasses its sequence batcher."""
-    given = {"C": ControlInput(**control)}
-    warmup = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, given)
+    controls = {"C": ControlInput(**control)}
+    warmup = automatic([TensorInfo("x", "FP32", (4,))], [1], {}, {}, controls)
     (sample,) = warmup.samples
     assert (sample.inputs["C"].shape, warmup.files[str(sample.inputs["C"].file)]) == ((1,), content)
 
@@ -235,14 +235,14 @@ def test_a_listed_sample_names_every_input(tmp_path: Path) -> None:
         net(serving, tmp_path).plans()
 
 
-@pytest.mark.parametrize("given", [("x",), ("x", "b")])
-def test_a_listed_sample_may_leave_out_an_optional_input(tmp_path: Path, given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("names", [("x",), ("x", "b")])
+def test_a_listed_sample_may_leave_out_an_optional_input(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Made-up requests never have it."""
     zeros = {"data": "zero", "dtype": "FP32", "shape": [4]}
     spec = yaml.safe_load((HERE / "specs" / "optional_input.yaml").read_text())
-    spec["model"]["serving"] = {"model_warmup": [{"name": "s", "inputs": dict.fromkeys(given, zeros)}]}
+    spec["model"]["serving"] = {"model_warmup": [{"name": "s", "inputs": dict.fromkeys(names, zeros)}]}
     (plan,) = make_case("optional_input", spec, tmp_path).plans()
-    assert tuple(plan.warmup[0].inputs) == given
+    assert tuple(plan.warmup[0].inputs) == names
 
 
 def test_an_example_no_client_sends_is_refused(tmp_path: Path) -> None:
@@ -276,10 +276,10 @@ def test_the_largest_batch_can_be_warmed_up(memory_mib: int, seconds: float, siz
         case = replace(case, artifact=replace(case.artifact, start=start))
         return case.plans()[0]
 
-    found = plan({}, "a")
-    assert found.max_batch_size == size
-    assert [sample.batch_size for sample in found.warmup] == sorted({1, size})
-    assert any(f"max_batch_size is {size}:" in note for note in found.notes) == (size < 64)
+    default = plan({}, "a")
+    assert default.max_batch_size == size
+    assert [sample.batch_size for sample in default.warmup] == sorted({1, size})
+    assert any(f"max_batch_size is {size}:" in note for note in default.notes) == (size < 64)
     own = plan({"max_batch_size": 64}, "b")
     assert own.max_batch_size == 64
     assert any("warning: warming up batches of 64" in note for note in own.notes) == (size < 64)

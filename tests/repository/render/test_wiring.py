@@ -91,11 +91,11 @@ def test_both_ends_must_have_one_shape(tmp_path: Path) -> None:
     assert error.value.where.endswith("models/demo/model.yaml pipeline pixels")
 
 
-@pytest.mark.parametrize("wanted", [["FP16", [4]], ["FP32", [4, 1]]])
-def test_both_ends_must_have_one_dtype_and_rank(wanted: list[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("tensor", [["FP16", [4]], ["FP32", [4, 1]]])
+def test_both_ends_must_have_one_dtype_and_rank(tensor: list[Any], tmp_path: Path) -> None:
     """Other dtypes and numbers of axes are refused too."""
     with pytest.raises(RenderError, match="pipeline pixels"):
-        pipeline([decode(), "network"], tmp_path, inputs={"pixels": wanted}).plans()
+        pipeline([decode(), "network"], tmp_path, inputs={"pixels": tensor}).plans()
 
 
 def test_a_free_size_is_compatible_with_any(tmp_path: Path) -> None:

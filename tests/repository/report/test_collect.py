@@ -33,15 +33,15 @@ def test_what_was_built_is_read_with_its_figures(relu: Path) -> None:
     """Quality, timing and outcome of the variant, a real profile of it, and the others as not built."""
     (report,) = collect(relu, threads=THREADS)
     assert (report.model, report.description) == ("net", "A ReLU")
-    (found,) = report.results
-    assert found.variant == "onnx-fp32"
-    assert found.cached
-    assert found.passed
-    assert found.artifact is not None
-    assert found.artifact.quality is not None
-    assert found.artifact.quality.value == pytest.approx(1)
-    assert found.timing is not None
-    assert found.timing.batch1_ms > 0
+    (result,) = report.results
+    assert result.variant == "onnx-fp32"
+    assert result.cached
+    assert result.passed
+    assert result.artifact is not None
+    assert result.artifact.quality is not None
+    assert result.artifact.quality.value == pytest.approx(1)
+    assert result.timing is not None
+    assert result.timing.batch1_ms > 0
     assert report.served == "onnx-fp32"
     assert report.front == ("onnx-fp32",)
     assert set(report.missing.values()) <= {"not built"}

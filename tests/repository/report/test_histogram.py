@@ -12,8 +12,8 @@ from tritonkit.repository.report.histogram import columns, used_edges
 def test_columns_are_in_order_of_size_whatever_the_record_says() -> None:
     """A record in JSON is sorted by the alphabet: 1e+00 before 1e-08."""
     expected = [{"y": np.zeros(8)}]
-    found = [{"y": np.array([0, 0, 5e-9, 5e-7, 0.5, 0.5, 0.5, 50.0])}]
-    counts = dict(sorted(differences(found, expected).items()))
+    outputs = [{"y": np.array([0, 0, 5e-9, 5e-7, 0.5, 0.5, 0.5, 50.0])}]
+    counts = dict(sorted(differences(outputs, expected).items()))
     edges = used_edges([counts])
     assert edges[0] == "0"
     assert edges[-1] == "1e+02"

@@ -168,12 +168,12 @@ def test_a_variant_that_does_not_run_here_has_a_row_without_figures(tmp_path: Pa
 
 def test_figures_of_several_runs_are_said_to_be(html: str, tmp_path: Path) -> None:
     """The page says that they were measured apart, and names a command that measures them together."""
-    said = "timed in more than one run"
+    message = "timed in more than one run"
     first, *others = crowd(tmp_path).results
     assert first.timing is not None
     earlier = replace(first, timing=replace(first.timing, run="earlier"))
-    assert said in render([report((earlier, *others))], MACHINE, "now")
-    assert said not in html
+    assert message in render([report((earlier, *others))], MACHINE, "now")
+    assert message not in html
 
 
 def test_the_machine_is_named_as_linux_names_it(tmp_path: Path) -> None:
