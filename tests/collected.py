@@ -48,9 +48,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if session.testsfailed:
         return
     here = config.invocation_params.dir
-    given = [here / argument for argument in config.args]
+    places = [here / argument for argument in config.args]
     ignored = [here / path for path in config.getoption("ignore") or []]
-    expected = {file.resolve() for path in given if path.is_dir() for file in files_below(path)}
+    expected = {file.resolve() for path in places if path.is_dir() for file in files_below(path)}
     expected = {file for file in expected if not any(map(file.is_relative_to, ignored))}
     for file in sorted(expected - {item.path for item in items}):
         items.append(SilentFile.from_parent(session, name=str(file)))

@@ -86,9 +86,9 @@ def load(file: Path = TABLE) -> Table:
     return Table(lanes, tuple(content.get("ground", ())))
 
 
-def expected_s(lane: Lane, known: record.Record) -> int:
+def expected_s(lane: Lane, last_run: record.Record) -> int:
     """The seconds that a lane took in the last run of all, or that the table expects."""
-    return known.lanes[lane.name].seconds if lane.name in known.lanes else lane.seconds
+    return last_run.lanes[lane.name].seconds if lane.name in last_run.lanes else lane.seconds
 
 
 def is_at(file: str, place: str) -> bool:
@@ -107,12 +107,12 @@ def distance(lane: Lane, changed: Iterable[str], ground: tuple[str, ...] = ()) -
     return None
 
 
-def due(table: Table, known: record.Record, changed: list[str] | None) -> list[Lane]:
+def due(table: Table, last_run: record.Record, changed: list[str] | None) -> list[Lane]:
     """The slow lanes to run for a change, nearest rooms first.
 
     Args:
         table: the lanes.
-        known: the last run of all lanes.
+        last_run: the last run of all lanes.
         changed: the files that differ from its commit; None: unknown, so that every lane is due.
     """
     slow = [lane for lane in table.lanes.values() if lane.part == "slow"]
@@ -120,11 +120,11 @@ def due(table: Table, known: record.Record, changed: list[str] | None) -> list[L
         return slow
     distances = {lane.name: distance(lane, changed, table.ground) for lane in slow}
     for lane in slow:
-        if not known.passed(lane.name):
+        if not last_run.passed(lane.name):
             distances[lane.name] = 0
     return sorted(
         (lane for lane in slow if distances[lane.name] is not None),
-        key=lambda lane: (distances[lane.name], expected_s(lane, known)),
+        key=lambda lane: (distances[lane.name], expected_s(lane, last_run)),
     )
 
 
@@ -134,14 +134,14 @@ class Runs:
 
     Args:
         table: the lanes.
-        known: the last run of all, for the time that a lane takes.
+        last_run: the last run of all, for the time that a lane takes.
         end: when the last lane should be over, by `time.monotonic`; lanes that take longer than that are left out,
             except the first.
         folder: the folder of logs.
     """
 
     table: Table
-    known: record.Record
+    last_run: record.Record
     end: float = math.inf
     folder: Path = FOLDER
     waiting: list[Lane] = field(default_factory=list)
@@ -184,7 +184,7 @@ class Runs:
                     self._turn.wait()
                     continue
                 self.waiting.remove(lane)
-                if not self._started or time.monotonic() + expected_s(lane, self.known) <= self.end:
+                if not self._started or time.monotonic() + expected_s(lane, self.last_run) <= self.end:
                     self._started = True
                     self._running.append(lane)
                     return lane
@@ -207,7 +207,7 @@ def say(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)  # noqa: T201
 
 
-def chosen(table: Table, names: list[str], known: record.Record) -> list[Lane]:
+def chosen(table: Table, names: list[str], last_run: record.Record) -> list[Lane]:
     """The lanes of names on the command line.
 
     Raises:
@@ -218,7 +218,7 @@ def chosen(table: Table, names: list[str], known: record.Record) -> list[Lane]:
         if name in table.lanes:
             lanes.append(table.lanes[name])
         elif name == "due":
-            lanes += due(table, known, known.changed())
+            lanes += due(table, last_run, last_run.changed())
         elif name in (*PARTS, "all"):
             lanes += [lane for lane in table.lanes.values() if name in (lane.part, "all")]
         else:
@@ -226,9 +226,9 @@ def chosen(table: Table, names: list[str], known: record.Record) -> list[Lane]:
     return list(dict.fromkeys(lanes))
 
 
-def listing(lanes: Iterable[Lane], known: record.Record) -> list[str]:
+def listing(lanes: Iterable[Lane], last_run: record.Record) -> list[str]:
     """A line for each lane."""
-    return [f"{lane.part:7}{lane.name:11}{expected_s(lane, known):5.0f} s  {lane.about}" for lane in lanes]
+    return [f"{lane.part:7}{lane.name:11}{expected_s(lane, last_run):5.0f} s  {lane.about}" for lane in lanes]
 
 
 def summary(table: Table, names: list[str], runs: Runs) -> list[str]:
@@ -251,15 +251,17 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no lane that would end later")
     parser.add_argument("--record", action="store_true", help="write tests/record.json at the end")
     options = parser.parse_args(words)
-    table, known = load(), record.load()
+    table, last_run = load(), record.load()
     if not options.names:
-        say(*listing(table.lanes.values(), known))
+        say(*listing(table.lanes.values(), last_run))
         return 0
     if "due" in options.names:
-        say(known.state())
-    lanes = chosen(table, options.names, known)
+        say(last_run.state())
+    lanes = chosen(table, options.names, last_run)
     if options.only_print:
-        say(*(f"{lane.name:11}{expected_s(lane, known):5.0f} s  {shlex.join(table.command(lane))}" for lane in lanes))
+        say(
+            *(f"{lane.name:11}{expected_s(lane, last_run):5.0f} s  {shlex.join(table.command(lane))}" for lane in lanes)
+        )
         return 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     commit = record.head()
@@ -267,7 +269,7 @@ def main(words: list[str]) -> int:
     if options.record or "TEST_COUNTS" not in os.environ:
         counts.unlink(missing_ok=True)
         os.environ["TEST_COUNTS"] = str(counts)
-    runs = Runs(table, known, time.monotonic() + options.seconds)
+    runs = Runs(table, last_run, time.monotonic() + options.seconds)
     runs.run(lanes)
     if options.record:
         record.write(commit, runs.results, counts)

@@ -35,7 +35,7 @@ class Part:
 
     Attributes:
         title: its name in the line at the end.
-        found: whether this machine has it.
+        is_there: whether this machine has it.
         install: the command or the step that brings it.
         fixtures: those that need it; a test with one of them needs no mark.
         folders: those below tests/ in which every test needs it.
@@ -43,7 +43,7 @@ class Part:
     """
 
     title: str
-    found: Callable[[], bool]
+    is_there: Callable[[], bool]
     install: str
     fixtures: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ PARTS = {
 @cache
 def is_absent(name: str) -> bool:
     """Whether this machine lacks a part; looked up once."""
-    return not PARTS[name].found()
+    return not PARTS[name].is_there()
 
 
 def needed(item: pytest.Item) -> list[str]:
@@ -207,7 +207,7 @@ def needed(item: pytest.Item) -> list[str]:
         name
         for name, part in PARTS.items()
         if fixtures & set(part.fixtures)
-        or any(item.path.is_relative_to(PROJECT / "tests" / each) for each in part.folders)
+        or any(item.path.is_relative_to(PROJECT / "tests" / folder) for folder in part.folders)
     ]
 
 
@@ -234,8 +234,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     """One line at the very end that says what was not tested and what to install."""
     yield
     # A whole module that is skipped has a report without properties.
-    skipped = [getattr(each, "user_properties", []) for each in terminalreporter.getreports("skipped")]
-    absent = Counter(name for given in skipped for key, name in given if key == "absent")
+    skipped = [getattr(report, "user_properties", []) for report in terminalreporter.getreports("skipped")]
+    absent = Counter(name for properties in skipped for key, name in properties if key == "absent")
     if absent:
         parts = "; ".join(
             f"{PARTS[name].title} ({count} skipped): {PARTS[name].install}" for name, count in sorted(absent.items())
@@ -246,7 +246,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 def debian_packages() -> list[str]:
     """The packages of the absent parts."""
     command = "apt-get install "
-    absent = [part.install for part in PARTS.values() if not part.found()]
+    absent = [part.install for part in PARTS.values() if not part.is_there()]
     return [
         package
         for install in absent

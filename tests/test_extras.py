@@ -44,7 +44,7 @@ def test_a_missing_package_names_its_extra() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "words"),
     [
         ("raise OSError('libtbb.so: cannot open shared object file')", "OSError: libtbb.so"),
         ("raise ImportError('undefined symbol: x')", "ImportError: undefined symbol"),
@@ -53,13 +53,13 @@ def test_a_missing_package_names_its_extra() -> None:
     ],
 )
 def test_a_broken_package_is_installed_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
 ) -> None:
     """A library that does not load is no missing one, and its OSError no full disk."""
     package(tmp_path, monkeypatch, code)
     error = refused("broken_engine")
     assert error.found.startswith("broken_engine is installed and broken: ")
-    assert said in error.found
+    assert words in error.found
     assert "reinstall it" in error.todo
     assert "broken_engine" in error.todo
 

@@ -34,8 +34,8 @@ def test_every_file_of_tests_is_in_one_lane() -> None:
 @pytest.mark.parametrize("room", [*PACKAGE, *OUTSIDE])
 def test_a_change_of_any_room_calls_for_a_slow_lane(room: str) -> None:
     """Every room of the package, and those outside it, is guarded by more than `make test`."""
-    known = record.Record("x", "", {name: record.Result(1, True) for name in TABLE.lanes})
-    assert due(TABLE, known, [f"{room}/module.py"])
+    last_run = record.Record("x", "", {name: record.Result(1, True) for name in TABLE.lanes})
+    assert due(TABLE, last_run, [f"{room}/module.py"])
 
 
 def lane(name: str, *command: str, measures: bool = False, part: str = "slow", rooms: tuple[str, ...] = ()) -> Lane:
@@ -47,26 +47,26 @@ def lane(name: str, *command: str, measures: bool = False, part: str = "slow", r
 
 def table(*lanes: Lane) -> Table:
     """A table of lanes, with a ground of its own."""
-    return Table({each.name: each for each in lanes}, ("src/ground/*.py",))
+    return Table({lane.name: lane for lane in lanes}, ("src/ground/*.py",))
 
 
 def test_the_nearest_lanes_are_due_first() -> None:
     """A lane's own tests come before its rooms, those in the table's order, and the ground last."""
     near, far, other = (lane(name, rooms=rooms) for name, rooms in [("a", ("s/x",)), ("b", ("s/y", "s/x")), ("c", ())])
     lanes = table(other, far, near)
-    known = record.Record("x", "", {name: record.Result(1, True) for name in "abc"})
-    assert due(lanes, known, ["s/x/module.py"]) == [near, far]
-    assert due(lanes, known, ["docs/x.md"]) == []
-    assert due(lanes, known, ["tests/b/test_x.py", "s/x/module.py"]) == [far, near]
+    last_run = record.Record("x", "", {name: record.Result(1, True) for name in "abc"})
+    assert due(lanes, last_run, ["s/x/module.py"]) == [near, far]
+    assert due(lanes, last_run, ["docs/x.md"]) == []
+    assert due(lanes, last_run, ["tests/b/test_x.py", "s/x/module.py"]) == [far, near]
     assert [distance(near, [file], lanes.ground) for file in ("src/ground/x.py", "src/ground/x/y.py")] == [2, None]
 
 
 def test_a_lane_that_failed_or_is_new_is_due() -> None:
     """The record says which lanes passed; without a record all are due."""
     lanes = table(lane("a"), lane("b"), lane("c"))
-    known = record.Record("x", "", {"a": record.Result(1, True), "b": record.Result(1, False)})
-    assert [each.name for each in due(lanes, known, [])] == ["b", "c"]
-    assert [each.name for each in due(lanes, record.Record(), None)] == ["a", "b", "c"]
+    last_run = record.Record("x", "", {"a": record.Result(1, True), "b": record.Result(1, False)})
+    assert [lane.name for lane in due(lanes, last_run, [])] == ["b", "c"]
+    assert [lane.name for lane in due(lanes, record.Record(), None)] == ["a", "b", "c"]
 
 
 def test_a_commit_that_the_history_lacks_is_said() -> None:
@@ -82,8 +82,8 @@ def test_lanes_of_others_inside_a_folder_are_left_out() -> None:
     """pytest is given the folder, and the folders that other lanes have in it to ignore."""
     lanes = Table({"unit": Lane("unit", "", "test", paths=("tests",), mark="not slow"), "x": lane("x")})
     assert lanes.choice(lanes.lanes["unit"]) == ["tests", "-m", "not slow", "--ignore=tests/x"]
-    assert [each.name for each in lanes.of("tests/x/test_a.py")] == ["x"]
-    assert [each.name for each in lanes.of("tests/xy/test_a.py")] == ["unit"]
+    assert [lane.name for lane in lanes.of("tests/x/test_a.py")] == ["x"]
+    assert [lane.name for lane in lanes.of("tests/xy/test_a.py")] == ["unit"]
 
 
 def test_everything_runs_whatever_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,8 +112,8 @@ LONG = record.Result(900, True)
 def test_a_lane_that_would_end_too_late_is_named(tmp_path: Path) -> None:
     """The first runs in any case, and so does a shorter one after it."""
     lanes = table(lane("near"), lane("long"), lane("short"), lane("elsewhere"))
-    known = record.Record("x", "", {"near": LONG, "long": LONG, "short": record.Result(1, True)})
-    runs = Runs(lanes, known, time.monotonic() + 100, tmp_path)
+    last_run = record.Record("x", "", {"near": LONG, "long": LONG, "short": record.Result(1, True)})
+    runs = Runs(lanes, last_run, time.monotonic() + 100, tmp_path)
     runs.run([lanes.lanes[name] for name in ("near", "long", "short")])
     lines = summary(lanes, ["due"], runs)
     assert set(runs.results) == {"near", "short"}
@@ -124,7 +124,7 @@ def test_a_lane_that_would_end_too_late_is_named(tmp_path: Path) -> None:
 def test_names_on_the_command_line() -> None:
     """Parts and lanes, each once; an unknown name is refused with those there are."""
     lanes = table(lane("a"), lane("b", part="test"))
-    assert [each.name for each in chosen(lanes, ["b", "all", "test"], record.Record())] == ["b", "a"]
+    assert [lane.name for lane in chosen(lanes, ["b", "all", "test"], record.Record())] == ["b", "a"]
     with pytest.raises(SystemExit, match="nowhere is no lane; there are a, b, test"):
         chosen(lanes, ["nowhere"], record.Record())
 

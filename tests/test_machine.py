@@ -44,7 +44,7 @@ def test_a_child_that_ends_keeps_its_processor_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "groups", "wanted"),
+    ("files", "groups", "expected"),
     [
         ({"cpu.max": "100000 100000\n"}, "0::/\n", 1),
         ({"cpu.max": "max 100000\n"}, "0::/\n", None),
@@ -61,7 +61,7 @@ def test_a_child_that_ends_keeps_its_processor_time() -> None:
     ],
     ids=["v2", "v2, none", "v2, above", "v1", "v1, none", "v1, above", "host's names"],
 )
-def test_cores_are_those_of_the_quota(tmp_path: Path, files: dict[str, str], groups: str, wanted: int | None) -> None:
+def test_cores_are_those_of_the_quota(tmp_path: Path, files: dict[str, str], groups: str, expected: int | None) -> None:
     """The quota of the process's group or any group above it, rounded down, at least one; else the affinity counts."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def test_cores_are_those_of_the_quota(tmp_path: Path, files: dict[str, str], gro
     own = tmp_path / "groups"
     own.write_text(groups)
     allowed = len(os.sched_getaffinity(0))
-    assert cores(tmp_path, own) == min(allowed, wanted or allowed)
+    assert cores(tmp_path, own) == min(allowed, expected or allowed)
     assert cores(tmp_path, tmp_path / "missing") <= allowed
 
 

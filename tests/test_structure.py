@@ -178,8 +178,8 @@ def test_what_the_image_copies_needs_nothing_else() -> None:
 def test_the_gateway_s_image_has_what_it_imports() -> None:
     """The image has this module and `serve/core` of the package, and nothing else (deploy/docker/Dockerfile)."""
     for name in imports(SOURCE / "operate" / "gateway" / "admin.py"):
-        known = name.startswith("tritonkit.serve.core.")
-        assert known or name.split(".")[0] in sys.stdlib_module_names, name
+        is_core = name.startswith("tritonkit.serve.core.")
+        assert is_core or name.split(".")[0] in sys.stdlib_module_names, name
 
 
 def python(code: str) -> str:
@@ -207,8 +207,8 @@ def test_importing_the_command_line_is_light() -> None:
 
 def modules() -> list[str]:
     """Every module of the package."""
-    found = pkgutil.walk_packages([str(SOURCE)], "tritonkit.")
-    return [info.name for info in found if not info.name.endswith("__main__")]
+    infos = pkgutil.walk_packages([str(SOURCE)], "tritonkit.")
+    return [info.name for info in infos if not info.name.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", modules())
@@ -295,12 +295,12 @@ def test_commands_in_the_documentation_exist(project: Path) -> None:
     """Every `tritonkit ...` and `make ...` of the pages is a command there is."""
     from tritonkit.cli.lazy import COMMANDS
 
-    known = {name for commands in COMMANDS.values() for name in commands}
+    names = {name for commands in COMMANDS.values() for name in commands}
     for page in [project / "README.md", project / "ARCHITECTURE.md", *(project / "docs").glob("*.md")]:
         for line in shell_lines(page.read_text()):
             words = line.split()
             if words[0].endswith("tritonkit"):
-                assert words[1] in known or words[1].startswith("-"), f"{page.name}: {line}"
+                assert words[1] in names or words[1].startswith("-"), f"{page.name}: {line}"
             if words[0] == "make":
                 assert words[1] in targets(project), f"{page.name}: {line}"
 
@@ -329,11 +329,11 @@ def test_an_old_name_still_imports(old: str) -> None:
 
 def test_a_module_below_an_old_name_is_the_same_one() -> None:
     """No class exists twice, and a module that never was is not found."""
-    said = python(
+    output = python(
         "import warnings; warnings.simplefilter('ignore'); from tritonkit.measure.openloop.slo import Slo as old;"
         " from tritonkit.perf.load.openloop.slo import Slo as new; print(old is new)"
     )
-    assert said == "True"
+    assert output == "True"
     with pytest.raises(ModuleNotFoundError, match="no_such"):
         importlib.import_module("tritonkit.no_such")
 
@@ -356,10 +356,10 @@ OPENED = {
 def test_networks_are_opened_where_the_precision_is_set(call: str, project: Path) -> None:
     """Once in each environment: an engine that is left to itself may compute in bfloat16."""
     roots = (SOURCE, project / "python_backends" / "backends")
-    found = {
+    places = {
         str(file.relative_to(root))
         for root in roots
         for file in root.rglob("*.py")
         if re.search(call, file.read_text())
     }
-    assert found == OPENED[call]
+    assert places == OPENED[call]

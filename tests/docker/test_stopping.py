@@ -12,7 +12,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from tests.docker.conftest import address_of, docker, health, run, serving
 from tests.server.models import ModelText, ensemble, held, write_repository
-from tests.server.own.test_stopping import PER_S, REFUSED, infer, told
+from tests.server.own.test_stopping import PER_S, REFUSED, infer, outcome_of
 from tests.server.steady import steady
 from tests.waiting import PATIENCE_S, eventually
 
@@ -33,7 +33,7 @@ def test_docker_stop_tells_callers_to_go_elsewhere(server_image: None, repositor
     was in flight is answered, and it ends with exit code 0."""
     with serving(repository) as name, grpc.insecure_channel(address_of(name)) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        with steady(lambda: told(stub.ModelInfer, infer("both")), PER_S) as stream:
+        with steady(lambda: outcome_of(stub.ModelInfer, infer("both")), PER_S) as stream:
             eventually(lambda: stream.answers["OK"] > 0)
             slow = stub.ModelInfer.future(infer("both", 0.5))
             eventually(lambda: run("docker", "exec", name, "test", "-s", str(BEGUN)).returncode == 0, "it is begun")
@@ -57,9 +57,9 @@ def test_where_connections_have_an_age_callers_may_go_first(server_image: None, 
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         docker("kill", "--signal", "TERM", name)
         eventually(lambda: "about to end" in health(name))
-        assert told(stub.ModelInfer, infer("both")) == "OK"
+        assert outcome_of(stub.ModelInfer, infer("both")) == "OK"
         docker("kill", "--signal", "TERM", name)
-        with steady(lambda: told(stub.ModelInfer, infer("both")), PER_S) as stream:
+        with steady(lambda: outcome_of(stub.ModelInfer, infer("both")), PER_S) as stream:
             assert docker("wait", name) == "0"
     assert {word.partition(":")[0] for word in stream.answers} <= {"OK", "UNAVAILABLE"}
 

@@ -41,12 +41,12 @@ class Watched:
         make_certificates(self.gateway / "tls", ["localhost", "127.0.0.1"])
         (self.gateway / "gateway.yaml").write_text(f"port: {free_port()}\n{spec}")
         _, self.key = add_key(self.gateway / "keys.json", "all")
-        self.said: list[str] = []
+        self.messages: list[str] = []
         made = StackSettings(
             root,
             repository,
             gateway=self.gateway,
-            on_event=lambda event: self.said.append(f"{event.part}: {event.message}"),
+            on_event=lambda event: self.messages.append(f"{event.part}: {event.message}"),
             **settings,
         )
         self.stack = Stack(made).__enter__()

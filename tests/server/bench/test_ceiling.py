@@ -29,9 +29,9 @@ def test_the_ceiling_answers_like_its_model(write_server_models: Any) -> None:
     name = add_ceiling(repository, "vector")
     with serve(repository, models=[name], grpc_port=0, metrics_port=0) as endpoint:
         with Client(endpoint.grpc) as client:
-            given = np.ones((3, 4), np.float32)
-            answer = client.model(name).predict(x=given)["y"]
-            assert answer.shape == given.shape
+            values = np.ones((3, 4), np.float32)
+            answer = client.model(name).predict(x=values)["y"]
+            assert answer.shape == values.shape
             assert not answer.any()
         with grpc.insecure_channel(endpoint.grpc) as channel:
             assert made_up(channel, name)["x"][1].shape == (1, 4)

@@ -41,17 +41,17 @@ def ask(running: Function, name: str, items: list[bytes] | list[str]) -> dict[st
     outcome = running.invoke({"inputs": [tensor]})
     assert not outcome.failed
     assert "error" not in outcome.body, outcome.body
-    return {each["name"]: np.reshape(each["data"], each["shape"]) for each in outcome.body["outputs"]}
+    return {entry["name"]: np.reshape(entry["data"], entry["shape"]) for entry in outcome.body["outputs"]}
 
 
 def test_digits_are_what_triton_answers(client: Client, project: Path, tmp_path: Path) -> None:
     """Sixty held-out pictures in one batch: the same labels, the same scores."""
     images = [png for png, _ in hook(project, "digits", "data:held_out_images")(60)]
-    wanted = client.model("digits").predict(image=images)
+    expected = client.model("digits").predict(image=images)
     with started(project, tmp_path, "digits") as running:
-        found = ask(running, "image", images)
-    np.testing.assert_allclose(found["score"], wanted["score"], atol=1e-5)
-    np.testing.assert_array_equal(found["label"][:, 0], wanted["label"][:, 0].astype(str))
+        answer = ask(running, "image", images)
+    np.testing.assert_allclose(answer["score"], expected["score"], atol=1e-5)
+    np.testing.assert_array_equal(answer["label"][:, 0], expected["label"][:, 0].astype(str))
 
 
 def test_sentences_are_what_triton_answers(client: Client, project: Path, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_sentences_are_what_triton_answers(client: Client, project: Path, tmp_pa
     model = client.model("sentences")
     with started(project, tmp_path, "sentences") as running:
         for items in (texts[:4], *([text] for text in texts[4:])):
-            found = ask(running, "text", items)["embedding"]
-            np.testing.assert_allclose(found, model.predict(text=items)["embedding"], atol=1e-4)
+            embedding = ask(running, "text", items)["embedding"]
+            np.testing.assert_allclose(embedding, model.predict(text=items)["embedding"], atol=1e-4)
 
 
 def test_int8_digits_reach_their_accuracy(project: Path, tmp_path: Path) -> None:

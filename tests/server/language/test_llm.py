@@ -118,7 +118,7 @@ def answer(client: Client, model: str = "tiny", **inputs: Any) -> tuple[str, lis
 
 def gauge(server: Endpoint, name: str, model: str = "tiny", **labels: str) -> float:
     """A metric's value; -1 where there is none."""
-    with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
+    with urlopen(f"http://{server.metrics}/metrics", timeout=PATIENCE_S) as page:
         text = page.read().decode()
     for written, value in re.findall(rf"^tritonkit_llm_{name}{{(.*?)}} (\S+)$", text, re.MULTILINE):
         has = dict(re.findall(r'(\w+)="(.*?)"', written))
@@ -147,7 +147,7 @@ def test_many_streams_at_once_are_unmixed(repository: Path, client: Client) -> N
     """100, more than there are places: each is what the engine in this process says to its prompt alone."""
     inputs = [{"text": prompt(n), "max_tokens": 20 + n % 40, "ignore_eos": True} for n in range(100)]
     with ThreadPoolExecutor(len(inputs)) as pool:
-        answers = list(pool.map(lambda given: answer(client, **given), inputs))
+        answers = list(pool.map(lambda request: answer(client, **request), inputs))
     expected = greedy(repository / "tiny" / "1", [(prompt(n), 20 + n % 40) for n in range(100)])
     assert [tokens for _, tokens, _ in answers] == expected
     assert [text.split() for text, _, _ in answers] == [

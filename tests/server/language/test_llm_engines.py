@@ -78,8 +78,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint
 
 def test_triton_loads_it_and_text_is_shown(server: Endpoint) -> None:
     """The configuration agrees with what the model sets, optional inputs may be left out, and replies stream."""
-    asked = ["call", "chat", "--address", server.grpc, "--stream", "--input", "text_input=a b"]
-    done = tritonkit_here(*asked, "--input", "streaming=true")
+    command = ["call", "chat", "--address", server.grpc, "--stream", "--input", "text_input=a b"]
+    done = tritonkit_here(*command, "--input", "streaming=true")
     assert (done.returncode, done.stdout) == (0, "a b /data/chat \n"), done.stderr
     assert "3 replies" in done.stderr
-    assert "0 replies" in tritonkit_here(*asked).stderr
+    assert "0 replies" in tritonkit_here(*command).stderr

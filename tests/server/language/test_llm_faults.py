@@ -70,7 +70,7 @@ def client(server: Endpoint) -> Iterator[Client]:
 
 def deaths(server: Endpoint) -> float:
     """Processes of the model that have died, as the metrics have it."""
-    with urlopen(f"http://{server.metrics}/metrics", timeout=10) as page:
+    with urlopen(f"http://{server.metrics}/metrics", timeout=PATIENCE_S) as page:
         match = re.search(r'^tritonkit_stub_deaths_total{model="tiny"} (\S+)', page.read().decode(), re.M)
     return float(match[1]) if match else -1.0
 
@@ -255,9 +255,9 @@ def send_streams(caller: socket.socket, count: int, tokens: int, **headers: str)
         ("content-type", "application/grpc"),
         *headers.items(),
     ]
-    for each in range(1, 2 * count, 2):
-        caller.sendall(frame(HEADERS, END_HEADERS, each, encoder.encode(head)))
-        caller.sendall(frame(DATA, END_STREAM, each, message(len(body), body)))
+    for stream in range(1, 2 * count, 2):
+        caller.sendall(frame(HEADERS, END_HEADERS, stream, encoder.encode(head)))
+        caller.sendall(frame(DATA, END_STREAM, stream, message(len(body), body)))
 
 
 def read_frames(caller: socket.socket) -> Generator[tuple[int, int]]:
@@ -278,7 +278,7 @@ def test_a_caller_that_stops_reading_is_left(repository: Path) -> None:
         serve(repository, **OPTIONS, triton_flags=FLAGS) as server,
         Client(server.grpc, timeout_s=PATIENCE_S) as client,
     ):
-        wanted = answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1]
+        expected = answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1]
         before = gauge(server, "tokens_total")
         host, _, port = server.grpc.rpartition(":")
         with socket.create_connection((host, int(port)), PATIENCE_S) as caller:
@@ -289,7 +289,7 @@ def test_a_caller_that_stops_reading_is_left(repository: Path) -> None:
                     kind, stream = next(came)
                     if kind == DATA:
                         silent.discard(stream)
-            assert answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1] == wanted
+            assert answer(client, text=prompt(1), max_tokens=50, ignore_eos=True)[1] == expected
             eventually(lambda: gauge(server, "running") == 0, "they are cancelled")
             assert gauge(server, "tokens_total") < before + 16 * LONG
             eventually(lambda: gauge(server, "cache_usage") == 0, "all pages are free")

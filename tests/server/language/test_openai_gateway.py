@@ -48,18 +48,18 @@ class Gateway:
         _, self.keys[name] = add_key(self.watched.gateway / "keys.json", name, models, rate)
         with self.watched.client(self.keys[name]) as client:
 
-            def known() -> bool:
+            def is_known() -> bool:
                 with contextlib.suppress(InferenceError):
                     return client.is_ready()
                 return False
 
-            eventually(known, "a key that the gateway knows")
+            eventually(is_known, "a key that the gateway knows")
         return self.keys[name]
 
     def client(self, key: str) -> openai.OpenAI:
         """A caller with the key of this name, or with this one."""
-        known = self.keys.get(key, key)
-        return openai.OpenAI(base_url=self.url, api_key=known, max_retries=0, timeout=PATIENCE_S)
+        api_key = self.keys.get(key, key)
+        return openai.OpenAI(base_url=self.url, api_key=api_key, max_retries=0, timeout=PATIENCE_S)
 
     def audit(self) -> list[dict[str, Any]]:
         """The lines of the gateway's audit log so far."""
@@ -99,25 +99,25 @@ def user(text: str) -> Any:
 
 def test_a_key_of_one_model_streams(gateway: Gateway) -> None:
     """Chats and completions of a network, whole and in pieces that make the same."""
-    given: Any = {"model": "tiny", "max_tokens": 12, "extra_body": {"ignore_eos": True}}
+    arguments: Any = {"model": "tiny", "max_tokens": 12, "extra_body": {"ignore_eos": True}}
     with gateway.client("of-tiny") as client:
-        whole = client.completions.create(**given, prompt="w5 w6")
-        pieces = list(client.completions.create(**given, prompt="w5 w6", stream=True))
+        whole = client.completions.create(**arguments, prompt="w5 w6")
+        pieces = list(client.completions.create(**arguments, prompt="w5 w6", stream=True))
         assert set(whole.choices[0].text.split()) <= set(WORDS)
-        assert "".join(each.choices[0].text for each in pieces) == whole.choices[0].text
+        assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
         assert whole.usage is not None
         assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (2, 12)
-        chat = client.chat.completions.create(**given, messages=user("w5 w6"))
-        chunks = client.chat.completions.create(**given, messages=user("w5 w6"), stream=True)
-        text = "".join(each.choices[0].delta.content or "" for each in chunks)
+        chat = client.chat.completions.create(**arguments, messages=user("w5 w6"))
+        chunks = client.chat.completions.create(**arguments, messages=user("w5 w6"), stream=True)
+        text = "".join(piece.choices[0].delta.content or "" for piece in chunks)
         assert text == chat.choices[0].message.content
 
 
 def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
     """The gateway refuses it, in the package's own error; so it does no key at all. Health needs no key."""
-    given: Any = {"model": "tiny", "messages": user("w5"), "stream": True}
+    arguments: Any = {"model": "tiny", "messages": user("w5"), "stream": True}
     for ask in (
-        lambda client: client.chat.completions.create(**given),
+        lambda client: client.chat.completions.create(**arguments),
         lambda client: client.models.list(),
         lambda client: client.models.retrieve("tiny"),
     ):
@@ -186,7 +186,7 @@ def test_a_key_of_one_request_has_it(gateway: Gateway) -> None:
 
 def test_a_caller_that_leaves_frees_the_slot(gateway: Gateway) -> None:
     """The one place of a network without a queue is free again: through the gateway, at the engine."""
-    given: Any = {
+    arguments: Any = {
         "model": "narrow",
         "prompt": "w5",
         "max_tokens": LONG,
@@ -194,7 +194,7 @@ def test_a_caller_that_leaves_frees_the_slot(gateway: Gateway) -> None:
         "extra_body": {"ignore_eos": True},
     }
     with gateway.client("all") as client:
-        with client.completions.create(**given) as stream:
+        with client.completions.create(**arguments) as stream:
             next(iter(stream))
             with pytest.raises(openai.RateLimitError):
                 client.completions.create(model="narrow", prompt="w5", max_tokens=1)
@@ -249,12 +249,12 @@ def test_no_request_has_another_s_key(gateway: Gateway) -> None:
 
     assert asyncio.run(program()) == [f" {number}" for number in range(24)]
 
-    def seen() -> Counter[str]:
+    def keys_of_lines() -> Counter[str]:
         lines = [line for line in gateway.audit() if line["path"].endswith("/ModelStreamInfer")]
         return Counter(line["key"] for line in lines if line["key"] in ("left", "right"))
 
-    eventually(lambda: seen().total() == 24, "24 lines of audit")
-    assert seen() == {"left": 8, "right": 16}
+    eventually(lambda: keys_of_lines().total() == 24, "24 lines of audit")
+    assert keys_of_lines() == {"left": 8, "right": 16}
 
 
 def test_no_key_is_in_a_log(gateway: Gateway) -> None:
@@ -290,11 +290,11 @@ def test_clients_are_few(gateway: Gateway) -> None:
             # Strangers, many concurrently: none takes the place of a caller that is known.
             wrong = [ask(callers, f"{WRONG[:-3]}{number:03}") for number in range(100)]
             refused = await asyncio.gather(*wrong, return_exceptions=True)
-            full = [each.status for each in refused if isinstance(each, Problem)]
+            full = [result.status for result in refused if isinstance(result, Problem)]
             assert full == [429] * 36
-            assert all(isinstance(each, Problem | InferenceError) for each in refused)
+            assert all(isinstance(result, Problem | InferenceError) for result in refused)
             assert len(callers) == 2
-            assert not [each for each in callers._kept.values() if not each.good]
+            assert not [result for result in callers._kept.values() if not result.good]
             first, second = (callers.catalog(f"Bearer {key}".encode()) for key in keys[:2])
             async with first, second:
                 with pytest.raises(Problem) as none_idle:
@@ -308,8 +308,8 @@ def test_clients_are_few(gateway: Gateway) -> None:
 def test_a_server_that_asks_for_no_key_is_none_to_hand_keys_to(gateway: Gateway) -> None:
     """It would let in any caller with any key; this is said at the start."""
     replica = gateway.watched.part("replica-0").address
-    said = failed(tritonkit_here("openai", "--address", replica, "--forward-keys", "--port", "0"), 2)
-    assert "it answers without a key" in said
+    message = failed(tritonkit_here("openai", "--address", replica, "--forward-keys", "--port", "0"), 2)
+    assert "it answers without a key" in message
 
     async def program() -> None:
         async with contextlib.aclosing(KeyedCallers(OpenAISettings(replica, forward_keys=True))) as keyed:

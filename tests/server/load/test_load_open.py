@@ -60,20 +60,22 @@ def test_a_stall_shows_in_the_latency_of_all_that_was_due(shipped_repository: Pa
     with serve(shipped_repository, models=("digits",), grpc_port=0, metrics_port=0, root=PROJECT) as endpoint:
 
         def stall() -> None:
+            with Client(endpoint.grpc) as client:
+                eventually(lambda: client.statistics("digits")[0].success_count > 50, "a second of answers")
             os.kill(endpoint.pid, signal.SIGSTOP)
             time.sleep(1.0)
             os.kill(endpoint.pid, signal.SIGCONT)
 
         with Generator(PROJECT, ("digits",), (endpoint.grpc,)) as generator:
-            timer = threading.Timer(2.0, stall)
-            timer.start()
+            stalling = threading.Thread(target=stall)
+            stalling.start()
             report = generator.run(OpenLoad(50.0, 5.0, warm_s=0, arrivals=Arrivals("constant")))
-            timer.join()
-    (found,) = report.series
-    assert found.failures == 0, found.words
-    assert found.latency
-    assert found.latency.largest > 900
-    slow = sum(count for lower, _, count in found.histogram.edges() if lower > 500)
+            stalling.join()
+    (series,) = report.series
+    assert series.failures == 0, series.words
+    assert series.latency
+    assert series.latency.largest > 900
+    slow = sum(count for lower, _, count in series.histogram.edges() if lower > 500)
     assert slow >= 20
 
 

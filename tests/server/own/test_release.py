@@ -31,7 +31,7 @@ def test_a_release_loses_no_call_and_is_taken_back(place: Project) -> None:
                 chosen[version] = {shifted(client) for _ in range(20)}
 
     with Shifts(place) as load:
-        outcome = release(place.root, "shift", terms(), tell=at(20.0, choose))
+        outcome = release(place.root, "shift", terms(requests=31), tell=at(20.0, choose))
         assert load.more().keys() == {2.0}
     assert load.failures == []
     assert load.kinds.keys() == {1.0, 2.0}
@@ -68,7 +68,9 @@ def test_commands_say_what_they_did(place: Project) -> None:
         slow = tritonkit("release", "shift", *quick, "--abort-if", "p50>100ms", *root)
         place.write("y = x + 3")
         assert "all requests go to the version before" in failed(slow, 6)
-        done = tritonkit("release", "shift", *quick, "--json", *root)
+        # By default a candidate of twice the time goes back, which chance may bring on a busy machine.
+        lenient = ("--abort-if", "p99>1000x,errors>0.1%")
+        done = tritonkit("release", "shift", *quick, *lenient, "--json", *root)
         assert done.returncode == 0, done.stderr
         facts = json.loads(done.stdout)
         assert re.fullmatch(r"shift \d+", facts["changes"][0])

@@ -43,7 +43,7 @@ def infer(model: str, seconds: float = 0.0) -> Any:
     return made
 
 
-def told(ask: Any, request: Any) -> str:
+def outcome_of(ask: Any, request: Any) -> str:
     """`OK`, or the status and its words."""
     try:
         ask(request, timeout=PATIENCE_S)
@@ -68,7 +68,7 @@ def test_a_server_that_ends_is_unavailable(stopping: Path, begun: Path, gate: Pa
     with grpc.insecure_channel(server.start().grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         ask, request = getattr(stub, what), KINDS[what](model)
-        with steady(lambda: told(ask, request), PER_S) as stream:
+        with steady(lambda: outcome_of(ask, request), PER_S) as stream:
             eventually(lambda: stream.answers["OK"] > 0)
             # It is held: the server cannot end before calls came that it refuses.
             slow = stub.ModelInfer.future(infer("both", 0.5))

@@ -163,7 +163,7 @@ def wait_for(file: Path) -> bool:
     return bool(eventually(file.exists, f"the model writes {file.name}"))
 
 
-def given(x: list[float], note: Any = "") -> dict[str, Any]:
+def inputs_of(x: list[float], note: Any = "") -> dict[str, Any]:
     """Inputs of `count`."""
     return {"x": x, "note": str(note)}
 
@@ -182,18 +182,18 @@ def test_the_command_shows_a_line_for_each_reply(server: Endpoint) -> None:
 def test_a_decoupled_model(client: Client) -> None:
     """Every answer arrives when it is made, and the end is known."""
     count = client.model("count")
-    replies = list(count.stream(inputs=given([4, 0.1, -1])))
+    replies = list(count.stream(inputs=inputs_of([4, 0.1, -1])))
     assert [reply["y"].item() for reply in replies] == [0, 1, 2, 3]
     assert replies[-1].timing.total_s > 0.2
-    assert list(count.stream(inputs=given([0, 0, -1]))) == []
+    assert list(count.stream(inputs=inputs_of([0, 0, -1]))) == []
     with pytest.raises(InferenceError):  # such a model has no single answer
-        count.predict(inputs=given([1, 0, -1]))
+        count.predict(inputs=inputs_of([1, 0, -1]))
 
 
 def test_a_model_that_fails_in_the_middle(client: Client) -> None:
     """Replies before the failure are good; the server and its connection go on."""
     for _ in range(5):
-        stream = client.model("count").stream(inputs=given([5, 0.001, 2]))
+        stream = client.model("count").stream(inputs=inputs_of([5, 0.001, 2]))
         assert [next(stream)["y"].item() for _ in range(2)] == [0, 1]
         with pytest.raises(InferenceError, match="told to fail"):
             next(stream)
@@ -204,22 +204,22 @@ def test_a_model_that_fails_in_the_middle(client: Client) -> None:
 def test_stopping_early_is_seen_by_the_model(client: Client, tmp_path: Path) -> None:
     """Its `is_cancelled()` becomes true, however the stream is left."""
     count = client.model("count")
-    with count.stream(inputs=given([1000, 0.02, -1], tmp_path / "left")) as replies:
+    with count.stream(inputs=inputs_of([1000, 0.02, -1], tmp_path / "left")) as replies:
         next(replies)
     assert wait_for(tmp_path / "left")
-    for _ in count.stream(inputs=given([1000, 0.02, -1], tmp_path / "forgotten")):
+    for _ in count.stream(inputs=inputs_of([1000, 0.02, -1], tmp_path / "forgotten")):
         break
     assert wait_for(tmp_path / "forgotten")
     # On a busy machine the time may be over before the model has begun.
     eventually(lambda: replies_in_time(count, tmp_path / "late"), "a reply in time")
     assert wait_for(tmp_path / "late")
-    assert len(list(count.stream(inputs=given([3, 0, -1])))) == 3
+    assert len(list(count.stream(inputs=inputs_of([3, 0, -1])))) == 3
 
 
 def replies_in_time(count: Model, late: Path) -> int:
     """The replies that come before the deadline of a stream that goes on."""
     replies = []
-    stream = count.stream(inputs=given([1000, 0.02, -1], late), timeout_s=0.2)
+    stream = count.stream(inputs=inputs_of([1000, 0.02, -1], late), timeout_s=0.2)
     with pytest.raises(DeadlineExceeded):
         replies.extend(iter(stream))
     return len(replies)
@@ -235,7 +235,7 @@ def test_cancelling_a_task_is_seen_by_the_model(server: Endpoint, tmp_path: Path
             replied = asyncio.Event()
 
             async def read(note: str) -> None:
-                async for _ in count.stream(inputs=given([1000, 0.02, -1], tmp_path / note)):
+                async for _ in count.stream(inputs=inputs_of([1000, 0.02, -1], tmp_path / note)):
                     replied.set()
 
             task = asyncio.create_task(read("cancelled"))
@@ -243,11 +243,11 @@ def test_cancelling_a_task_is_seen_by_the_model(server: Endpoint, tmp_path: Path
             task.cancel()
             await asyncio.wait({task})
             assert await asyncio.to_thread(wait_for, tmp_path / "cancelled")
-            values = given([1000, 0.02, -1], tmp_path / "left")
+            values = inputs_of([1000, 0.02, -1], tmp_path / "left")
             async with count.stream(inputs=values) as replies:
                 await anext(replies)
             assert await asyncio.to_thread(wait_for, tmp_path / "left")
-            some = [reply["y"].item() async for reply in count.stream(inputs=given([3, 0, -1]))]
+            some = [reply["y"].item() async for reply in count.stream(inputs=inputs_of([3, 0, -1]))]
             assert some == [0, 1, 2]
 
     asyncio.run(program())
@@ -258,7 +258,7 @@ def test_many_streams_come_and_go(client: Client) -> None:
     count = client.model("count")
 
     def read(number: int) -> int:
-        with count.stream(inputs=given([6, 0.001, -1])) as replies:
+        with count.stream(inputs=inputs_of([6, 0.001, -1])) as replies:
             return sum(1 for _ in zip(range(number % 8), replies, strict=False))
 
     with ThreadPoolExecutor(4) as pool:

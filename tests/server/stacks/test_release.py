@@ -144,10 +144,10 @@ def test_ctrl_c_while_it_is_loaded_changes_nothing(place: Project) -> None:
         "--root",
         str(place.root),
     ]
-    place.said.clear()
+    place.messages.clear()
     with Shifts(place) as load:
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            eventually(lambda: "replica-0: shift was loaded again" in place.said, "the first load")
+            eventually(lambda: "replica-0: shift was loaded again" in place.messages, "the first load")
             process.send_signal(signal.SIGINT)
         assert load.more().keys() == {2.0}
     assert load.failures == []

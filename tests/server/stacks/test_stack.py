@@ -181,7 +181,7 @@ def test_rates_are_shared_where_redis_is(watched: Shared, tmp_path: Path) -> Non
 
     eventually(answers, "a key with a rate")
     eventually(
-        lambda: answers() and any("passed without a decision" in message for message in watched.said),
+        lambda: answers() and any("passed without a decision" in message for message in watched.messages),
         "that rates are not shared",
     )
     redis = RedisServer(str(program("redis-server")), tmp_path)
@@ -202,15 +202,15 @@ def test_prometheus_has_replicas_and_gateway(watched: Watched) -> None:
     """Latencies by model and key from the gateway, Triton's own figures from each replica."""
     address = watched.part("prometheus").address
 
-    def asked(query: str) -> list[Any]:
+    def result_of(query: str) -> list[Any]:
         url = f"{address}/api/v1/query?query={urllib.request.quote(query)}"  # type: ignore[attr-defined]
         with urllib.request.urlopen(url, timeout=30) as answer:
             result: list[Any] = json.loads(answer.read())["data"]["result"]
             return result
 
-    eventually(lambda: len(asked("sum by (instance) (nv_inference_count) > 0")) >= 2, "replicas")
-    eventually(lambda: asked('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway")
-    assert asked('envoy_gateway_requests{model="digits",grpc_status="OK"} > 0')
+    eventually(lambda: len(result_of("sum by (instance) (nv_inference_count) > 0")) >= 2, "replicas")
+    eventually(lambda: result_of('envoy_gateway_request_ms_count{model="digits",key="all"} > 0'), "the gateway")
+    assert result_of('envoy_gateway_requests{model="digits",grpc_status="OK"} > 0')
 
 
 @pytest.mark.needs("promtool")

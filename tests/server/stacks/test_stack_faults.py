@@ -75,7 +75,7 @@ def test_no_call_fails_when_a_python_process_is_killed(watched: Watched) -> None
     stub = next(one for one in find_stubs(run_prefix()) if one.pid in children(server))
     with Load(watched, echo) as load:
         os.kill(stub.pid, signal.SIGKILL)
-        eventually(lambda: any("stub back" in message for message in watched.said), "the model loaded again")
+        eventually(lambda: any("stub back" in message for message in watched.messages), "the model loaded again")
     assert load.failures == []
     assert watched.part("replica-0").pid == server
 
