@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -210,16 +211,17 @@ def test_stopping_early_is_seen_by_the_model(client: Client, tmp_path: Path) -> 
     for _ in count.stream(inputs=inputs_of([1000, 0.02, -1], tmp_path / "forgotten")):
         break
     assert wait_for(tmp_path / "forgotten")
-    # On a busy machine the time may be over before the model has begun.
-    eventually(lambda: replies_in_time(count, tmp_path / "late"), "a reply in time")
+    # On a busy machine the time may be over before the model has begun: it grows.
+    times = (0.2 * 2**number for number in itertools.count())
+    eventually(lambda: replies_in_time(count, tmp_path / "late", next(times)), "a reply in time")
     assert wait_for(tmp_path / "late")
     assert len(list(count.stream(inputs=inputs_of([3, 0, -1])))) == 3
 
 
-def replies_in_time(count: Model, late: Path) -> int:
+def replies_in_time(count: Model, late: Path, timeout_s: float) -> int:
     """The replies that come before the deadline of a stream that goes on."""
     replies = []
-    stream = count.stream(inputs=inputs_of([1000, 0.02, -1], late), timeout_s=0.2)
+    stream = count.stream(inputs=inputs_of([1000, 0.02, -1], late), timeout_s=timeout_s)
     with pytest.raises(DeadlineExceeded):
         replies.extend(iter(stream))
     return len(replies)
