@@ -46,80 +46,77 @@ class Settings:
     sequence_calls: int = SEQUENCE_CALLS
 
 
+_ON_THE_PAGE = ("http-host", "models", "weights", "think-time", "sequence-calls", "shape")
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "http-host": {
+        "default": "",
+        "metavar": "HOST:PORT",
+        "help": f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
+    },
+    "models": {
+        "default": "",
+        "metavar": "NAME,NAME",
+        "help": "Models to call, of those in models/",
+    },
+    "weights": {
+        "default": "",
+        "metavar": "NAME=N,NAME=N",
+        "help": "How often each model is called relative to the others; 1 by default",
+    },
+    "think-time": {
+        "default": "100ms",
+        "metavar": "TIME",
+        "help": "A user's mean pause before its next request: 100ms, 1s, 0ms for none",
+    },
+    "sequence-calls": {
+        "type": int,
+        "default": SEQUENCE_CALLS,
+        "metavar": "N",
+        "help": "Calls of each sequence, for models that keep state",
+    },
+    "shape": {
+        "default": "steady",
+        "choices": list(SHAPES),
+        "help": "How the number of users changes during the run",
+    },
+    "thresholds": {
+        "default": str(Path(__file__).parent / "thresholds.yaml"),
+        "metavar": "FILE",
+        "help": "Limits for each model; a run that misses one ends with exit code 1",
+    },
+    "tier": {
+        "default": "",
+        "metavar": "NAME",
+        "help": "Judge every model by this tier of the thresholds file",
+    },
+    "input": {
+        "action": "append",
+        "metavar": "NAME=VALUE",
+        "help": "An input of the only model, as for `tritonkit call`; by default its own example or samples",
+    },
+    "outside": {
+        "action": "store_true",
+        "help": "Models need no folder in models/: the server knows them",
+    },
+    "report-json": {
+        "default": "",
+        "metavar": "FILE",
+        "help": "Write the report and the missed limits to this file",
+    },
+}
+"""Options by name, as `add_argument` takes them; all but flags and lists also have an environment variable."""
+
+
 def add_options(parser: Any, default_models: Sequence[str]) -> None:
     """Declare the options with Locust's parser; the web page shows them too, except those of the command line alone.
 
     Locust's own defaults are a web page open on every interface, and no host.
     """
-    parser.set_defaults(host=ADDRESS, web_host=_PAGE_HOST)
-    for name, facts in _options(default_models).items():
+    for name, facts in _OPTIONS.items():
         env_var = {} if "action" in facts else {"env_var": f"LOADTEST_{name.upper().replace('-', '_')}"}
         shown = {} if name in _ON_THE_PAGE else {"include_in_web_ui": False}
         parser.add_argument(f"--{name}", **env_var, **shown, **facts)
-
-
-_ON_THE_PAGE = ("http-host", "models", "weights", "think-time", "sequence-calls", "shape")
-
-
-def _options(default_models: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Options by name, as `add_argument` takes them; all but flags and lists also have an environment variable."""
-    return {
-        "http-host": {
-            "default": "",
-            "metavar": "HOST:PORT",
-            "help": f"Triton's HTTP address, for RestUser; port {_HTTP_PORT} of --host by default",
-        },
-        "models": {
-            "default": ",".join(default_models),
-            "metavar": "NAME,NAME",
-            "help": "Models to call, of those in models/",
-        },
-        "weights": {
-            "default": "",
-            "metavar": "NAME=N,NAME=N",
-            "help": "How often each model is called relative to the others; 1 by default",
-        },
-        "think-time": {
-            "default": "100ms",
-            "metavar": "TIME",
-            "help": "A user's mean pause before its next request: 100ms, 1s, 0ms for none",
-        },
-        "sequence-calls": {
-            "type": int,
-            "default": SEQUENCE_CALLS,
-            "metavar": "N",
-            "help": "Calls of each sequence, for models that keep state",
-        },
-        "shape": {
-            "default": "steady",
-            "choices": list(SHAPES),
-            "help": "How the number of users changes during the run",
-        },
-        "thresholds": {
-            "default": str(Path(__file__).parent / "thresholds.yaml"),
-            "metavar": "FILE",
-            "help": "Limits for each model; a run that misses one ends with exit code 1",
-        },
-        "tier": {
-            "default": "",
-            "metavar": "NAME",
-            "help": "Judge every model by this tier of the thresholds file",
-        },
-        "input": {
-            "action": "append",
-            "metavar": "NAME=VALUE",
-            "help": "An input of the only model, as for `tritonkit call`; by default its own example or samples",
-        },
-        "outside": {
-            "action": "store_true",
-            "help": "Models need no folder in models/: the server knows them",
-        },
-        "report-json": {
-            "default": "",
-            "metavar": "FILE",
-            "help": "Write the report and the missed limits to this file",
-        },
-    }
+    parser.set_defaults(host=ADDRESS, web_host=_PAGE_HOST, models=",".join(default_models))
 
 
 def read_settings(options: Any, host: str | None, names: Sequence[str]) -> Settings:

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from tritonkit.cli.fields import command_line
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 from tritonkit.perf.commands.load_names import check_names
 from tritonkit.perf.commands.load_options import LoadOptions
+from tritonkit.perf.commands.report_files import this_command, write_reports, written_now
 
 if TYPE_CHECKING:
     from tritonkit.perf.load.openloop import Arrivals, OpenLoad, OpenReport, RateSearch, RateTrial, Slo, Times
     from tritonkit.perf.load.openloop.arrivals import Kind, Moments
+    from tritonkit.perf.load.openloop.page import RunText
 
 __all__ = [
     "DURATION_S",
     "INTERRUPTED_CODE",
     "find_highest",
-    "is_local",
     "load_at_rate",
     "open_load",
+    "report_page",
     "tell_invalid",
-    "write_reports",
 ]
 
 INTERRUPTED_CODE = 130
@@ -99,7 +97,7 @@ def _keep(
     from tritonkit.perf.load.rates import keep_rate
 
     whole = bool(search.rate_per_s) and not search.ended
-    if whole and len(options.models) == 1 and is_local(addresses):
+    if whole and len(options.models) == 1 and _is_local(addresses):
         keep_rate(project, options.models[0], str(slo), search.rate_per_s, "load --find-rate")
 
 
@@ -250,47 +248,40 @@ def _write(
     addresses: Sequence[str],
 ) -> None:
     """report.html, report.json, seconds.csv and counters.csv."""
-    from tritonkit.perf.load.openloop import counters_csv, page, seconds_csv
-    from tritonkit.repository.report import this_machine
+    from tritonkit.perf.load.openloop import counters_csv, run_text, seconds_csv
 
     if report is None:
         return
     title = f"{', '.join(options.models)} under open-loop load"
     files = {
-        "report.html": page(
-            report,
-            this_machine(cores()),
-            datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-            title=title,
-            slo=slo if slo.percentiles else None,
-            search=search,
-            command=shlex.join(["tritonkit", *command_line()]),
-            local=is_local(addresses),
-        ),
-        "report.json": json.dumps(search.to_dict() if search else report.to_dict(), indent=1) + "\n",
+        "report.html": report_page(report, run_text(report, slo), search, slo, addresses, title),
+        "report.json": json.dumps((search or report).to_dict(), indent=1) + "\n",
         "seconds.csv": seconds_csv(report),
         "counters.csv": counters_csv(report),
     }
     write_reports(folder, files)
 
 
-def is_local(addresses: Sequence[str]) -> bool:
+def report_page(
+    report: Any, text: RunText, search: RateSearch[Any] | None, slo: Slo, addresses: Sequence[str], title: str
+) -> str:
+    """The page about a load that this command sent."""
+    from tritonkit.perf.load.openloop import page
+    from tritonkit.repository.report import this_machine
+
+    return page(
+        report,
+        text,
+        this_machine(cores()),
+        written_now(),
+        title=title,
+        slo=slo,
+        search=search,
+        command=this_command(),
+        local=_is_local(addresses),
+    )
+
+
+def _is_local(addresses: Sequence[str]) -> bool:
     """Whether all servers run on this machine."""
     return all(address.startswith(_LOOPBACK) for address in addresses)
-
-
-def write_reports(folder: Path, files: Mapping[str, str]) -> None:
-    """Write files by their names, and say where.
-
-    Raises:
-        UsageError: they cannot be written.
-    """
-    folder = folder.resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
-    note(f"reports: {folder}")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from tritonkit.cli.fields import command_line
 from tritonkit.cli.output import note, print_line, print_table
-from tritonkit.machine import cores
-from tritonkit.perf.commands.load_open import INTERRUPTED_CODE, is_local, tell_invalid, write_reports
+from tritonkit.perf.commands.load_open import INTERRUPTED_CODE, report_page, tell_invalid
+from tritonkit.perf.commands.report_files import write_reports
 
 if TYPE_CHECKING:
     from tritonkit.perf.load.generation import GenerationReport
@@ -82,24 +79,12 @@ def write_generation(
     addresses: Sequence[str],
 ) -> None:
     """report.html, report.json and seconds.csv."""
-    from tritonkit.perf.load.generation.page import generation_csv, generation_page
-    from tritonkit.repository.report import this_machine
+    from tritonkit.perf.load.generation.page import generation_csv, generation_text
 
-    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    write_reports(
-        folder,
-        {
-            "report.html": generation_page(
-                report,
-                this_machine(cores()),
-                written,
-                title=f"{report.model} under load",
-                slo=slo,
-                search=search,
-                command=shlex.join(["tritonkit", *command_line()]),
-                local=is_local(addresses),
-            ),
-            "report.json": json.dumps((search or report).to_dict(), indent=1) + "\n",
-            "seconds.csv": generation_csv(report),
-        },
-    )
+    text = generation_text(report, slo)
+    files = {
+        "report.html": report_page(report, text, search, slo, addresses, f"{report.model} under load"),
+        "report.json": json.dumps((search or report).to_dict(), indent=1) + "\n",
+        "seconds.csv": generation_csv(report),
+    }
+    write_reports(folder, files)

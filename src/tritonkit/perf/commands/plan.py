@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tritonkit.cli.completion import complete_model
-from tritonkit.cli.fields import command_line, expanded
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AsJson, Root, project_folder
 from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.errors import UsageError
 from tritonkit.option import Option
+from tritonkit.perf.commands.report_files import this_command, write_reports, written_now
 
 if TYPE_CHECKING:
     from tritonkit.perf.plan import FunctionPlan, FunctionPrice, Measured, Plan, Price, Traffic
@@ -319,14 +318,5 @@ def _write(folder: Path, plan: Plan) -> None:
 
     from tritonkit.perf.plan.page import page
 
-    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    command = shlex.join(["tritonkit", *command_line()])
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        text = page(plan, written, command=command)
-        (folder / "report.html").write_text(text, encoding="utf-8")
-        (folder / "report.json").write_text(json.dumps(plan.to_dict(), indent=1) + "\n")
-    except OSError as error:
-        reason = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
-    note(f"reports: {folder}")
+    text = page(plan, written_now(), command=this_command())
+    write_reports(folder, {"report.html": text, "report.json": json.dumps(plan.to_dict(), indent=1) + "\n"})

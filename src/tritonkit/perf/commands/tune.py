@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -19,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tritonkit.cli.completion import complete_model
-from tritonkit.cli.fields import command_line, expanded
+from tritonkit.cli.fields import expanded
 from tritonkit.cli.options import AllowPlaintext, AsJson, KeyFile, Root, project_folder, read_key
 from tritonkit.cli.output import note, print_json, print_line
 from tritonkit.disk import unwritable
-from tritonkit.errors import UsageError
 from tritonkit.extras import need_package
 from tritonkit.machine import cores
 from tritonkit.option import Option
+from tritonkit.perf.commands.report_files import this_command, write_reports, written_now
 from tritonkit.text import printable
 
 if TYPE_CHECKING:
@@ -232,19 +230,9 @@ def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan
     from tritonkit.perf.tune.page import page
     from tritonkit.repository.report import this_machine
 
-    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    command = shlex.join(["tritonkit", *command_line()])
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "report.html").write_text(
-            page(spec.name, outcome, this_machine(cores()), written, diff=diff, command=command, where=plan.where),
-            encoding="utf-8",
-        )
-        (folder / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1) + "\n")
-    except OSError as error:
-        reason = f"it cannot be written: {error.strerror}"
-        raise UsageError(f"--report {folder}", found=reason, wanted="a folder") from None
-    note(f"reports: {folder}")
+    machine = this_machine(cores())
+    text = page(spec.name, outcome, machine, written_now(), diff=diff, command=this_command(), where=plan.where)
+    write_reports(folder, {"report.html": text, "report.json": json.dumps(outcome.to_dict(), indent=1) + "\n"})
 
 
 @contextlib.contextmanager

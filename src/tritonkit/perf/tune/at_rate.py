@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tritonkit.errors import UsageError
+from tritonkit.perf.load.openloop import Arrivals, draw
 from tritonkit.perf.simulation import simulate
 from tritonkit.perf.tune.objective import Objective
 from tritonkit.perf.tune.outcome import Evaluation, Stage
@@ -47,7 +48,7 @@ class SearchAtRate(Search):
             for point in self.space.points(group):
                 if costs.capacity(point.batcher) <= self._rate_per_s:
                     continue
-                moments = self._moments(self._rate_per_s, _REQUESTS / self._rate_per_s)
+                moments = draw(Arrivals(), self._rate_per_s, _REQUESTS / self._rate_per_s)
                 simulated = simulate(moments, point.batcher, costs)
                 tail_ms = simulated.percentile_ms(percent)
                 if tail_ms > _DOUBT * target_ms:

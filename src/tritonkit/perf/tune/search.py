@@ -16,9 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import partial
 
 from tritonkit.errors import ClientError, PublishError, RenderError, ServerError
 from tritonkit.perf.load.openloop import INTERRUPTED, Arrivals, Generator, OpenLoad, OpenReport, Slo, draw, find_rate
@@ -174,16 +172,12 @@ class Search:
                 self.costs[point.group],
                 percent,
                 target_ms,
-                self._moments,
+                partial(draw, Arrivals()),
                 at_least=0.0 if point == self.now else best * HOPELESS,
                 requests=_SIMULATED,
                 precision=_PRECISION,
             )
             best = max(best, self._predicted[point])
-
-    @staticmethod
-    def _moments(rate: float, seconds: float) -> NDArray[np.float64]:
-        return draw(Arrivals(), rate, seconds)
 
     # -- 3: measurements
 
@@ -360,36 +354,33 @@ class Search:
         down to half of it, or the model cannot be served twice in a row."""
         self.listener.stage("validation", f"{evaluation.point}, in longer runs")
         trials: list[RateTrial] = []
-        problem = ""
+        rate, tail_ms, problem = 0.0, None, ""
         for _ in range(2):
             try:
                 self._serve(evaluation.point)
-                return self._held(evaluation, trials)
+                rate, tail_ms = self._held(evaluation.point, evaluation.rate_per_s, trials)
             except FAILURES as error:
                 problem = str(error)
+            else:
+                problem = ""
+                break
         return replace(
-            evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials), problem=problem
+            evaluation, stage="validation", rate_per_s=rate, tail_ms=tail_ms, trials=tuple(trials), problem=problem
         )
 
-    def _held(self, evaluation: Evaluation, trials: list[RateTrial]) -> Evaluation:
-        point, rate = evaluation.point, evaluation.rate_per_s
-        while rate > evaluation.rate_per_s / 2:
+    def _held(self, point: Point, rate: float, trials: list[RateTrial]) -> tuple[float, float | None]:
+        """The rate, from this one down to half of it, that holds in all runs, and its worst tail; 0 for none."""
+        lowest = rate / 2
+        while rate > lowest:
             runs: list[RateTrial] = []
             while len(runs) < self.repeats and all(run.holds for run in runs):
                 runs.append(self._try(point, rate, seconds=2 * self.trial_s))
                 trials.append(runs[-1])
             if all(run.holds for run in runs):
-                tails = [run.tail_ms for run in runs if run.tail_ms is not None]
-                return replace(
-                    evaluation,
-                    stage="validation",
-                    rate_per_s=rate,
-                    tail_ms=max(tails, default=None),
-                    trials=tuple(trials),
-                )
+                return rate, max((run.tail_ms for run in runs if run.tail_ms is not None), default=None)
             few = self.budget_s - self._spent_s() < _FEW_RATES * self._validation_s
             rate *= _DOWN_FAR if few else _DOWN
-        return replace(evaluation, stage="validation", rate_per_s=0.0, tail_ms=None, trials=tuple(trials))
+        return 0.0, None
 
     @property
     def _validation_s(self) -> float:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tritonkit.perf.load.generation.judge import judge_generation
-from tritonkit.perf.load.generation.page import generation_csv, generation_page, lengths_line
+from tritonkit.perf.load.generation.page import generation_csv, generation_text, lengths_line
 from tritonkit.perf.load.generation.records import GenerationRecord, StreamedAnswer, load_record, record_of, save_record
 from tritonkit.perf.load.generation.requests import TextRequests
 from tritonkit.perf.load.generation.results import GenerationReport, report_of
-from tritonkit.perf.load.openloop import INTERRUPTED, parse_slo
+from tritonkit.perf.load.openloop import INTERRUPTED, page, parse_slo
 from tritonkit.repository.report import Machine
 
 
@@ -175,12 +175,14 @@ def test_the_report_in_json_and_on_a_page() -> None:
     assert (facts["holds"], facts["valid"], facts["clipped"]) == (False, True, 1)
     assert "1 of 20 requests were shortened to the model's 64 tokens" in lengths_line(measured)
     machine = Machine("a processor", 2, "Linux")
-    text = generation_page(measured, machine, "today", title="chat", slo=slo, command="tritonkit load")
+    text = page(
+        measured, generation_text(measured, slo), machine, "today", title="chat", slo=slo, command="tritonkit load"
+    )
     assert "Missed: chat: ttft_p99 100.00 ms, at most 50 ms" in text
     assert text.count("<svg") == 4
     assert "p99 target 50 ms" in text
     assert "1 × &lt;b&gt;gone&lt;/b&gt;" in text
     assert "http" not in text.replace("http://www.w3.org", "")
-    closed = generation_page(report(answer(0, 1.0), users=2), machine, "today", title="x", slo=slo)
-    assert "followed by the next" in closed
+    closed = report(answer(0, 1.0), users=2)
+    assert "followed by the next" in page(closed, generation_text(closed, slo), machine, "today", title="x", slo=slo)
     assert len(generation_csv(measured).splitlines()) == 5

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tritonkit.perf.load.openloop import OpenReport, RateSearch, RateTrial, Slo, counters_csv, page, seconds_csv
+from tritonkit.perf.load.openloop import (
+    OpenReport,
+    RateSearch,
+    RateTrial,
+    Slo,
+    counters_csv,
+    page,
+    run_text,
+    seconds_csv,
+)
 from tritonkit.perf.load.openloop.results import judge_slo, series_of, times_of
 from tritonkit.perf.load.openloop.sender import Record
 from tritonkit.repository.report import Machine
@@ -42,7 +51,7 @@ def report(words: str = "<b>wrong</b>", right: bool = True) -> OpenReport:
 
 def test_the_page_says_what_was_seen() -> None:
     """Verdict, figures, five plots, the failure's words as text, and how to do it again."""
-    text = page(report(), MACHINE, "today", title="net", slo=SLO, command="tritonkit load net")
+    text = page(report(), run_text(report(), SLO), MACHINE, "today", title="net", slo=SLO, command="tritonkit load net")
     assert "Missed: net: 1.000% of the requests failed" in text
     assert text.count("<svg") == 5
     assert "p99 target 20 ms" in text
@@ -53,7 +62,7 @@ def test_the_page_says_what_was_seen() -> None:
 
 def test_a_page_without_a_right_answer() -> None:
     """No latency is drawn; rates and counters are."""
-    text = page(report(right=False), MACHINE, "today", title="net")
+    text = page(report(right=False), run_text(report(right=False)), MACHINE, "today", title="net")
     assert "Latency over time" not in text
     assert "Batch size" in text
 
@@ -62,7 +71,7 @@ def test_the_page_of_a_search_has_its_trials() -> None:
     """In their order, with what became of each."""
     trials = (RateTrial(10.0, 5.0, True, 9.0, 0.0, True), RateTrial(20.0, 0.3, False, 90.0, 0.0, False))
     search = RateSearch(SLO, 10.0, 10.0, 20.0, "generator", trials, "", report())
-    text = page(report(), MACHINE, "today", title="net", slo=SLO, search=search)
+    text = page(report(), run_text(report(), SLO), MACHINE, "today", title="net", slo=SLO, search=search)
     assert "10.0 requests/s hold p99=20ms; all runs held at 10.0/s and none at 20.0/s" in text
     assert "the load generator was late" in text
     assert text.index("holds</span>") < text.index("missed</span>")

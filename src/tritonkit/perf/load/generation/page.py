@@ -1,24 +1,17 @@
-"""A load of a language model as one HTML page, and its seconds as CSV."""
+"""The text of the page about a language model's load, and its seconds as CSV."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
-import tritonkit
-from tritonkit.perf.load import openloop
 from tritonkit.perf.load.generation.results import GenerationReport, GenerationSecond
-from tritonkit.perf.load.openloop.find_rate import RateSearch
-from tritonkit.perf.load.openloop.page import search_section
+from tritonkit.perf.load.openloop.page import RunText, csv_text
 from tritonkit.perf.load.openloop.slo import Slo
 from tritonkit.repository.report.charts import Line, lines
-from tritonkit.repository.report.page import Machine, environment
 
-__all__ = ["generation_csv", "generation_page", "lengths_line"]
+__all__ = ["generation_csv", "generation_text", "lengths_line"]
 
 _WIDTH = 900.0
 _HOW = {
@@ -27,53 +20,14 @@ _HOW = {
 }
 
 
-def generation_page(
-    report: GenerationReport,
-    machine: Machine,
-    written: str,
-    *,
-    title: str,
-    slo: Slo,
-    search: RateSearch[Any] | None = None,
-    command: str = "",
-    local: bool = True,
-) -> str:
-    """The page: text that needs no other file and no address to be shown.
-
-    Args:
-        machine: the machine that sent the load.
-        written: the date and time, as readable text.
-        command: the command that repeats such a run.
-        local: whether the server runs on the same machine.
-    """
-    folder = Path(openloop.__file__).parent / "templates"
-    return (
-        environment(folder)
-        .get_template("openloop.html.j2")
-        .render(
-            report=report,
-            machine=machine,
-            written=written,
-            title=title,
-            slo=slo if str(slo) else None,
-            sections=[_section(report, slo)],
-            how=_HOW[report.loop],
-            search=None if search is None else search_section(search),
-            command=command,
-            local=local,
-            version=tritonkit.__version__,
-        )
-    )
+def generation_text(report: GenerationReport, slo: Slo) -> RunText:
+    """The text of a page about a language model's load."""
+    return RunText(_HOW[report.loop], [_section(report, slo)])
 
 
 def generation_csv(report: GenerationReport) -> str:
     """A line for each second of the run."""
-    text = io.StringIO()
-    names = [field.name for field in fields(GenerationSecond)]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(second) for second in report.seconds)
-    return text.getvalue()
+    return csv_text([field.name for field in fields(GenerationSecond)], [asdict(second) for second in report.seconds])
 
 
 def lengths_line(report: GenerationReport) -> str:

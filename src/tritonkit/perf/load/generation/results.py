@@ -220,9 +220,7 @@ def report_of(
     right = counted & (record.outcome == 0)
     pieces = _Pieces.of(record)
     ttft_ms, tpot_ms = _of_requests(record, pieces)
-    came = (pieces.at >= warm_s) & (pieces.at < warm_s + duration_s) & ~record.again[pieces.owner]
     compared, differing = _compared(record, requests)
-    sent = record.index[counted]
     lag = None if users else times_of(1e3 * (record.sent - record.due)[counted])
     times = _times(record, pieces, right, ttft_ms, tpot_ms, _percents(slo))
     ttft = times["ttft"]
@@ -231,18 +229,9 @@ def report_of(
         model=model,
         loop="closed" if users else "open",
         duration_s=duration_s,
-        requests=int(counted.sum()),
-        right=int(right.sum()),
-        failures=int((counted & ~right).sum()),
-        offered_per_s=int(counted.sum()) / duration_s,
-        rate_per_s=int(right.sum()) / duration_s,
-        tokens_per_s=float(pieces.counts[came].sum()) / duration_s,
-        prompt_tokens_per_s=float(record.prompt_tokens[right].sum()) / duration_s,
+        **_rates(record, pieces, counted, right, warm_s, duration_s),
         **times,
-        prompt_asked=Spread.of(requests.prompt[sent]),
-        prompt_found=Spread.of(record.prompt_tokens[right]),
-        output_asked=Spread.of(requests.output[sent]),
-        clipped=int(requests.clipped[sent].sum()),
+        **_sizes(record, requests, counted, right),
         window=window,
         compared=compared,
         differing=differing,
@@ -260,6 +249,40 @@ def _counted(record: GenerationRecord, begin: float, end: float) -> NDArray[np.b
     """bool [n]: requests that were due in this part of the run; without unfinished ones if it ended early."""
     counted = (record.due >= begin) & (record.due < end) & ~record.again
     return counted & ((record.outcome >= 0) | (not record.ended_early))
+
+
+def _rates(
+    record: GenerationRecord,
+    pieces: _Pieces,
+    counted: NDArray[np.bool_],
+    right: NDArray[np.bool_],
+    warm_s: float,
+    duration_s: float,
+) -> dict[str, Any]:
+    """Numbers and rates of requests and tokens, by their fields in a report."""
+    came = (pieces.at >= warm_s) & (pieces.at < warm_s + duration_s) & ~record.again[pieces.owner]
+    return {
+        "requests": int(counted.sum()),
+        "right": int(right.sum()),
+        "failures": int((counted & ~right).sum()),
+        "offered_per_s": int(counted.sum()) / duration_s,
+        "rate_per_s": int(right.sum()) / duration_s,
+        "tokens_per_s": float(pieces.counts[came].sum()) / duration_s,
+        "prompt_tokens_per_s": float(record.prompt_tokens[right].sum()) / duration_s,
+    }
+
+
+def _sizes(
+    record: GenerationRecord, requests: TextRequests, counted: NDArray[np.bool_], right: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Tokens of prompts and answers, by their fields in a report."""
+    sent = record.index[counted]
+    return {
+        "prompt_asked": Spread.of(requests.prompt[sent]),
+        "prompt_found": Spread.of(record.prompt_tokens[right]),
+        "output_asked": Spread.of(requests.output[sent]),
+        "clipped": int(requests.clipped[sent].sum()),
+    }
 
 
 def _failures(record: GenerationRecord, outcome: NDArray[np.int32]) -> dict[str, int]:

@@ -10,7 +10,7 @@ with Generator(root, ("digits",), ("127.0.0.1:8001",)) as generator:
 
 from tritonkit.perf.load.openloop.arrivals import Arrivals, draw, read_trace
 from tritonkit.perf.load.openloop.find_rate import RateSearch, RateTrial, find_rate
-from tritonkit.perf.load.openloop.page import counters_csv, page, seconds_csv
+from tritonkit.perf.load.openloop.page import counters_csv, page, run_text, seconds_csv
 from tritonkit.perf.load.openloop.record import INTERRUPTED, Record
 from tritonkit.perf.load.openloop.results import Answers, Interval, OpenReport, OpenSeries, Second, Times
 from tritonkit.perf.load.openloop.run import Generator, OpenLoad, moments_of
@@ -38,5 +38,6 @@ __all__ = [
     "page",
     "parse_slo",
     "read_trace",
+    "run_text",
     "seconds_csv",
 ]

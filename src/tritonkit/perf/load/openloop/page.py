@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tritonkit.perf.load.openloop.units import UNITS, named_times
 from tritonkit.repository.report.charts import Columns, Line, columns, lines
 from tritonkit.repository.report.page import Machine, environment
 
-__all__ = ["answers_line", "counters_csv", "page", "search_section", "seconds_csv"]
+__all__ = ["RunText", "answers_line", "counters_csv", "csv_text", "page", "run_text", "seconds_csv"]
 
 _WIDTH = 900.0
 _COLUMNS = 60
@@ -31,8 +31,22 @@ _HOW_SEQUENCES = (
 )
 
 
+@dataclass(frozen=True)
+class RunText:
+    """A page's text about a run: how the load was sent, and a section for each model."""
+
+    how: str
+    sections: Sequence[dict[str, Any]]
+
+
+def run_text(report: OpenReport, slo: Slo | None = None) -> RunText:
+    """The text about an open-loop run."""
+    return RunText(_how(report), [_section(series, report, slo) for series in report.series])
+
+
 def page(
-    report: OpenReport,
+    report: Any,
+    text: RunText,
     machine: Machine,
     written: str,
     *,
@@ -42,31 +56,27 @@ def page(
     command: str = "",
     local: bool = True,
 ) -> str:
-    """The page: text that needs no other file and no address to be shown.
+    """The page about a load: text that needs no other file and no address to be shown.
 
     Args:
+        report: an `OpenReport` or a `GenerationReport`. text: the text about it.
         machine: the machine that sent the load.
         written: the date and time, as readable text.
         command: the command that repeats such a run.
         local: whether the server runs on the same machine.
     """
-    folder = Path(__file__).parent / "templates"
-    return (
-        environment(folder)
-        .get_template("openloop.html.j2")
-        .render(
-            report=report,
-            machine=machine,
-            written=written,
-            title=title,
-            slo=slo,
-            sections=[_section(series, report, slo) for series in report.series],
-            search=None if search is None else search_section(search),
-            command=command,
-            local=local,
-            version=tritonkit.__version__,
-            how=_how(report),
-        )
+    template = environment(Path(__file__).parent / "templates").get_template("openloop.html.j2")
+    return template.render(
+        report=report,
+        text=text,
+        machine=machine,
+        written=written,
+        title=title,
+        slo=str(slo or ""),
+        search=None if search is None else _search_section(search),
+        command=command,
+        local=local,
+        version=tritonkit.__version__,
     )
 
 
@@ -82,15 +92,16 @@ def _is_of_sequences(series: OpenSeries) -> bool:
 def seconds_csv(report: OpenReport) -> str:
     """A line for each model and second of the run."""
     rows = [{"model": series.model} | asdict(s) for series in report.series for s in series.seconds]
-    return _csv(["model", *(field.name for field in fields(Second))], rows)
+    return csv_text(["model", *(field.name for field in fields(Second))], rows)
 
 
 def counters_csv(report: OpenReport) -> str:
     """A line for each Triton model and second, of the server's own counters."""
-    return _csv([field.name for field in fields(ServerSecond)], [dict(c) for c in report.counters])
+    return csv_text([field.name for field in fields(ServerSecond)], [dict(c) for c in report.counters])
 
 
-def _csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+def csv_text(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    """Rows under a line of names."""
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
@@ -208,7 +219,7 @@ def _distribution(series: OpenSeries, limits: list[tuple[float, str]]) -> Column
     return columns(bins, "ms", width=_WIDTH, limits=limits)
 
 
-def search_section(search: RateSearch[Any]) -> dict[str, Any]:
+def _search_section(search: RateSearch[Any]) -> dict[str, Any]:
     """The page's section about a search."""
     percent, ms = search.slo.tightest
     points = sorted((t.rate_per_s, t.tail_ms) for t in search.trials if t.tail_ms is not None)
