@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=_above_zero, default=5, help="repeats, interleaved (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one load measurement (3)")
     parser.add_argument("--engine-python", type=Path, help="runs the engine alone; default: .venv-server's")
-    parser.add_argument("--peers", type=_names, default=[], metavar="A,B", help="of `peers`: these servers alone")
+    parser.add_argument("--peers", type=_names, default=[], metavar="A,B", help="for `peers`: only these servers")
     parser.add_argument(
         "--models",
         type=_names,

@@ -18,14 +18,14 @@ WARM = 20
 
 
 def main() -> None:
-    """Seconds at the median of a call that is served, cached here, and cached in Redis."""
+    """Median seconds of a call that is served, cached in this process, or cached in Redis."""
     parser = argparse.ArgumentParser(prog="python -m bench.cached", description=__doc__)
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("--redis", required=True, metavar="URL")
     parser.add_argument("--calls", type=int, default=200)
     options = parser.parse_args()
     here = Cache(ttl_s=600, redis_ttl_s=600)
-    # An answer is in this process for a microsecond: each call finds it in Redis alone.
+    # An answer stays in this process for a microsecond, so each call finds it only in Redis.
     there = Cache(ttl_s=1e-6, redis=options.redis, redis_ttl_s=600)
     print(
         json.dumps(

@@ -30,12 +30,12 @@ def main() -> None:
     """Warm, measure, print."""
     options = _parser().parse_args()
     if options.callers > 1:
-        found = _many(options)
+        figures = _many(options)
     elif options.way in ASYNC:
-        found = asyncio.run(_one_async(options))
+        figures = asyncio.run(_one_async(options))
     else:
-        found = _one(options)
-    print(json.dumps(found))
+        figures = _one(options)
+    print(json.dumps(figures))
 
 
 def _one(options: argparse.Namespace) -> dict[str, float]:
@@ -73,7 +73,7 @@ def _bytes(size: int) -> Any:
 
 
 def _many(options: argparse.Namespace) -> dict[str, float]:
-    """Callers of single items, each with its next when the last is answered."""
+    """A closed loop of callers: each sends its next item when the last one is answered."""
     pixels = np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
     call = MANY[options.way](options.address, pixels)
     call()

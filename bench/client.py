@@ -26,7 +26,7 @@ __all__ = ["run"]
 ROOT = Path(__file__).resolve().parent.parent
 CALLERS = 64
 SIZES = {"256 B": (256, 600, 0.6), "150 KB": (150_528, 300, 0.7), "2.4 MB": (2_408_448, 60, 0.7)}
-"""Name: bytes, calls a round, the most of tritonclient's processor time that was promised."""
+"""Name -> bytes, calls a round, and the promised limit relative to tritonclient's processor time."""
 PAIRS = {
     "threads": ("tritonkit", "tritonkit-shared", "tritonclient"),
     "asyncio": ("tritonkit-async", "tritonkit-async-shared", "tritonclient-async"),
@@ -49,7 +49,7 @@ def run(setting: Setting) -> Report:
 
 
 def _calls(sink: Mapping[str, str], name: str) -> dict[str, dict[str, float]]:
-    """Every way of calling once with one size."""
+    """Measure every way of calling once with one size."""
     size, calls, _ = SIZES[name]
     ways = [way for pair in PAIRS.values() for way in pair]
     arguments = (f"--size={size}", f"--calls={calls}")
@@ -73,7 +73,7 @@ def _costs(sizes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Ratio]:
     for name, rounds in sizes.items():
         for kind, (ours, shared, theirs) in PAIRS.items():
             yield _cost(f"{kind}, {name}: processor time", rounds, ours, theirs, SIZES[name][2])
-            # Small calls travel as usual: there is nothing to show.
+            # Small calls travel as usual, so there is nothing to show.
             if name != "256 B":
                 yield _cost(f"{kind}, {name}, shared memory", rounds, shared, theirs, SIZES[name][2])
 
@@ -82,7 +82,7 @@ def _cost(name: str, rounds: Sequence[Mapping[str, Any]], ours: str, theirs: str
     last = rounds[-1]
     return Ratio(
         f"{name} / tritonclient's",
-        [each[ours]["cpu_us"] / each[theirs]["cpu_us"] for each in rounds],
+        [times[ours]["cpu_us"] / times[theirs]["cpu_us"] for times in rounds],
         at_most=at_most,
         facts={
             "microseconds a call": [round(last[way]["cpu_us"]) for way in (ours, theirs)],
@@ -93,7 +93,7 @@ def _cost(name: str, rounds: Sequence[Mapping[str, Any]], ours: str, theirs: str
 
 def _crowded(rounds: Sequence[Mapping[str, Any]]) -> list[Ratio]:
     def ratio(way: str, figure: str) -> list[float]:
-        return [each[way][figure] / each["tritonclient"][figure] for each in rounds]
+        return [times[way][figure] / times["tritonclient"][figure] for times in rounds]
 
     last = rounds[-1]
     facts = {way: {key: round(value, 2) for key, value in last[way].items()} for way in sorted(last)}
@@ -116,12 +116,12 @@ def _cached(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
     return [
         Ratio(
             "cached in this process / served sentences",
-            [each["l1_us"] / each["served_us"] for each in rounds],
+            [times["l1_us"] / times["served_us"] for times in rounds],
             at_most=0.02,
             facts={"microseconds": last},
         ),
         Ratio(
-            "cached in Redis / served sentences", [each["l2_us"] / each["served_us"] for each in rounds], at_most=0.5
+            "cached in Redis / served sentences", [times["l2_us"] / times["served_us"] for times in rounds], at_most=0.5
         ),
     ]
 
@@ -129,7 +129,7 @@ def _cached(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
 def _rest_ratio(rounds: Sequence[Mapping[str, Any]]) -> Ratio:
     return Ratio(
         "tritonclient over HTTP, through the REST proxy / over gRPC: p50 of a call of 256 B",
-        [each["tritonclient-http"]["p50_us"] / each["tritonclient"]["p50_us"] for each in rounds],
+        [times["tritonclient-http"]["p50_us"] / times["tritonclient"]["p50_us"] for times in rounds],
     )
 
 

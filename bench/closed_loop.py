@@ -20,10 +20,10 @@ __all__ = ["closed_loop"]
 def closed_loop(
     client: Client, model: str, items: Sequence[Mapping[str, Any]], callers: int, seconds: float
 ) -> NDArray[np.float64]:
-    """Call for so long, each caller with its next item once its last one is answered.
+    """Call for `seconds`; each caller sends its next item when the last one is answered.
 
     Args:
-        items: requests by input name, of one item each; callers go round them.
+        items: requests by input name, of one item each; callers take them in turn.
 
     Returns:
         float64 [n]: the seconds that each request took.

@@ -74,7 +74,7 @@ def _all_cores(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
 
 def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
     """A quota of one core of several over a server pinned to one; threads for all cores within the quota, too."""
-    # A name that no model has: each is served with `config.pbtxt`, which is for all cores.
+    # A name that no model has, so each model is served with `config.pbtxt`, which is for all cores.
     with (
         container(setting.repository, 1) as one,
         container(setting.repository, 1, "--env", "TRITON_PIN=1") as one_pinned,
@@ -103,7 +103,7 @@ _ALLOWED = os.sched_getaffinity(0)
 
 @contextmanager
 def _pinned() -> Iterator[None]:
-    """Give programs that are started from here one core, and let them count one."""
+    """Limit programs started in the block to one core, and let them count one."""
     os.sched_setaffinity(0, {min(_ALLOWED)})
     try:
         yield
@@ -113,7 +113,7 @@ def _pinned() -> Iterator[None]:
 
 @contextmanager
 def _unpinned() -> Iterator[None]:
-    """Give programs that are started from here, callers for instance, all cores again."""
+    """Let programs started in the block, such as callers, use all cores again."""
     os.sched_setaffinity(0, _ALLOWED)
     yield
 

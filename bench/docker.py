@@ -29,12 +29,11 @@ _USER = 10001
 
 @contextmanager
 def container(repository: Path, cores: int, *options: str, words: Sequence[str] = ()) -> Iterator[str]:
-    """The id of a container that is ready, under what `tritonkit deploy` gives a pod: cores, memory, /dev/shm, a root
-    that is read-only, a user without capabilities.
+    """Yield the id of a ready container with the limits of a pod by `tritonkit deploy`: cores, memory, /dev/shm, a
+    read-only root, a user without capabilities.
 
     Args:
-        options: more of `docker run`.
-        words: for entry.py.
+        options: further options of `docker run`. words: arguments of entry.py.
     """
     needs = container_needs(read_models(repository), python_run(shipped("python_backends/backends")))
     name = command(
@@ -69,7 +68,7 @@ def container(repository: Path, cores: int, *options: str, words: Sequence[str] 
 
 
 def user() -> list[str]:
-    """Options by which a container may read files of the calling user."""
+    """Options that let a container read the calling user's files."""
     if os.geteuid() == 0:
         return ["--user", f"{_USER}:{_USER}"]
     return ["--user", f"{os.getuid()}:{os.getgid()}"]
@@ -113,7 +112,7 @@ def _running(name: str) -> bool:
 
 
 def need_image() -> None:
-    """ServerNotFound if there is no docker, no daemon or no image."""
+    """Raise `ServerNotFound` if docker, its daemon or the image is missing."""
     todo = "apt-get install docker.io docker-compose; docs/docker.md says how to build the images"
     try:
         done = docker("image", "inspect", IMAGE)
@@ -130,7 +129,7 @@ def need_image() -> None:
 
 
 def docker(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a docker command, with any result."""
+    """Run a docker command, whatever its exit code."""
     return subprocess.run([DOCKER, *words], capture_output=True, text=True, check=False)
 
 

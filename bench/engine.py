@@ -1,6 +1,6 @@
 """One variant in process: `python -m bench.engine MODEL VARIANT --batches 1,4,8`, JSON out.
 
-By the runtime that serves it, on the cores of this machine, with the model's own samples.
+It uses the runtime that serves the variant, this machine's cores and the model's own samples.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def run(setting: Setting) -> Report:
 
 
 def _candidates(cores: int) -> dict[str, tuple[str, ...]]:
-    """The values that are tried of each flag, on a number of cores."""
+    """The values to try for each flag on a number of cores."""
     return {
         "http-thread-count": tuple(str(n) for n in sorted({2, cores, 2 * cores}) if n != 8),
         "grpc-infer-allocation-pool-size": ("128",),
@@ -90,7 +90,7 @@ class _Measured:
 
 @contextmanager
 def _served(repository: Path, model: str, flags: Mapping[str, str], *, interrupting: bool) -> Iterator[_Server]:
-    """A server with these flags for the block, its threads scheduled as the kernel does by default or not."""
+    """Yield a server with these flags, with or without the kernel's default scheduling of its threads."""
     import grpc
 
     from tritonkit.serve import serve
@@ -113,7 +113,7 @@ def _served(repository: Path, model: str, flags: Mapping[str, str], *, interrupt
 
 
 def _round(setting: Setting, servers: Mapping[str, _Server], way: str, callers: int, turn: int) -> dict[str, _Measured]:
-    """Each server once; the order turns from round to round."""
+    """Measure each server once, in an order that rotates from round to round."""
     order = sorted(servers, reverse=turn % 2 == 1)
     return {name: _measured(setting, servers[name], way, callers) for name in order}
 

@@ -20,7 +20,7 @@ from bench.report import Ratio, Report
 from bench.setting import chosen
 from tritonkit.client import TLS, Client
 from tritonkit.client.wire.protos import schema
-from tritonkit.errors import ClientError, UsageError
+from tritonkit.errors import ClientError
 from tritonkit.operate.certificates import make_certificates
 from tritonkit.operate.keys import add_key
 from tritonkit.operate.stack import Stack, StackSettings
@@ -48,9 +48,8 @@ RATE_PER_S, RATE_S, RATE_OFF = 100.0, 10.0, 0.05
 
 @dataclass(frozen=True)
 class _Places:
-    """A server with all cores, a replica, and the gateway before it and another one.
-
-    `server_pid`, `pids`: of the server; of the gateway, then of the replicas.
+    """A server with all cores, a replica, and a gateway in front of that replica and another one. `server_pid`: the
+    server's process. `pids`: those of the gateway, then of the replicas.
     """
 
     server: str
@@ -66,8 +65,7 @@ class _Places:
 
 def run(setting: Setting) -> Report:
     """Latency and throughput through the gateway, with TLS and a key, over those without it."""
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    setting.refuse_address()
     ratios: list[Ratio] = []
     with _started(setting) as places:
         name = f"`tritonkit up`, two replicas: time until it is ready / {READY_S:g} s"
@@ -89,7 +87,7 @@ def run(setting: Setting) -> Report:
 
 
 def _rate(places: _Places) -> float:
-    """Requests of a limited key that were let through, over its rate times the seconds."""
+    """Admitted requests of a key with a rate limit over that rate times the seconds."""
     passed = refused = 0
     tls = TLS(ca=str(places.authority))
     with Client(f"grpcs://{places.gateway}", tls=tls, api_key=places.slow_key, retry=None, breaker=None) as client:
@@ -161,7 +159,7 @@ def _many(address: str, body: Body, seconds: float, pids: Sequence[int]) -> _Use
 
 
 def _pair(turn: int, ours: Callable[[], T], direct: Callable[[], T]) -> tuple[T, T]:
-    """Both, in an order that turns."""
+    """Measure both, in an order that rotates."""
     if turn % 2:
         second = direct()
         return ours(), second
@@ -209,7 +207,7 @@ def _started(setting: Setting) -> Iterator[_Places]:
 
 
 def _request(address: str, model: str) -> Body:
-    """One real request of a model, and how long its answer is."""
+    """One real request to a model, and the length of its answer."""
     item = (
         (ROOT / "models" / "digits" / "examples" / "seven.png").read_bytes()
         if model == "digits"

@@ -19,7 +19,7 @@ from bench.generation_network import CONTINUOUS, MAX_SEQUENCES, MAX_TOKENS, STAT
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from tritonkit.client import AsyncClient, AsyncModel
-from tritonkit.errors import ClientError, UsageError
+from tritonkit.errors import ClientError
 from tritonkit.perf.diagnose.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def run(setting: Setting) -> Report:
     """Tokens a second, the time to the first token, continuous against static batching, and the prefix cache."""
     from tritonkit.serve import serve
 
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    setting.refuse_address()
     repository = built()
     with (
         serve(repository, grpc_port=0, metrics_port=0) as endpoint,
@@ -96,7 +95,7 @@ def run(setting: Setting) -> Report:
 
 
 class _Prompts:
-    """New prompts: none begins like another."""
+    """New prompts, no two of which begin with the same words."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)
@@ -107,7 +106,7 @@ class _Prompts:
 
 
 def _round(prompts: _Prompts, engine: Ask, served: Ask, static: Ask, metrics: str) -> Figures:
-    """One time each, the two sides of a comparison after each other."""
+    """Measure everything once, the two sides of each comparison in succession."""
     figures: dict[str, float] = {}
     for count in IN_FLIGHT:
         taken_s = {"engine": 0.0, "served": 0.0}
@@ -127,10 +126,8 @@ def _round(prompts: _Prompts, engine: Ask, served: Ask, static: Ask, metrics: st
 
 
 def _first_added(prompts: _Prompts, served: Ask, metrics: str) -> float:
-    """Milliseconds from asking to the first token, beyond the engine's own step as the model counts it; of a request
-    that is alone, at the median.
-
-    Against the engine in process it would be the small difference of two steps of which no two take equally long.
+    """Median milliseconds from a lone request to its first token, minus the engine's own step by the model's counters.
+    Compared with the engine in process, it would be a small difference of two steps that vary.
     """
     added_ms = []
     count, before_s = _prefill(metrics)
@@ -190,7 +187,7 @@ def _ratios(rounds: Sequence[Figures]) -> list[Ratio]:
 
 @contextmanager
 def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
-    """Runs the engine in a separate process, for the block."""
+    """Run the engine in a separate process."""
     from google.protobuf import json_format, text_format
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -231,7 +228,7 @@ def _engine(setting: Setting, model: Path) -> Iterator[Ask]:
 
 @contextmanager
 def _served(address: str, model: str) -> Iterator[Ask]:
-    """Asks a model of the server: as many streams as prompts, over one connection, kept for the block."""
+    """Yield a function that sends prompts to a model as concurrent streams over one connection."""
 
     async def one(target: AsyncModel, prompt: Sequence[int], length: int) -> tuple[float, float]:
         text = " ".join(f"w{token}" for token in prompt)

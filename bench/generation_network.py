@@ -44,12 +44,12 @@ serving:
 
 
 def built() -> Path:
-    """The repository with the network twice: with continuous and with static batching; made if it is not there yet."""
+    """The repository with the network twice: with continuous and with static batching; it is made on first use."""
     shape = f"{_SHAPE['hidden_size']}x{_SHAPE['num_hidden_layers']}"
     project = ROOT / ".tritonkit" / "bench" / f"generate-{shape}"
     for name in (CONTINUOUS, STATIC):
         folder = project / "models" / name
-        # Written last, so it exists only if all is there.
+        # Written last, so it exists only if everything else does.
         if not (folder / "checkpoint" / "tokenizer.json").exists():
             _write_checkpoint(folder / "checkpoint")
         (folder / "texts.py").write_text(_TEXTS)

@@ -85,7 +85,7 @@ def _contenders(spec: Spec, job: Job, missing: dict[str, str]) -> Contenders:
 
 
 def _torch(spec: Spec, job: Job) -> Contenders:
-    """PyTorch as it is, and compiled; each takes numpy and gives numpy."""
+    """Eager and compiled PyTorch; both take and return numpy arrays."""
     torch = need("torch", "build")
     if not torch.cuda.is_available():
         raise BuildError(

@@ -62,8 +62,8 @@ class Load:
     """Figures of h2load in the measured time.
 
     Args:
-        sent: requests, those before the measured time included; each was answered.
-        answers: those of the measured time.
+        sent: all requests, including those before the measured time; each was answered. answers: answers in the
+            measured time.
         per_s: answers per second.
         p50_ms, p95_ms, p99_ms: from the first byte sent to the last one received.
         cpu_share: the load generator's own processor time, relative to one core.
@@ -96,7 +96,7 @@ def find_h2load() -> str:
 
 
 def grpc_body(message: bytes, *, path: str = INFER, answer: bytes | None = None) -> Body:
-    """A gRPC request with this serialized message; `answer` is one answer's, to know its length."""
+    """A gRPC request with this serialized message; `answer` is that of an answer, for its length."""
     return Body(
         path,
         struct.pack(">BI", 0, len(message)) + message,
@@ -115,9 +115,9 @@ def h2load(
     connections: int | None = None,
     before: Sequence[str] = (),
 ) -> Load:
-    """Send for about `seconds`, each caller its next request when its last is answered.
+    """Send for about `seconds`; each caller sends its next request when the last one is answered.
 
-    A number of requests is sent instead of a given time: at the end of a time h2load aborts its requests, and cancelled
+    h2load gets a number of requests, not a duration: at the end of a duration it aborts its requests, and cancelled
     requests sometimes crash Triton 2.51. Short runs find the number.
 
     Args:
@@ -158,7 +158,7 @@ def h2load(
 
 @dataclass(frozen=True)
 class _Run:
-    """One load: h2load's words, the server's, and a folder for its files."""
+    """One load: h2load's arguments, those that name the server, and a folder for files."""
 
     words: Sequence[str]
     target: Sequence[str]
@@ -188,11 +188,11 @@ class _Run:
 
 
 def _rate(log: NDArray[np.int64]) -> float:
-    """Answers per second until the last request was sent: from then on callers are missing."""
+    """Answers per second until the last request was sent, because fewer callers remain after that."""
     start, taken = log[:, 0], log[:, 2]
     seconds = max(1, start.max() - start.min()) / 1e6
     answers = int((start + taken <= start.max()).sum())
-    # So few that all were sent immediately: by the longest.
+    # So few requests that all were sent immediately: use the longest.
     return answers / seconds if answers else 1e6 * len(log) / int(taken.max())
 
 
@@ -203,14 +203,14 @@ def _load(log: NDArray[np.int64], sent: int, cpu_share: float) -> Load:
 
 
 def _target(address: str, path: str) -> list[str]:
-    """The words that name the server; a socket's own URL has a host that nobody looks up."""
+    """The arguments that name the server; the host in a socket's URL is never looked up."""
     if address.startswith("unix:"):
         return [f"--base-uri={address}", f"http://localhost{path}"]
     return [f"{address if address.startswith('https://') else f'http://{address}'}{path}"]
 
 
 def _check(what: str, printed: str, number: int, body: Body) -> None:
-    """Refuse a load with failures: others than 2xx, broken streams, answers too short."""
+    """Refuse a load with failures: statuses other than 2xx, broken streams, answers that are too short."""
     counts = [pattern.search(printed) for pattern in _PRINTED]
     requests, statuses, data = (list(map(int, match.groups())) for match in counts if match)
     failed = number - min(requests[1], statuses[0])

@@ -15,8 +15,8 @@ _IMAGE = re.compile(r"^\s+image: \$\{(\w+):-([^}]+)\}", re.MULTILINE)
 
 
 def image_sizes() -> dict[str, int]:
-    """Bytes of each image of docker-compose.yml that is here, as `docker images` counts them: layers that several share
-    count for each. Empty where docker does not answer."""
+    """Bytes of each local image of docker-compose.yml, as `docker images` counts them: a shared layer counts for every
+    image. Empty if docker does not answer."""
     docker = shutil.which("docker")
     if docker is None:
         return {}
@@ -31,7 +31,7 @@ def image_sizes() -> dict[str, int]:
 
 
 def _images() -> list[str]:
-    """Their names, by the variables of this shell and of `.env`."""
+    """The images' names, with the variables of this shell and of `.env`."""
     file = ROOT / ".env"
     lines = file.read_text().splitlines() if file.is_file() else []
     variables = dict(line.split("=", 1) for line in lines if "=" in line) | os.environ

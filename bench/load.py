@@ -1,9 +1,9 @@
 """A closed loop of callers: `python -m bench.load ADDRESS MODEL --concurrency N`, JSON out.
 
-Each of N callers sends its next request when the last is answered, over one connection. h2load sends
-them where it is installed: what the load takes of the cores the server does not get. Without it gRPC's
-Python does, over asyncio, with requests encoded beforehand and answers left as bytes; that takes several
-times the processor time. No client's cost is in either.
+Each of N callers sends its next request when the last is answered, over one connection. h2load sends them if it is
+installed, because cores used by the load are lost to the server. Otherwise gRPC's Python library does, over asyncio,
+with requests encoded beforehand and answers left as bytes, for several times the processor time. Neither includes the
+cost of a client.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _by_h2load(options: argparse.Namespace) -> dict[str, Any]:
         infer = channel.unary_unary(f"{_SERVICE}/ModelInfer")
         answer = infer(request, timeout=_TIMEOUT_S)
         before = _counted(answer_of(channel, "Statistics", options.model))
-        # Of numbers every answer has one length; texts differ, and are held to the prefix alone.
+        # Answers of numbers all have one length; those of texts vary, so only the prefix is checked.
         body = grpc_body(request, answer=answer if options.item is None else b"")
         load = h2load(
             options.address,

@@ -36,7 +36,7 @@ MODELS = ("sentences", "digits")
 INPUTS = {"sentences": "text", "digits": "image"}
 CALLERS = 8
 SHARES = (0.3, 0.6)
-"""Shares of the rate that `CALLERS` reach in a closed loop: an open loop near that is a queue that grows."""
+"""Shares of the rate that `CALLERS` reach in a closed loop; near that rate an open loop's queue grows."""
 REPEATS = 3
 """Repeats of the moments in a run: perf_analyzer counts three windows."""
 POINTS = (50, 90, 95, 99)
@@ -66,7 +66,7 @@ def run(setting: Setting) -> Report:
     ratios: list[Ratio] = []
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory())
-        # Neither generator takes resources from the measured server.
+        # Neither generator may take resources from the measured server.
         with on_part(0, 2):
             address = stack.enter_context(served(setting, MODELS))
         stack.enter_context(on_part(1, 2))
@@ -88,10 +88,10 @@ def run(setting: Setting) -> Report:
 
 
 def _pair(setting: Setting, generator: Generator, address: str, case: _Case, turn: int, folder: Path) -> _Pair:
-    """Both, in an order that turns from round to round."""
+    """Run both, in an order that rotates from round to round."""
     moments = draw(Arrivals(seed=turn), case.per_s, setting.seconds)
     length = float(moments[-1])
-    # Once before the counted part: perf_analyzer also starts to count after a while.
+    # Once before the counted part, because perf_analyzer starts to count only after a while.
     trace = np.concatenate([moments + length * k for k in range(1 + REPEATS)])
 
     def ours() -> OpenReport:
@@ -115,14 +115,14 @@ def _items(model: str) -> list[Any]:
 
 
 def _data(model: str) -> list[dict[str, Any]]:
-    """The same as perf_analyzer's JSON has them; an element of BYTES has its length before it."""
+    """The same as perf_analyzer's JSON has them; an element of BYTES is preceded by its length."""
     contents = [item.encode() if isinstance(item, str) else bytes(item) for item in _items(model)]
     packed = [base64.b64encode(struct.pack("<I", len(c)) + c).decode() for c in contents]
     return [{INPUTS[model]: {"b64": text}} for text in packed]
 
 
 def _closed_loop(setting: Setting, address: str, model: str) -> float:
-    """Answers a second that `CALLERS` get, each of them waiting."""
+    """Answers a second to `CALLERS` in a closed loop."""
     items = [{INPUTS[model]: item} for item in _items(model)]
     with Client(address) as client:
         return len(closed_loop(client, model, items, CALLERS, setting.seconds)) / setting.seconds

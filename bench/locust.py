@@ -47,7 +47,7 @@ def run(setting: Setting) -> Report:
 
 
 def _round(setting: Setting, address: str, pngs: Sequence[bytes]) -> dict[str, Any]:
-    """Each contender once; the raw loop before and after the others, so that drift meets both."""
+    """Measure each contender once, with the raw loop before and after the others, so that drift affects both."""
     before = _raw(address, pngs, setting.seconds / 2)
     one = _locust(setting, address, 1)
     many = _locust(setting, address, MANY)

@@ -82,7 +82,7 @@ def _check_same(calls: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
 
 
 def _round(calls: Mapping[str, Callable[[], NDArray[Any]]], blocks: int) -> dict[str, float]:
-    """Seconds at the median of each contender, in short blocks whose order changes every time.
+    """Median seconds of each contender, in short blocks whose order changes every time.
 
     A program calls one way, so its code is warm in the caches: blocks keep that, and their first
     calls, which warm the caches again, do not count.
@@ -104,4 +104,4 @@ def _seconds(call: Callable[[], NDArray[Any]]) -> float:
 
 
 def _ratio(name: str, rounds: list[dict[str, float]], over: str, under: str, at_most: float | None) -> Ratio:
-    return Ratio(name, [each[over] / each[under] for each in rounds], at_most=at_most)
+    return Ratio(name, [times[over] / times[under] for times in rounds], at_most=at_most)

@@ -40,7 +40,7 @@ TARGET_TIMES = 10.0
 """The target of latency, in medians of a call alone."""
 GOODPUT = 0.9
 MOST_FAILED = 0.002
-"""Share of requests that may end otherwise than by an answer or a refusal: a busy machine caused one, as INTERNAL."""
+"""Share of requests that may end in neither an answer nor a refusal: a busy machine caused one INTERNAL error."""
 CALLERS = 64
 CONNECTIONS = 8
 MODEL, RUN_S, BATCH = "paced", 0.05, 4
@@ -177,7 +177,7 @@ def _lines(audit: Path) -> int:
 
 
 def _audited(audit: Path, before: int, number: int) -> list[tuple[str, float, float]]:
-    """gRPC status, when a request came in seconds, and milliseconds until its end, of the requests since then."""
+    """gRPC status, arrival in seconds, and duration in milliseconds of each request since then."""
     deadline = time.monotonic() + _FLUSHED_S
     while (lines := _lines(audit)) < before + number:
         if time.monotonic() > deadline:

@@ -25,8 +25,8 @@ def placed(page: str, table: str, bench: str) -> str:
 
 
 def ratios(reports: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each ratio of a bench's runs, of some models each: its median, least and most over the rounds, and the
-    limit with whether it was kept."""
+    """A row for each ratio of a bench's runs: its median, least and most over the rounds, its limit, and whether that
+    was kept."""
     all_ratios = [ratio for report in reports for ratio in report["ratios"]]
     counts = sorted({max(len(ratio["rounds"]) for ratio in report["ratios"]) for report in reports})
     machine = " and ".join(

@@ -33,7 +33,7 @@ _FOLDER = ROOT / ".tritonkit" / "bench" / "perf_analyzer"
 _PACKAGE = "tritonclient==2.44.0"
 _MEMBER = re.compile(r"tritonclient-[^/]*\.data/data/bin/perf_analyzer")
 _WINDOWS = 3
-"""The fewest that it takes; all of them count, however they differ."""
+"""The fewest windows that perf_analyzer takes; all of them count, however they differ."""
 _UNSTABLE = "1000000"
 _COUNT = re.compile(r"Request count: (\d+)")
 _RATE = re.compile(r"Throughput: ([\d.]+) infer/sec")
@@ -189,7 +189,7 @@ def _check(file: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """With CUDA's runtime library under the name that it asks for."""
+    """Provide CUDA's runtime library under the name that perf_analyzer loads."""
     own = ROOT / ".venv-server"
     for library in sorted(own.glob("lib/python3*/site-packages/nvidia_pytriton.libs/libcudart-*")):
         link = _FOLDER / "libcudart.so.12"

@@ -26,7 +26,7 @@ PIPELINE = "digits"
 CALLERS = (8, 32)
 NATIVE, PYTHON = "native", "python"
 TIMES_FASTER = 3.0
-# The goals of the project's users for a pipeline.
+# The goals for a pipeline.
 PER_S, P50_MS, P95_MS = 1000.0, 10.0, 50.0
 
 
@@ -42,7 +42,8 @@ class _Server:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One load, the server's own processor time for a request, and the milliseconds of it in no part."""
+    """One load, the server's own processor time for a request, and the milliseconds of a request that no part accounts
+    for."""
 
     load: Load
     cpu_us: float
@@ -51,8 +52,7 @@ class _Measured:
 
 def run(setting: Setting) -> Report:
     """Rates and latencies of the digits pipeline with native steps and network over those in Python."""
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: two servers are compared")
+    setting.refuse_address()
     body = _request(setting.repository)
     ratios: list[Ratio] = []
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ def _served(repository: Path, kind: str) -> Iterator[_Server]:
 
 
 def _round(setting: Setting, servers: dict[str, _Server], body: Body, callers: int, turn: int) -> dict[str, _Measured]:
-    """Each server once; the order turns from round to round."""
+    """Measure each server once, in an order that rotates from round to round."""
     order = sorted(servers, reverse=turn % 2 == 1)
     return {kind: _measured(setting, servers[kind], body, callers) for kind in order}
 

@@ -12,7 +12,6 @@ from bench.processor import on_part, stolen_s
 from bench.programs import ROOT
 from bench.report import Ratio, Report
 from bench.setting import chosen
-from tritonkit.errors import UsageError
 from tritonkit.perf.load.openloop import Generator, Slo
 from tritonkit.perf.plan.measured import OBSERVED
 from tritonkit.perf.simulation import Costs, ObservedRun, calibrated, simulate_fleet
@@ -48,8 +47,7 @@ class _Round:
 
 def run(setting: Setting) -> Report:
     """Latencies and rates that are simulated over those that are measured, of one server and of two."""
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    setting.refuse_address()
     ratios: list[Ratio] = []
     for model in chosen("--models", setting.models, LENGTHS):
         for replicas in REPLICAS:
@@ -69,7 +67,7 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
     with contextlib.ExitStack() as stack:
         ready = []
         for replica in range(replicas):
-            # A replica has a machine for itself: two on the same cores would not be two of the same.
+            # A replica has a machine to itself: two on shared cores would slow each other down.
             with on_part(replica, max(REPLICAS)):
                 ready.append(stack.enter_context(prepared(plan)))
         addresses = [one.server.address for one in ready]
@@ -96,7 +94,7 @@ def _case(setting: Setting, model: str, replicas: int) -> list[Ratio]:
 
 
 def _round(generator: Generator, ready: Ready, turn: int, seconds: float) -> _Round:
-    """Runs for the calibration and other runs in turns, so that a slow minute is in both."""
+    """Alternate runs for the calibration with other runs, so that a slow minute affects both."""
     replicas = len(generator.addresses)
     batcher, network = ready.now.batcher, ready.spec.network_name
     instances = batcher.instances * replicas

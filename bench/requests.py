@@ -37,7 +37,7 @@ def made_up(channel: Any, model: str, length: int = DEFAULT_LENGTH) -> dict[str,
 
 
 def grpc_request(channel: Any, model: str, item: dict[str, tuple[str, NDArray[Any]]]) -> Body:
-    """For h2load; the item is sent once, to know how long an answer is."""
+    """A gRPC request for h2load; the item is sent once to learn the length of its answer."""
     from tritonclient.grpc import service_pb2 as messages
 
     request = messages.ModelInferRequest(model_name=model)
@@ -50,7 +50,7 @@ def grpc_request(channel: Any, model: str, item: dict[str, tuple[str, NDArray[An
 
 
 def http_request(model: str, item: dict[str, tuple[str, NDArray[Any]]]) -> Body:
-    """For h2load: tensors as bytes behind the JSON (Triton's binary tensor data extension), both ways."""
+    """An HTTP request for h2load, with tensors as bytes after the JSON (Triton's binary tensor data extension)."""
     inputs = [
         {"name": name, "datatype": datatype, "shape": array.shape, "parameters": {"binary_data_size": array.nbytes}}
         for name, (datatype, array) in item.items()

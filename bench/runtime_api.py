@@ -173,9 +173,8 @@ class Function:
         return self.api.invoke(event)
 
     def stop(self) -> str:
-        """End it; its log.
-
-        By itself, if it will: Docker's command, killed, has perhaps not copied yet what its container wrote.
+        """End the function; return its log. It gets time to end by itself: a killed Docker command may not have copied
+        all that its container wrote.
         """
         self.api.end()
         try:
@@ -193,8 +192,8 @@ def function(
 
     Args:
         folder: with handler.py.
-        memory_mib: the function's memory, by which it takes threads.
-        python: with awslambdaric and the function's imports.
+        memory_mib: the function's memory, which decides its threads. python: a Python with awslambdaric and the
+            function's imports.
         words: a command that runs it in place of `python`; `{port}` is the Runtime API's.
     """
     with RuntimeApi() as api:

@@ -40,7 +40,7 @@ _STARTS = {
     "processor time of start and first answer": "cold_processor_ms",
     "processor time of a warm call": "warm_processor_ms",
 }
-"""The compared figures -> their keys; times of a processor depend less on the machine's other work."""
+"""Compared figure -> its key; processor times depend less on the machine's other work."""
 
 
 def run(setting: Setting) -> Report:

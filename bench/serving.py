@@ -82,7 +82,7 @@ def run(setting: Setting) -> Report:
 
 @contextmanager
 def _serving(setting: Setting) -> Iterator[tuple[str, Path, str]]:
-    """Address, repository and the ceiling's name; a server that was given has no ceiling."""
+    """Address, repository and the ceiling's name; a server given by --address has no ceiling."""
     if setting.address is not None:
         yield setting.address, setting.repository, ""
         return
@@ -137,8 +137,8 @@ def _best_batch(setting: Setting, model: _Served) -> int:
 
 
 def _round(setting: Setting, address: str, model: _Served, best: int) -> dict[int, _Loaded]:
-    """Run each load once, in processes of their own, and the engine before and after it, so that drift of the machine
-    meets both sides. The ceiling's loads stand next to those of its model."""
+    """Run each load once in a separate process, and the engine before and after it, so that drift affects both sides.
+    The ceiling's loads run next to those of its model."""
     loads: dict[int, _Loaded] = {}
     before = _engine(setting, model, [best], ENGINE_SECONDS)[best]
     for callers in CONCURRENCIES:

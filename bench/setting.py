@@ -42,6 +42,11 @@ class Setting:
     seed: int = 1
     svg: Path | None = None
 
+    def refuse_address(self) -> None:
+        """Refuse --address for a measurement that starts servers of its own."""
+        if self.address is not None:
+            raise UsageError("--address", found=self.address, wanted="none: this measurement starts its own servers")
+
 
 def chosen(option: str, names: Sequence[str], choices: Sequence[str] | Mapping[str, Any]) -> list[str]:
     """The names in an option, or all.

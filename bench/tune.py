@@ -39,8 +39,7 @@ class _Grid:
 
 def run(setting: Setting) -> Report:
     """The rate of a search's result over that of the best of a grid, and its runs over the grid's."""
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: it serves many ways")
+    setting.refuse_address()
     ratios: list[Ratio] = []
     for model in chosen("--models", setting.models, TARGETS_MS):
         ratios += _model(setting, model)
@@ -104,7 +103,7 @@ def _rate(setting: Setting, ready: Ready, point: Point, slo: Slo) -> tuple[float
 
 
 def _pair(setting: Setting, ready: Ready, tuned: Point, best: Point, slo: Slo) -> tuple[float, float]:
-    """Both again, one after the other; of one and the same point once."""
+    """The rates of both points, measured again; one run if they are the same point."""
     mine, _ = _rate(setting, ready, tuned, slo)
     if tuned == best:
         return mine, mine

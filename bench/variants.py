@@ -99,7 +99,7 @@ def _served() -> Iterator[dict[str, str]]:
 
 
 def resnet50_repository(root: Path, serving: dict[str, Any]) -> Path:
-    """resnet50 built as a copy of its spec says that differs in `serving` alone."""
+    """Build resnet50 from a copy of its spec that differs only in `serving`."""
     import shutil
 
     import yaml

@@ -57,7 +57,7 @@ def _task(model: str) -> Callable[[Any], None]:
 
 
 class WrongAnswer(Exception):
-    """An answer came, and it is not the one that is known to be right."""
+    """An answer that differs from the known right one."""
 
 
 class ModelUser(User):
@@ -109,7 +109,7 @@ class ModelUser(User):
 
 
 class TritonUser(ModelUser):
-    """Over gRPC; all users of a process share one client, as the threads of a service would."""
+    """A user over gRPC; all users of a process share one client, as the threads of a service would."""
 
     protocol = "grpc"
 
@@ -146,7 +146,7 @@ class TritonUser(ModelUser):
 
 
 class RestUser(ModelUser):
-    """Over HTTP/REST with binary tensors, one connection a user, for comparison."""
+    """A user over HTTP/REST with binary tensors and its own connection, for comparison."""
 
     protocol = "http"
 
@@ -248,7 +248,7 @@ def _end(environment: Any, text: str, code: int) -> None:
         print(f"error: {text}", file=sys.stderr, flush=True)
     else:  # whose page shows the log
         logging.getLogger(__name__).error(text)
-    # Not from here: the caller may be one of the greenlets that are ended.
+    # Not directly: the caller may be one of the greenlets to end.
     gevent.spawn(_stop, environment, code)
 
 

@@ -81,7 +81,7 @@ def connect(address: str, timeout_s: float = TIMEOUT_S) -> Any:
 
 
 def check_ready(address: str, timeout_s: float) -> None:
-    """ServerUnavailable if no server there says that it is ready."""
+    """Raise `ServerUnavailable` if no server there reports that it is ready."""
     from geventhttpclient.response import HTTPParseError
 
     http = connect(address, timeout_s)

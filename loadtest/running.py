@@ -1,4 +1,4 @@
-"""The run under way in this process: what it sends, to whom, and what came back."""
+"""The run under way in this process: its requests, their server and their answers."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ class Run:
             ]
 
     def begin(self) -> None:
-        """Users start now."""
+        """Note that users start now."""
         self._started = time.monotonic()
         self.reset()
 
     def second(self) -> float:
-        """Since users started; 0 while the run is being prepared, which is no part of its shape."""
+        """Seconds since users started; 0 while the run is being prepared, which its shape does not include."""
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     def reset(self) -> None:
-        """From now on requests count; what was before does not."""
+        """Count requests from now on; drop earlier ones."""
         self._recorder = Recorder()
         self._gone_since = None
         self.began, self._ended, self._workers_s = time.monotonic(), 0.0, 0.0
 
     def end(self) -> None:
-        """The users are asked to stop."""
+        """Note that users are asked to stop."""
         self._ended = time.monotonic()
         self._started = None
 
@@ -142,7 +142,7 @@ RUN = Run()
 
 
 def reach(settings: Settings, protocols: Collection[str]) -> None:
-    """See whether the server answers and serves the models; ClientError, UsageError if not."""
+    """Check that the server answers and serves the models; raise `ClientError` or `UsageError` if not."""
     with _client(settings.address, _REACH_S) as client:
         for model in settings.weights:
             client.model(model)

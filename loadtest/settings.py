@@ -32,7 +32,7 @@ class Settings:
         http_address: its HTTP address.
         weights: the relative frequency of calls of each model.
         think_time_s: a user's mean pause.
-        limits: of each model.
+        limits: the limits of each model.
         inputs: inputs of the only model, NAME=VALUE; none: those of its workload.
         sequence_calls: calls of each sequence, for models that keep state.
     """
@@ -138,7 +138,7 @@ def read_settings(options: Any, host: str | None, names: Sequence[str]) -> Setti
         raise UsageError("--models", found="no name", wanted=f"some of {', '.join(names)}")
     inputs = tuple(getattr(options, "input", None) or ())
     if inputs and len(models) > 1:
-        raise UsageError("--input", found="several models", wanted="the only one that it is for")
+        raise UsageError("--input", found="several models", wanted="one model, which the inputs are for")
     for model in models:
         if not getattr(options, "outside", False):
             _need(model, names, "--models")

@@ -68,7 +68,7 @@ def _ask(program: list[str], service: str, what: list[str]) -> list[dict[str, An
 
 
 def _tell(environment: Path, service: str, packages: list[dict[str, Any]]) -> int:
-    """Print the vulnerabilities of an environment; gives their number."""
+    """Print the vulnerabilities of an environment; return their number."""
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     checked = len(packages) - len(skipped)
     findings = [(package, flaw) for package in packages for flaw in package.get("vulns", ())]

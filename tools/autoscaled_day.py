@@ -29,8 +29,8 @@ class Targets:
     """The autoscaler's targets; at least one.
 
     Args:
-        cpu: of the pod's limit, 0 to 1. queue: time in the queue over computing time. pending: requests that wait at a
-            replica.
+        cpu: share of the pod's limit, 0 to 1. queue: time in the queue over computing time.
+        pending: requests that wait at a replica.
     """
 
     cpu: float | None = None
@@ -83,7 +83,7 @@ class AutoscaledDay:
     """A day under one rule.
 
     Args:
-        p99_ms: of all its requests. late: the share of them over the target, 0 to 1.
+        p99_ms: p99 latency of all its requests. late: the share of requests over the target, 0 to 1.
         replica_hours: paid hours, starting replicas included.
         changes, flaps: changes of the number, and changes back within a quarter of an hour.
         lag_s: mean time from the moment when too few replicas answer until enough do.
@@ -114,7 +114,7 @@ def autoscaled_day(
     """Run a day.
 
     Args:
-        target_ms: of a request's latency. held_per_s: the rate that one replica holds within it.
+        target_ms: the target for a request's latency. held_per_s: the rate that one replica holds within it.
         least, most: replicas.
     """
     run = _Run(replica, targets, lag, target_ms, held_per_s, Autoscaler(least, most, behavior))

@@ -28,7 +28,7 @@ PAGE, PLOT = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "autoscaling.svg"
 START, END = "<!-- rules -->\n", "<!-- /rules -->\n"
 TARGET_MS = 100.0
 LEAST, PEAK, MOST = 2, 8, 16
-"""Replicas: always, that the day's highest rate needs, and at most."""
+"""Replicas: the fewest, those that the day's highest rate needs, and the most."""
 RULES = {
     "CPU 70 %": (Targets(cpu=0.7), 300),
     "CPU 80 %": (Targets(cpu=0.8), 300),

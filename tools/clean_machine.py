@@ -59,7 +59,7 @@ def local_places(settings: dict[str, str]) -> set[Path]:
 
 
 def image() -> str:
-    """Make the image, on the base of the compose stack's images; gives its name."""
+    """Build the image on the base of the compose stack's images; return its name."""
     with tempfile.TemporaryDirectory() as folder:
         variables = Path(folder) / "env"
         script = PROJECT / "deploy" / "docker" / "local-base.sh"

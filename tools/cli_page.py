@@ -46,7 +46,7 @@ def commands() -> list[tuple[str, ...]]:
     for name in (name for commands in COMMANDS.values() for name in commands):
         command = load(name)
         inner = getattr(command, "commands", None)
-        # A group such as `deploy` does something by itself too.
+        # A group such as `deploy` is a command itself, too.
         alone = inner is None or command.invoke_without_command
         names += [(name,)] if alone else []
         names += [(name, word) for word in inner or ()]

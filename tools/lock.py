@@ -1,7 +1,6 @@
 """Write `python_backends/requirements.lock`: the newest versions that requirements.txt allows, with PyPI's hashes.
 
-`make lock` runs it. uv resolves for every machine and Python at the same time; it comes into an environment that is
-thrown away.
+`make lock` runs it. uv resolves for all machines and Pythons together; it is installed in a temporary environment.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ BACKEND = "ceiling"
 
 @contextmanager
 def ceiling_repository(source: Path, *models: str) -> Iterator[tuple[Path, str]]:
-    """A repository for the block with copies of these models and the first one's ceiling, and its name.
+    """Yield a repository with copies of these models and the first one's ceiling, and the ceiling's name.
 
     Raises:
         UsageError: a model is not built; and as `add_ceiling`.
@@ -47,7 +47,7 @@ def ceiling_repository(source: Path, *models: str) -> Iterator[tuple[Path, str]]
 
 
 def add_ceiling(repository: Path, model: str) -> str:
-    """Add a model to `repository` with the configuration of `model`, and the empty backend; gives its name.
+    """Add a model to `repository` with the configuration of `model`, and the empty backend; return its name.
 
     Triton looks for a backend's library in the model's own folder first, so it goes there.
 
@@ -75,7 +75,7 @@ def add_ceiling(repository: Path, model: str) -> str:
 
 
 def _compile(folder: Path, output: str, width: int) -> None:
-    """The library with the output's name and width in it, by the first of this machine's compilers."""
+    """Compile the library for the output's name and width with the first compiler of this machine."""
     build = _build()
     compiler = next(filter(None, map(shutil.which, build.CPP.compilers)), None)
     if compiler is None:
@@ -105,7 +105,7 @@ def _compile(folder: Path, output: str, width: int) -> None:
 
 
 def _build() -> ModuleType:
-    """python_backends/native/build.py, which is no package."""
+    """Import python_backends/native/build.py, which is not in a package."""
     spec = importlib.util.spec_from_file_location("native_build", NATIVE / "build.py")
     if spec is None or spec.loader is None:
         raise BuildError(str(NATIVE / "build.py"), found="it cannot be imported")

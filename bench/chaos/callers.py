@@ -52,11 +52,9 @@ class Call:
 
     Args:
         door: `grpc` (a call by tritonkit's client), `stream` or `rest`.
-        model: that was asked.
-        began_s, ended_s: since the start of the load.
-        cause: the name of its failure; empty: it was answered.
-        right: whether the answer was.
-        words: of the failure, or of the wrong answer.
+        model: the called model. began_s, ended_s: seconds since the start of the load.
+        cause: the name of its failure; empty if it was answered. right: whether the answer was right. words: the
+            message of the failure, or a description of the wrong answer.
     """
 
     door: str
@@ -70,10 +68,10 @@ class Call:
 
 @dataclass
 class Load:
-    """Callers of a stack, as a context manager; `calls` has what became of each call so far.
+    """Callers of a stack, as a context manager; `calls` has the outcome of each call so far.
 
     Args:
-        running: the stack. truth: the questions and their right answers. seed: of the choice of callers and questions.
+        running: the stack. truth: the questions and their right answers. seed: the seed for callers and questions.
     """
 
     running: Running
@@ -99,11 +97,11 @@ class Load:
             thread.join()
 
     def now_s(self) -> float:
-        """Seconds since its start."""
+        """Seconds since the load started."""
         return time.monotonic() - self.began
 
     def _calls(self, seed: int) -> None:
-        """One thread of a client with its defaults; every third has its answers cached in Redis as well."""
+        """Call from one thread with a default client; every third thread also caches answers in Redis."""
         chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
         redis = {"cache": Cache(redis=self.running.part("redis")["address"])} if seed % 3 == 0 else {}
         with self._client(**redis) as client:

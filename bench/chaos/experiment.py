@@ -1,4 +1,4 @@
-"""Minutes of faults, or of none, under checked load; and the results as a report."""
+"""Minutes of checked load, with or without faults, and a report of the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from bench.chaos.picture import drawn
 from bench.chaos.pings import Pings
 from bench.chaos.stack import Running, started
 from bench.report import Ratio, Report
-from tritonkit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +37,10 @@ class _Seen:
     """Observations of a stack.
 
     Args:
-        pings, still: when a replica left one unanswered, and when the machine stood still.
-        samples: while it ran; the first and the last one are of a calm stack.
-        left: before the first fault, after the last, and after the end.
-        exit_code: of `tritonkit up` at its end.
+        pings: when a replica left a ping unanswered. still: when the machine stood still.
+        samples: samples of the running stack; the first and the last are of a calm one.
+        left: leftovers before the first fault, after the last, and after the end.
+        exit_code: the exit code of `tritonkit up`.
     """
 
     calls: Sequence[Call]
@@ -55,8 +54,7 @@ class _Seen:
 
 def run(setting: Setting) -> Report:
     """Answers, failures and recovery of a stack whose parts are killed and stopped at random."""
-    if setting.address is not None:
-        raise UsageError("--address", found=setting.address, wanted="none: it starts its own")
+    setting.refuse_address()
     with started(setting.repository) as running:
         observed = _watched(setting, running)
     explained = explain(observed.calls, observed.faults, observed.pings, observed.still)
@@ -135,7 +133,7 @@ def _ratios(observed: _Seen, explained: Explained) -> list[Ratio]:
 def _facts(
     setting: Setting, observed: _Seen, explained: Explained, right: Sequence[int], other: Sequence[int]
 ) -> dict[str, Any]:
-    """The JSON next to the limits."""
+    """Facts for the JSON report."""
     names = ("before", "after", "ended")
     return {
         "minutes": setting.minutes,

@@ -1,4 +1,4 @@
-"""Kills and stops of parts drawn by chance from a seed, and how long each part needs to answer right again."""
+"""Kill and stop parts at random from a seed, and time how soon each part answers right again."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PATIENCE_S, _PAUSE_S = 90.0, 0.1
 
 @dataclass
 class Fault:
-    """One of them: who was hit, when, and how.
+    """One fault: the part, the time and the kind.
 
     Args:
-        at_s: since the start of the load. stopped_s: until it goes on; 0: it was killed.
-        recovered_s: after which it answered right again; None: it has not yet.
+        at_s: seconds since the start of the load. stopped_s: seconds for which it was stopped; 0: it was killed.
+        recovered_s: seconds until it answered right again; None: it has not yet.
     """
 
     member: Member
@@ -50,7 +50,7 @@ class Fault:
 
 
 def moments(seed: int, count: int, first_s: float, last_s: float) -> list[float]:
-    """When: one in each of as many equal spans, at a moment drawn by chance."""
+    """The moments of faults: a random one in each of a number of equal spans."""
     chance = random.Random(seed)  # noqa: S311 - drawn again from the same seed
     span = (last_s - first_s) / max(1, count)
     return [first_s + (number + chance.random()) * span for number in range(count)]
@@ -58,10 +58,10 @@ def moments(seed: int, count: int, first_s: float, last_s: float) -> list[float]
 
 @dataclass
 class Faults:
-    """Faults of a stack, one after the other; each is followed by a thread until its part answers right.
+    """Faults of a stack, one after the other; a thread watches each until its part answers right.
 
     Args:
-        seed: of what is hit, and how.
+        seed: the seed for the part and the kind of each fault.
     """
 
     running: Running
@@ -90,7 +90,7 @@ class Faults:
         return fault
 
     def settle(self) -> None:
-        """Wait until every part answers right again, or has not for long enough to be given up."""
+        """Wait until every part answers right again or is given up."""
         for thread in self._threads:
             thread.join()
 
@@ -115,7 +115,7 @@ class Faults:
             time.sleep(_PAUSE_S)
 
     def _replaced(self, fault: Fault) -> bool:
-        """Whether there is a process again in the place of a killed one."""
+        """Whether a new process has replaced the killed one."""
         if fault.stopped_s:
             return True
         now = {member.place: member.pid for member in members(self.running)}

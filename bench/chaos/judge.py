@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["MARGIN_S", "Explained", "explain", "per_second", "steady_s"]
 
 MARGIN_S = 5.0
-"""After a part answers right again: the gateway's next health check of it, and a client's circuit, which is open for
-2 s, on a machine that may be busy."""
+"""Margin after a part's recovery: the gateway's next health check, and a client's circuit, open for 2 s, on a busy
+machine."""
 Span: TypeAlias = tuple[float, float]
-"""From and to, in seconds since the start of the load."""
+"""Begin and end, in seconds since the start of the load."""
 _DOOR = frozenset({"connection lost", "unavailable", "circuit open", "deadline"})
-"""Causes of failures while the gateway is away; the first: no answer came, not even of it."""
+"""Causes of failures while the gateway is down; the first means that no answer came at all."""
 _BEHIND = frozenset({"unavailable", "lost by the gateway", "stopping", "deadline"})
-"""Causes of failures while something behind the gateway is away."""
+"""Causes of failures while something behind the gateway is down."""
 _REPLICA = frozenset({"tritonserver", "stub"})
 EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "gateway": {"grpc": _DOOR, "stream": _DOOR, "rest": _DOOR},
@@ -33,11 +33,11 @@ EXPLAINS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "tritonserver": {"stream": _BEHIND, "rest": _BEHIND},
     "stub": {
         "stream": _BEHIND | {"model away", "error"},
-        # Triton's own words of a dead process, and of a model that is loaded again.
+        # Triton's messages about a dead process, and about a model that is being reloaded.
         "rest": _BEHIND | {"HTTP 404", "HTTP 500"},
     },
     "rest": {"rest": _BEHIND},
-    # Answers come without these: no call may fail when one of them dies.
+    # Calls do not depend on these: none may fail when one of them dies.
     "limiter": {},
     "redis": {},
     "prometheus": {},
@@ -84,7 +84,7 @@ def explain(
 
 
 def _stood(call: Call, from_s: float, to_s: float) -> bool:
-    """Whether the machine stood still during a call, or had just gone on."""
+    """Whether the machine stood still during a call or just before it."""
     meets = call.began_s <= to_s + MARGIN_S and call.ended_s >= from_s
     return meets and call.cause in _DOOR | _BEHIND
 
@@ -102,7 +102,7 @@ def _meets(call: Call, fault: Fault) -> bool:
 
 
 def _part(call: Call, faults: Sequence[Fault]) -> str | None:
-    """The part that explains it: the one that was hit last, or both replicas together."""
+    """The part that explains a failure: the one that was hit last, or both replicas together."""
     for fault in reversed(faults):
         kind = fault.member.kind
         if call.cause in EXPLAINS[kind].get(call.door, frozenset()):

@@ -25,7 +25,7 @@ __all__ = ["STREAM", "Known", "Question", "learn", "learned", "streamed"]
 STREAM = "count"
 _AT_ONCE, _TIMES = 16, 6
 _ROUNDING = 4.0
-"""Times the largest difference that a calm server showed between a question alone and among others."""
+"""Factor on the largest difference that a calm server showed between a question alone and in a batch."""
 _TEXTS = (
     "Where is my parcel?",
     "The invoice has the wrong address, and nobody answers the telephone.",
@@ -124,7 +124,7 @@ def _questions() -> list[Question]:
 
 
 def _image(random: np.random.Generator) -> bytes:
-    """An 8 x 8 picture as PNG; which digit it is, the calm server says."""
+    """A random 8 x 8 picture as PNG; the calm server decides which digit it is."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -138,7 +138,7 @@ def _alone(address: str, questions: Sequence[Question]) -> list[Mapping[str, NDA
 
 
 async def _among(address: str, questions: Sequence[Question]) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
-    """The questions of each model, in an order that changes, some at a time."""
+    """Ask the questions of each model in changing order, several at a time."""
     random = np.random.default_rng(11)
     answers = []
     async with AsyncClient(address) as client:

@@ -25,7 +25,7 @@ class Leftovers:
     Args:
         regions: in shared memory. environments: folders of Triton's Python backend. runs: folders of runs.
         temporary: entries of the folder for temporary files. zombies: ended processes that nobody has waited for.
-        processes: that live.
+        processes: living processes.
     """
 
     regions: int
@@ -51,7 +51,7 @@ def count(running: Running) -> Leftovers:
 
 
 def end(running: Running) -> int | None:
-    """End a stack as `tritonkit down` does; its exit code, None if it does not end in time."""
+    """End a stack as `tritonkit down` does; return its exit code, or None if it does not end in time."""
     running.tree.members()
     running.tree.process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -30,7 +30,7 @@ _FAILURES = (ClientError, OSError, ValueError, redis.RedisError, KeyError)
 
 
 def answers_right(running: Running, truth: Known, member: Member) -> bool:
-    """Whether the work of a process is done again, also by its successor."""
+    """Whether a process or its successor does its work again."""
     probes = {
         "gateway": lambda: _gateway(running, truth),
         "rest": lambda: _rest(running, truth, member),
@@ -59,7 +59,7 @@ def _gateway(running: Running, truth: Known) -> bool:
 
 
 def _replica(running: Running, truth: Known, member: Member) -> bool:
-    """Every model of it, also the stream."""
+    """Whether all models of a replica answer right, the stream included."""
     address = running.replicas()[member.replica]["grpc"]
     with Client(address, retry=None, breaker=None, timeout_s=_TIMEOUT_S) as client:
         models = sorted({question.model for question in truth.questions})
@@ -78,7 +78,7 @@ def _asked(client: Client, truth: Known, model: str) -> bool:
 
 
 def _rest(running: Running, truth: Known, member: Member) -> bool:
-    """Through this proxy alone."""
+    """Whether a call through this HTTP proxy is answered right."""
     number = truth.of("digits")[0]
     data, headers = body(truth.questions[number])
     url = f"http://{running.replicas()[member.replica]['http']}/v2/models/digits/infer"
@@ -88,7 +88,7 @@ def _rest(running: Running, truth: Known, member: Member) -> bool:
 
 
 def _limiter(folder: Path) -> bool:
-    """A decision about nothing: it needs no Redis."""
+    """Whether the limiter answers an empty request, which needs no Redis."""
     import grpc
 
     request, response = messages()

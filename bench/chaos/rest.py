@@ -1,4 +1,4 @@
-"""Calls over REST through the gateway, by a client that sends nothing twice."""
+"""REST calls through the gateway from a client without retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUSES = {502: "unavailable", 503: "unavailable", 504: "deadline", 429: "over
 
 
 class RestCaller:
-    """A client of the gateway with a key that has a rate, so that the limiter is asked about each call."""
+    """A client of the gateway whose key has a rate limit, so that the limiter decides on each call."""
 
     def __init__(self, running: Running, truth: Known) -> None:
         self._questions = truth.questions
@@ -79,7 +79,7 @@ def body(question: Question) -> tuple[bytes, dict[str, str]]:
 
 
 def decoded(text: bytes, headers: Any) -> dict[str, Any]:
-    """The outputs of an answer in the same form; names of headers in any case."""
+    """The outputs of an answer in that form; header names may have any case."""
     length = int(headers[_LENGTH])
     outputs, at = {}, length
     for output in json.loads(text[:length])["outputs"]:

@@ -38,7 +38,7 @@ REPLICAS = 2
 COUNTED = 5
 """Answers of a stream."""
 RATE_PER_S = 100_000.0
-"""A rate that no caller reaches: each of its requests is decided by the limiter."""
+"""A rate limit that no caller reaches; the limiter still decides on each request."""
 _TEMPORARY = "tmp"
 _START_S, _PAUSE_S, _TICK_S = 120.0, 0.1, 0.25
 _DECLARED = 'parameters { key: "tritonkit.idempotent" value { string_value: "true" } }\n'
@@ -82,9 +82,9 @@ class Running:
     """A stack that runs.
 
     Args:
-        root: its project. tree: `up` and all below it.
-        counting, counting_url: the Redis in which its gateway's rates are counted, and its address.
-        key, rated_key: of a caller without a rate, and of one with a rate.
+        root: its project. tree: the process tree of `up`.
+        counting, counting_url: the Redis that counts the gateway's rates, and its address.
+        key, rated_key: the keys of a caller without a rate limit and of one with it.
     """
 
     root: Path
@@ -96,7 +96,7 @@ class Running:
 
     @property
     def temporary(self) -> Path:
-        """The folder for temporary files of its programs, except those that take /tmp whatever TMPDIR says."""
+        """The folder for temporary files of its programs, except those that ignore TMPDIR and use /tmp."""
         return self.root / _TEMPORARY
 
     @property
@@ -155,7 +155,7 @@ def started(repository: Path) -> Iterator[Running]:
 
 
 def _project(root: Path, repository: Path, url: str) -> tuple[str, str]:
-    """Write the files that `up` reads; gives the two keys."""
+    """Write the files that `up` reads; return the two keys."""
     for name in ("models", _TEMPORARY):
         (root / name).mkdir()
     (root / ".venv-server").symlink_to(ROOT / ".venv-server")
@@ -201,7 +201,7 @@ def _await_ready(root: Path, tree: Tree) -> None:
 
 @contextmanager
 def _counting(root: Path, port: int) -> Iterator[Restarting[SupervisedProcess]]:
-    """The Redis of the gateway's rates, which belongs to nobody's stack: an operator's, started again as by systemd."""
+    """The Redis for the gateway's rates; it is not part of the stack, and is restarted as by systemd."""
     folder = root / "counting"
     folder.mkdir()
     program = str(shutil.which("redis-server"))

@@ -100,7 +100,7 @@ class _Plan:
 
     @classmethod
     def made(cls, setting: Setting, names: Sequence[str], models: Sequence[str]) -> _Plan:
-        """With every environment and repository; those that cannot be made are reported and left out."""
+        """Make every environment and repository; report and leave out those that cannot be made."""
         arrangements = _arrangements()
         cells = Cells()
         bins = {}
@@ -251,7 +251,7 @@ def _arrangements() -> list[Arrangement]:
 
 
 def _bin(contender: Contender, setting: Setting) -> Path:
-    """The folder of its Python."""
+    """The folder of a contender's Python."""
     if contender.ours or contender.name == "ceiling":
         return Path(sys.executable).parent
     folder = HERE / contender.name

@@ -16,8 +16,8 @@ def main() -> None:
     """Print the answer's bytes as base64."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers.expected", description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("folder", metavar="FOLDER", help="with model.onnx")
-    parser.add_argument("item", type=Path, metavar="FILE", help="with what is sent")
+    parser.add_argument("folder", metavar="FOLDER", help="folder with model.onnx")
+    parser.add_argument("item", type=Path, metavar="FILE", help="file with the item to send")
     options = parser.parse_args()
     file = Path(__file__).parent / "models" / options.model / "model.py"
     spec = importlib.util.spec_from_file_location("model", file)

@@ -189,7 +189,7 @@ def _run(
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> float:
-    """Wait for its end; the processor time it used. One that runs on past its time is ended."""
+    """Wait for h2load, or end it after its time; return the processor time that it used."""
     import threading
 
     timer = threading.Timer(timeout_s, process.terminate) if timeout_s else None
@@ -204,6 +204,6 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> float:
         if timer is not None:
             timer.cancel()
     code = os.waitstatus_to_exitcode(status)
-    # Ended by our own timer: its log holds the answers until then.
+    # Our own timer ended it; its log holds the answers until then.
     process.returncode = 0 if code == -15 else code
     return usage.ru_utime + usage.ru_stime

@@ -38,7 +38,7 @@ STEP = 1.25
 MOST_PROBES = 16
 COUNTED_S = 2.0  # an answer may be out before it is counted
 ENOUGH, ROOM, LONGEST_S = 3, 1.2, 30.0
-"""Answers for each caller that make a measurement; how much longer than just enough it lasts; and at most."""
+"""Answers for each caller that a measurement needs, the safety factor of its duration, and its longest duration."""
 SENT = 0.97
 """The share of the offered rate that must be answered: a queue that grows answers less."""
 

@@ -35,14 +35,14 @@ class Stat:
 
 
 class Tree:
-    """A process and all that it started, those included that left its group but not its session."""
+    """A process and its descendants, including those that left its group but not its session."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process, self.log = process, log
         self._seen: dict[int, int] = {}
 
     def members(self) -> dict[int, Stat]:
-        """The living ones; each is remembered, so that none outlives `stop`."""
+        """The living processes; each is remembered, so that none outlives `stop`."""
         stats = _all_stats()
         root = self.process.pid
         pids = {pid for pid, stat in stats.items() if pid == root or stat.session == root}
@@ -59,7 +59,7 @@ class Tree:
         return frozenset(self._seen)
 
     def processor_s(self) -> float:
-        """Seconds of processor time so far, of ended children too that were waited for."""
+        """Seconds of processor time so far, including that of ended children."""
         return sum(stat.ticks for stat in self.members().values()) / TICKS
 
     def memory_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Tree:
         return sum(pss(pid) for pid in self.members())
 
     def stop(self) -> None:
-        """End it gently, then kill the rest of it."""
+        """Terminate it, then kill what is left of it."""
         self.members()
         if self.process.poll() is None:
             self.process.terminate()
@@ -98,11 +98,10 @@ def running(
     answers: Callable[[], bool],
     timeout_s: float = 180.0,
 ) -> Iterator[tuple[Tree, float]]:
-    """A server for the block, and the seconds from its start to its first right answer.
+    """Yield a server, and the seconds from its start to its first right answer.
 
     Args:
-        command: of the server in the foreground.
-        cores: those it may run on.
+        command: the server's command, in the foreground. cores: the cores that it may use.
         log: the file for its output.
         answers: whether it gives the right answer; called until it does.
 
@@ -134,7 +133,7 @@ def running(
 
 
 def pinned(cores: Sequence[int]) -> list[str]:
-    """The words before a command that may run on these cores alone."""
+    """The prefix that limits a command to these cores."""
     program = shutil.which("taskset")
     if program is None:
         raise UsageError("taskset", found="it is not installed", todo="apt-get install util-linux")

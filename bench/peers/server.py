@@ -122,15 +122,14 @@ class _Check:
                 raise _wrong(self.contender, self.ways[0], error) from None
             return False
         except Exception as error:
-            # http.client's own, while the other side is not yet what it will be.
+            # http.client's own errors, while the server is still starting.
             if type(error).__module__ != "http.client":
                 raise
             return False
         return True
 
     def others(self) -> None:
-        """Check a running server: each way must answer, if not immediately, because it may still be about to be
-        ready."""
+        """Check a running server: each way must answer; one that is not ready yet is tried again."""
         deadline = time.monotonic() + OTHERS_S
         for way in self.ways[1:]:
             while True:
@@ -143,7 +142,7 @@ class _Check:
                 time.sleep(0.1)
 
     def _asked(self, way: Way) -> None:
-        """ArithmeticError for another answer."""
+        """Raise `ArithmeticError` for a wrong answer."""
         answer = traffic.ask(_request(way, self.place.model, self.addresses))
         if self.contender.name == "ceiling":
             return
@@ -180,7 +179,7 @@ def _command(contender: Contender, values: Mapping[str, str], place: Place) -> l
 
 
 def _environment(contender: Contender, place: Place, values: Mapping[str, str]) -> dict[str, str]:
-    """An environment of its own: nothing of the project's except the model's code, and for tritonkit its source."""
+    """An isolated environment: of the project only the model's code, and for tritonkit its source."""
     own = contender.ours or contender.name == "ceiling"
     source = ROOT / "src" if own else HERE / "models" / place.model
     kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
@@ -206,7 +205,7 @@ def _mlserver_settings(home: Path, values: Mapping[str, str]) -> Path:
         "http_port": int(values["HTTP_PORT"]),
         "grpc_port": int(values["GRPC_PORT"]),
         "metrics_port": int(values["METRICS_PORT"]),
-        # With one worker its inference runs in the front end's process; more are processes of their own.
+        # With one worker, inference runs in the front end's process; more workers are separate processes.
         "parallel_workers": workers if workers > 1 else 0,
         "debug": False,
     }
@@ -236,7 +235,7 @@ def lines_of(contender: Contender, model: str) -> int:
 
 
 def _free_ports() -> dict[str, str]:
-    """Four ports that nobody has now."""
+    """Four free ports."""
     names = ("PORT", "HTTP_PORT", "GRPC_PORT", "METRICS_PORT")
     with contextlib.ExitStack() as stack:
         ports: dict[str, Any] = {}

@@ -148,7 +148,7 @@ def _spread(ratio: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Three digits that count."""
+    """A number with three significant digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -156,7 +156,7 @@ def _json(model: str, address: str) -> Request:
 
 
 def _base64(model: str, address: str) -> Request:
-    """LitServe: JSON in, for it reads no other body but forms; bytes out."""
+    """LitServe: JSON in, because it reads only JSON and forms; bytes out."""
     body = {"content": base64.b64encode(content(model)).decode()}
     return _posted(address, "/predict", body, _plain(model))
 
@@ -243,7 +243,7 @@ def _input(tensors: Tensors) -> dict[str, Any]:
 
 
 def _element(model: str) -> bytes:
-    """The item's contents; BYTES have their length before them."""
+    """The item's contents; BYTES are preceded by their length."""
     item = content(model)
     return item if MODELS[model].datatype == "FP32" else struct.pack("<I", len(item)) + item
 

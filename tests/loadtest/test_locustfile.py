@@ -297,7 +297,7 @@ def test_an_interrupt_keeps_the_figures(serve: Any, own_model: Path) -> None:
     (series,) = json.loads(out)["series"]
     assert 20 <= series["requests"] <= len(sizes)
     assert series["failures"] == 0
-    assert "the figures are of what was sent" in err
+    assert "the figures cover the requests that were sent" in err
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,6 @@ class Inference:
 
     @bentoml.api(batchable=True, max_batch_size=int(os.environ["MAX_BATCH"]), max_latency_ms=60_000)
     def predict(self, contents: list[str]) -> list[str]:
-        """A batch, as JSON's strings."""
+        """Answer a batch of base64 strings in JSON."""
         answers = self.model([base64.b64decode(content) for content in contents])
         return [base64.b64encode(answer).decode() for answer in answers]

@@ -1,4 +1,4 @@
-"""FastAPI over ONNX Runtime, as its documentation has it: one request, one run, in the thread pool's way."""
+"""FastAPI over ONNX Runtime, as its documentation shows: each request is one run, in the thread pool."""
 
 import os
 
@@ -22,7 +22,7 @@ async def predict(request: Request) -> Response:
 
 
 class Pixels(BaseModel):
-    """The body of the JSON way."""
+    """The body of a JSON request."""
 
     pixels: list[list[list[float]]]
 

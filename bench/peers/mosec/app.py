@@ -15,11 +15,11 @@ class Inference(Worker):
         self.model = Model(os.environ["MODEL_FOLDER"], int(os.environ["THREADS"]))
 
     def deserialize(self, data: bytes) -> bytes:
-        """The body as it is."""
+        """Pass the body on unchanged."""
         return data
 
     def serialize(self, data: bytes) -> bytes:
-        """The answer as it is."""
+        """Pass the answer on unchanged."""
         return data
 
     def forward(self, data: list[bytes]) -> list[bytes]:

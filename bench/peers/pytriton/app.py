@@ -56,7 +56,7 @@ if __name__ == "__main__":
         **{f"{name}_address": "127.0.0.1" for name in ("http", "grpc", "metrics")},
     )
     model_input, outputs = ENDS[NAME]
-    # The load is held against Triton's statistics, which a token would close.
+    # The load is compared with Triton's statistics, which a token would lock.
     security = TritonSecurityConfig(restricted_endpoints=[])
     with Triton(config=config, security_config=security) as triton:
         delay_us = 1000 * int(os.environ["MAX_DELAY_MS"])

@@ -38,7 +38,7 @@ def test_a_search_that_found_nothing_has_a_page() -> None:
     """It says so."""
     outcome = search(Machine(), budget_s=0.0)
     text = page("net", outcome, HOST, "today", diff="", command="")
-    assert "No way of serving that was tried holds the target" in text
+    assert "None of the tried ways of serving holds the target" in text
     assert f"for {SLO}" in text
 
 

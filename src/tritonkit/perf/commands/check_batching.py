@@ -43,7 +43,7 @@ def command(
         float | None,
         typer.Option(
             min=0.0,
-            help="What an output may differ by, relative to its largest value; 0.001 by default, more for FP16.",
+            help="Largest allowed difference, relative to an output's largest value; 0.001 by default, more for FP16.",
         ),
     ] = None,
     version: Annotated[int | None, typer.Option(help="Model version; the server's choice by default.")] = None,

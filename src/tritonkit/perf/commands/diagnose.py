@@ -47,14 +47,14 @@ class LookOptions:
     metrics: Annotated[
         str | None,
         Option(
-            "Their Prometheus metrics, in the same order; found by itself for `tritonkit serve`.",
+            "Addresses of their Prometheus metrics, in the same order; found automatically for `tritonkit serve`.",
             metavar="HOST:PORT,...",
         ),
     ] = None
     pid: Annotated[
         str | None,
         Option(
-            "Their tritonserver processes on this machine, if another process has the port, as with a container.",
+            "Process IDs of tritonserver on this machine, if another process owns the port, as with a container.",
             metavar="PID,...",
         ),
     ] = None
@@ -65,7 +65,7 @@ class LookOptions:
     duration_s: Annotated[
         float | None,
         Option(
-            "How long to look; 5s by default, with --watch without end.",
+            "Time to observe; 5s by default, unlimited with --watch.",
             name="--duration",
             metavar="TIME",
             unit="time",
@@ -76,7 +76,7 @@ class LookOptions:
         float,
         Option("Acceptable time of a request in the server.", name="--target", metavar="TIME", unit="time", min=1e-6),
     ] = 0.05
-    watch: Annotated[bool, Option("Show it again every second, until Ctrl-C.")] = False
+    watch: Annotated[bool, Option("Refresh every second until Ctrl-C.")] = False
 
 
 @expanded("diagnose")
@@ -86,7 +86,7 @@ def command(
         typer.Argument(
             metavar="[MODEL]",
             autocompletion=complete_model,
-            help="A model that is served; all of --address by default.",
+            help="A served model; by default all models at --address.",
         ),
     ] = None,
     *,
@@ -97,8 +97,8 @@ def command(
 ) -> None:
     """Name the bottleneck of a server, with the evidence, the change that removes it, and the expected gain.
 
-    It looks at Triton's statistics, configuration and metrics, at requests of its own, and at the machine, if the
-    server runs on this one, under the present traffic. Without --address it starts a server and loads it moderately.
+    It observes Triton's statistics, configuration and metrics, requests of its own, and a local server's machine, under
+    the present traffic. Without --address it starts a server and loads it moderately.
 
     Example: tritonkit diagnose digits --load 300
     """
@@ -142,8 +142,8 @@ def _refuse_language_model(project: Path, name: str) -> None:
     if spec.model.network.llm:
         raise UsageError(
             f"tritonkit diagnose {name}",
-            found="a language model: no load of it is known here",
-            wanted="the address of a server that has its traffic, without --load",
+            found="a language model, which this command cannot load",
+            wanted="the address of a server with traffic, without --load",
             todo=f"tritonkit serve, callers of yours, and tritonkit diagnose {name} --address 127.0.0.1:8001",
         )
 

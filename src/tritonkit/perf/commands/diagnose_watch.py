@@ -26,7 +26,7 @@ _NAMES = 2
 
 
 def show(observer: Watcher, seconds: float | None, target_ms: float, as_json: bool) -> None:
-    """Until the seconds are over, or Ctrl-C: a live view on a terminal, else a line each time."""
+    """Show a live view on a terminal, or else a line each time, until the time is over or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
@@ -71,7 +71,7 @@ def _line(observation: Observation, evidence: Evidence, diagnosis: Diagnosis) ->
 
 
 def _tail(observation: Observation) -> str:
-    """Percentiles, and of how many requests: few, so that they disturb nothing."""
+    """Percentiles, and the number of requests behind them: few, so that they disturb nothing."""
     count = sum(not probe.error for probe in observation.probes)
     tail = ", ".join(f"p{p} {ms:.1f} ms" for p, ms in percentiles(observation).items())
     return f"; {count} of our own: {tail}" if tail else ""
@@ -100,7 +100,7 @@ def _view(observation: Observation, evidence: Evidence, diagnosis: Diagnosis) ->
         made = Table(box=None, pad_edge=False)
         for place, column in enumerate(columns[skipped:], skipped):
             named = place < _NAMES
-            # Headings break between words; of names and words nothing is cut.
+            # Headings break between words; names and words are never cut.
             made.add_column(column, justify="left" if named else "right", no_wrap=named, min_width=0 if named else 8)
         for row in rows:
             made.add_row(*(Text(printable(cell, lines=False)) for cell in row[skipped:]))

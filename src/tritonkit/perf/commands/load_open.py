@@ -187,7 +187,7 @@ def _end(report: OpenReport | None, search: RateSearch[OpenReport] | None, slo: 
         note(f"missed: {line}")
     is_valid = tell_invalid(report.invalid, bool(slo.percentiles) and not report.missed)
     if report.ended == INTERRUPTED:
-        note("interrupted: the figures are of what was sent")
+        note("interrupted: the figures cover the requests that were sent")
         raise typer.Exit(INTERRUPTED_CODE)
     if report.ended:
         note(f"ended early: {report.ended}")

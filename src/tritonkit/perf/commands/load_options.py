@@ -54,7 +54,7 @@ class LoadOptions:
     duration_s: Annotated[
         float | None,
         Option(
-            "How long, such as 30s; 20s by default, and 5s for each trial of --find-rate.",
+            "Duration, such as 30s; 20s by default, and 5s for each trial of --find-rate.",
             name="--duration",
             metavar="TIME",
             unit="time",
@@ -73,9 +73,7 @@ class LoadOptions:
     shape: Annotated[ShapeName, Option("How the number of users, or the rate, changes.")] = ShapeName.steady
     warm_s: Annotated[
         float | None,
-        Option(
-            "Open loop: time under load before it counts; 1s by default.", name="--warm-up", metavar="TIME", unit="time"
-        ),
+        Option("Open loop: uncounted warm-up time; 1s by default.", name="--warm-up", metavar="TIME", unit="time"),
     ] = None
     processes: Annotated[
         int | None,
@@ -120,12 +118,12 @@ class LoadOptions:
     ] = None
     shared_prefix: Annotated[
         int | None,
-        Option("Language models: the number of tokens, always the same, before each prompt.", metavar="N", min=1),
+        Option("Language models: number of tokens of a prefix that all prompts share.", metavar="N", min=1),
     ] = None
     timeout_s: Annotated[
         float | None,
         Option(
-            "Open loop, and language models: an answer that takes longer has failed; 10s by default, 120s for a"
+            "Open loop and language models: an answer that takes longer counts as failed; 10s by default, 120s for a"
             " language model.",
             name="--timeout",
             metavar="TIME",

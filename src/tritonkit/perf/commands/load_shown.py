@@ -33,7 +33,7 @@ def end_generation(report: GenerationReport | None, search: RateSearch[Generatio
             note(f"missed: {line}")
         is_valid = tell_invalid(report.invalid, bool(str(slo)) and not report.missed)
     if ended == INTERRUPTED:
-        note("interrupted: the figures are of what had ended")
+        note("interrupted: the figures cover the answers that had ended")
         raise typer.Exit(INTERRUPTED_CODE)
     if search:
         raise typer.Exit(0 if search.rate_per_s and not ended else 1)
@@ -62,7 +62,9 @@ def print_generation(report: GenerationReport) -> None:
     )
     print_line(f"{report.tokens_per_s:.1f} tokens/s of answers, {report.prompt_tokens_per_s:.1f} tokens/s of prompts")
     print_line(lengths_line(report))
-    print_line(f"{report.compared} prompts were sent twice: {report.differing} of their answers begin differently")
+    print_line(
+        f"{report.compared} prompts were sent twice; for {report.differing} of them, the answers begin differently"
+    )
     lag, late = report.lag, ""
     if lag:
         late = f"sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; "

@@ -60,7 +60,7 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
     if options.report is not None:
         note(f"reports: {options.report}")
     if outcome.interrupted:
-        note("interrupted: the figures are of what was sent")
+        note("interrupted: the figures cover the requests that were sent")
         raise typer.Exit(INTERRUPTED_CODE)
     if outcome.missed:
         raise typer.Exit(1)

@@ -53,7 +53,7 @@ class FleetOptions:
     start_s: Annotated[
         float | None,
         Option(
-            "From a decision until a new replica answers; by default the start-up time measured here.",
+            "Time from a decision until a new replica answers; by default the start-up time measured here.",
             name="--start-up",
             metavar="TIME",
             unit="time",
@@ -64,7 +64,7 @@ class FleetOptions:
     )
     cv: Annotated[
         float,
-        Option("Coefficient of variation of the gaps between requests: 1 is Poisson, above bursts.", min=0.1, max=20),
+        Option("Coefficient of variation of the gaps between requests: 1 is Poisson, more is bursty.", min=0.1, max=20),
     ] = 1.0
 
 
@@ -78,7 +78,7 @@ class ReplicaOptions:
     ] = ()
     measured: Annotated[
         Path | None,
-        Option("Plan with the file of an earlier --save, also from another machine; starts no server.", metavar="FILE"),
+        Option("Plan from the file of an earlier --save, also of another machine; starts no server.", metavar="FILE"),
     ] = None
     save: Annotated[Path | None, Option("Keep the measurements of a replica.", metavar="FILE")] = None
     report: Annotated[Path | None, Option("Folder for report.html and report.json.")] = None

@@ -27,10 +27,8 @@ def command(
     name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model of models/.")],
     address: AnyServer = None,
     repository: Repository = None,
-    requests: Annotated[int, typer.Option(min=1, help="How many to measure.")] = 200,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=256, help="Callers at the same time; above 1, queues show.")
-    ] = 1,
+    requests: Annotated[int, typer.Option(min=1, help="Number of requests to measure.")] = 200,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Concurrent callers; above 1, queues appear.")] = 1,
     as_json: AsJson = False,
     root: Root = None,
 ) -> None:

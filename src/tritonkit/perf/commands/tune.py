@@ -110,8 +110,8 @@ def command(
     open loop on a server of their own, or on a running one (--address), which afterwards serves as before. Ctrl-C gives
     the best so far; the same command continues later. Exit code 0 if a way holds the target, 1 if none does.
 
-    The other objectives look at one rate: among the ways that hold the target there, for the lowest latency, or for the
-    least processor time per request.
+    The other objectives choose, at one rate, among the ways that hold the target: the lowest latency, or the least
+    processor time per request.
 
     Example: tritonkit tune sentences --slo p99=50ms --variants spec
     """
@@ -221,7 +221,7 @@ def _print(outcome: Outcome, diff: str) -> None:
         print_line()
         print_line(diff.rstrip("\n"))
     elif outcome.best is not None and outcome.best.point == outcome.now:
-        print_line("model.yaml says so already")
+        print_line("model.yaml already has this choice")
 
 
 def _write(folder: Path, spec: Spec, outcome: Outcome, diff: str, plan: TunePlan) -> None:
@@ -241,7 +241,7 @@ def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
     from tritonkit.perf.tune import Listener
 
     class Lines(Listener):
-        """A line for each thing that happens."""
+        """Prints a line for each event."""
 
         def stage(self, stage: str, text: str) -> None:
             note(f"{stage}: {text}")
@@ -260,7 +260,7 @@ def _watching(budget_s: float, slo: str, objective: Objective) -> Iterator[Any]:
     view = _View(budget_s, slo, objective)
 
     class Shown(Listener):
-        """The same into the view."""
+        """Passes each event to the live view."""
 
         def stage(self, stage: str, text: str) -> None:
             view.at, view.last = f"{stage}: {text}", ""

@@ -132,7 +132,7 @@ def _cgroup(pid: int, controller: str, proc: Path) -> Path | None:
         _, names, path = line.split(":", 2)
         first = _CGROUPS / controller if controller in names.split(",") else None
         folder = _CGROUPS if not names else first
-        # In a container the path may be that of the host, where the container sees its own as the root.
+        # In a container the path may be the host's, while the container sees its own group as the root.
         for candidate in () if folder is None else (folder / path.lstrip("/"), folder):
             if (candidate / f"{controller}.stat").is_file():
                 return candidate

@@ -174,7 +174,7 @@ class Watcher:
     def _names(self, client: Client) -> list[str]:
         if self._model:
             return [self._model]
-        # The repository's index would want an admin key; all that is loaded has statistics.
+        # The repository's index requires an admin key, but every loaded model has statistics.
         return list(_together(client.statistics("")))
 
     def _learn_model(self, client: Client, name: str) -> None:
@@ -234,7 +234,7 @@ class Watcher:
                     ended = time.monotonic()
                     self._trips[address].append((ended, 1e3 * (ended - started)))
                 took_s = self._probe(client, address) if self._inputs is not None else 0.0
-                # At most a quarter of the time: these requests are no load of their own.
+                # At most a quarter of the time, so that these requests do not add a load of their own.
                 self._end.wait(max(_PAUSE_S, 3 * took_s))
 
     def _probe(self, client: Client, address: str) -> float:
@@ -261,7 +261,7 @@ class Watcher:
 
 
 def _client(address: str, timeout_s: float) -> Client:
-    # What fails is what is looked for: nothing is sent again, nor held back.
+    # Failures are what we look for, so nothing is retried or held back.
     return Client(address, timeout_s=timeout_s, retry=None, breaker=None)
 
 

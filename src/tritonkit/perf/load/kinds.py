@@ -23,7 +23,7 @@ SEQUENCE: Kind = "sequence"
 """A model with sequence_batching: it keeps state between the calls of one sequence."""
 
 SEQUENCE_CALLS = 8
-"""Calls of a sequence under load, where nothing else is said."""
+"""The default number of calls of a sequence under load."""
 
 _DEEPEST = 8  # ensembles within ensembles
 

@@ -168,10 +168,10 @@ def _command(plan: LoadPlan, file: Path, folder: Path) -> list[str]:
 def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
     """Exit code, standard error, and whether it was interrupted.
 
-    Locust is in a process group of its own, so that it gets one interrupt, from here: a second one while it
-    writes its report would cost the figures.
+    Locust is in a process group of its own, so that it gets one interrupt, from here: a second one while it writes its
+    report would lose the figures.
     """
-    # A setting meant for another run of Locust must not change this one.
+    # A setting for another run of Locust must not change this one.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LOCUST_", "LOADTEST_"))}
     with subprocess.Popen(
         command,
@@ -188,7 +188,7 @@ def _run(command: list[str], plan: LoadPlan) -> tuple[int, str, bool]:
         except subprocess.TimeoutExpired:
             process.kill()
             raise TritonkitError(
-                "Locust", found=f"not at its end {_MARGIN_S:.0f} s after the run should have been"
+                "Locust", found=f"still running {_MARGIN_S:.0f} s after the run should have ended"
             ) from None
         except KeyboardInterrupt:
             return process.returncode, _interrupt(process), True

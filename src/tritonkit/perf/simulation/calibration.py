@@ -109,11 +109,11 @@ def calibrated(
         UsageError: SciPy is not installed.
     """
     parts = [run.part(_MOST) for run in observations]
-    # How instances share the cores is what single runs say least of: from both ends.
+    # Single runs say least about how instances share the cores, so the search starts from both ends.
     alone = batcher.instances == 1
     starts = [costs.contention] if alone else [costs.contention, batcher.instances]
     candidates = [_descended(replace(costs, contention=contention), batcher, parts, replicas) for contention in starts]
-    # Against all of it: what fits a part of the runs best may fit the whole worse than what was measured.
+    # Compared on all runs: the best fit for a part of them may fit the whole worse than the measured costs.
     return min([costs, *candidates], key=lambda candidate: misfit(candidate, batcher, observations, replicas))
 
 

@@ -66,7 +66,7 @@ class Costs:
         weights = np.array(self.weights)[chosen] if self.weights else np.ones(count)
         shapes = np.array(self.shapes)[chosen].tolist() if self.shapes else []
         if self.factors:
-            # Each as often as the others, in an order by chance: less chance than drawing each time.
+            # Each equally often, in random order: this varies less than drawing each time.
             factors = rng.permutation(np.resize(self.factors, count))
         elif self.spread > 0:
             shape = 1 / self.spread**2

@@ -83,7 +83,7 @@ def measure_costs(generator: Generator, network: str, instances: int, shapes: Se
     )
     contention = 1.0
     if instances > 1:
-        # The same run alone, as Triton counts it: the rest is the cost of the others that run next to it.
+        # The duration of the same run alone, by Triton's counters; the rest is the cost of its neighbors.
         one_s = alone.run_s * medians[middle] / medians.mean()
         contention = float(np.clip((fixed_s + item_s) / max(one_s, 1e-9), 1.0, 2.0 * instances))
         fixed_s, item_s = fixed_s / contention, item_s / contention

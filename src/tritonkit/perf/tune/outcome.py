@@ -134,10 +134,10 @@ class Listener:
     """Events of a search; every method does nothing here."""
 
     def stage(self, stage: Stage, text: str) -> None:
-        """Something begins."""
+        """A step of the search begins."""
 
     def trial(self, point: Point, trial: RateTrial) -> None:
         """A run under load is over."""
 
     def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
-        """A point is known."""
+        """A point was evaluated."""

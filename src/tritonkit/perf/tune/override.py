@@ -62,7 +62,7 @@ def _facts(config: Any) -> dict[str, Any]:
         "outputs": [_tensor(tensor) for tensor in config.output],
         "max_batch_size": config.max_batch_size,
         "dynamic_batching": {
-            # Without one Triton fills in the largest.
+            # Without one, Triton uses the largest.
             "preferred_batch_size": sorted(batching.preferred_batch_size) or [config.max_batch_size],
             "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
         }

@@ -37,7 +37,7 @@ def page(
     plot = lines(
         [
             Line("front", front),
-            # A gap after each, so that no line joins them.
+            # A gap after each point, so that no line joins them.
             Line("runs", [place for rate, tail, _ in trials for place in ((rate, tail), (rate, None))]),
             Line("best", _of(outcome.best)),
             *([Line("now", _of(outcome.current))] if outcome.best != outcome.current else []),

@@ -286,7 +286,7 @@ class Search:
             else:
                 high = rate
             rate = (low * high) ** 0.5 if high else low * self._climb(point, low)
-        # Holding once may have been luck.
+        # A single success may have been luck.
         while low > best:
             trials.append(self._try(point, low))
             if trials[-1].holds:

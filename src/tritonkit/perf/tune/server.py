@@ -81,7 +81,7 @@ class Embedded:
 
     @property
     def pid(self) -> int:
-        """The process's now; another after a restart."""
+        """The server's process ID; another one after a restart."""
         assert self._server is not None  # noqa: S101
         return self._server.endpoint.pid
 
@@ -127,7 +127,7 @@ class Embedded:
         return measure_costs(generator, self._spec.network_name, self._point.group.instances, shapes)
 
     def used_s(self) -> float:
-        """See `Served`; of its Python models' processes, too."""
+        """See `Served`; includes the processes of its Python models."""
         return tree_processor_s(self.pid)
 
     # -- the server

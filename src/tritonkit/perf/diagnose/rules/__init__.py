@@ -1,7 +1,7 @@
 """The table of rules: evidence -> findings.
 
-The order is that of causes and effects. A throttled server has queues, slow runs and busy instances as well, all
-for being throttled: so what can bring about another line stands above it, and the verdict is the first line that fires.
+The order is that of causes and effects. A throttled server also has queues, slow runs and busy instances, all because
+it is throttled. So a cause stands above its effects, and the verdict is the first line that fires.
 Within a rule the finding that explains more comes first. A rule says nothing where its evidence is missing.
 """
 

@@ -16,8 +16,8 @@ _IDLE = 0.5
 
 
 def queue_delay_too_long(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait for the batcher's delay, not for an instance: those are idle over half of the time,
-    the wait is 40 % of the delay or more, and a third of the request's time.
+    """Requests wait for the batcher's delay, not for an instance: instances are idle over half of the time, and the
+    wait is at least 40 % of the delay and a third of the request's time.
 
     Requests that come evenly and fill no batch wait for half of the delay on average, single ones all of it.
     """
@@ -43,9 +43,8 @@ def queue_delay_too_long(evidence: Evidence, target_ms: float) -> Iterator[Findi
 
 
 def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait together in the queue of a model that batches, and still each runs alone.
-
-    The batcher takes all that wait and fit when an instance is free; only those of one shape fit. It fires
+    """Requests wait together in the queue of a model that batches, yet each runs alone. When an instance is free, the
+    batcher takes only waiting requests of one shape. It fires
     where inputs have open axes, `allow_ragged_batch` is off, and instances are busy 70 % of the time.
     """
     for _, model in parts(evidence):
@@ -64,9 +63,9 @@ def shapes_differ(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def no_dynamic_batching(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """Requests wait for a model that takes batches and runs one request at a time, for want of a batcher.
+    """Requests wait for a model that takes batches but runs one request at a time, because it has no batcher.
 
-    It fires where instances are busy 70 % of the time or more: only then are runs what requests wait for.
+    It fires where instances are busy 70 % of the time or more: only then do requests wait for runs.
     """
     for _, model in parts(evidence):
         if model.facts.batches or not runs_alone(model):
@@ -152,7 +151,7 @@ def _left(model: ModelEvidence) -> float:
 
 
 def _gain(model: ModelEvidence) -> str:
-    """The bound; a run of several was not seen, so what it takes is not known."""
+    """The bound in words: no run of several was observed, so its duration is unknown."""
     share = max(2, min(model.facts.max_batch_size, math.floor(model.in_flight)))
     rest = max(0.0, (model.queue_ms or 0.0) - (share - 1) * (model.compute_ms or 0.0))
     return (

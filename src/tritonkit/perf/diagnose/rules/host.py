@@ -69,7 +69,7 @@ def memory(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
         if machine.psi_memory is not None and machine.psi_memory >= _MEMORY_STALLED:
             sentences.append(f"tasks waited for memory {machine.psi_memory:.0%} of the time")
         left = None if machine.memory_share is None else 1 - machine.memory_share
-        # A container's page cache fills it to its limit by itself, so that alone says nothing there.
+        # A container's page cache fills up to the limit anyway, so that alone proves nothing there.
         if left is not None and left <= _MEMORY_LEFT and machine.memory_hits is None:
             sentences.append(f"{left:.1%} of the machine's memory is free")
         if sentences:

@@ -77,7 +77,7 @@ def gil(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
 
 
 def cache_misses(evidence: Evidence, target_ms: float) -> Iterator[Finding]:
-    """The response cache is on; of ten lookups or more at most a fifth hit, and runs take 5 ms or more."""
+    """The response cache is on, at most a fifth of its lookups (ten or more) hit, and runs take 5 ms or more."""
     for _, model in parts(evidence):
         if not model.facts.caches or model.lookups < _LOOKUPS or (model.compute_ms or 0) < _LEAST_RUN_MS:
             continue

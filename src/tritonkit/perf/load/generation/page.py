@@ -33,12 +33,11 @@ def generation_csv(report: GenerationReport) -> str:
 def lengths_line(report: GenerationReport) -> str:
     """The lengths of prompts and answers in tokens, in a sentence."""
     parts = [
-        f"{name} {spread.mean:.1f} tokens in the mean, {spread.p50:g} in the median, {spread.smallest} to"
-        f" {spread.largest}"
+        f"{name}: mean {spread.mean:.1f} tokens, median {spread.p50:g}, {spread.smallest} to {spread.largest}"
         for name, spread in (
-            ("prompts were to have", report.prompt_asked),
-            ("they had", report.prompt_found),
-            ("answers", report.output_asked),
+            ("intended prompts", report.prompt_asked),
+            ("actual prompts", report.prompt_found),
+            ("intended answers", report.output_asked),
         )
         if spread
     ]
@@ -53,10 +52,10 @@ def _section(report: GenerationReport, slo: Slo) -> dict[str, Any]:
     there = {name: times for name, times in report.times().items() if times}
     points = [f"p{p:g}" for p in next(iter(there.values())).percentiles] if there else []
     summary = (
-        f"{report.requests} requests in {report.duration_s:.1f} s, {report.offered_per_s:.2f} a second;"
+        f"{report.requests} requests were due in {report.duration_s:.1f} s, {report.offered_per_s:.2f} a second;"
         f" {report.rate_per_s:.2f} a second were answered right, {report.failures} failed. {report.tokens_per_s:.1f}"
-        f" tokens of answers came in a second; {lengths_line(report)}. {report.compared} prompts were sent twice:"
-        f" {report.differing} of their answers begin differently."
+        f" tokens of answers came in a second; {lengths_line(report)}. {report.compared} prompts were sent twice;"
+        f" for {report.differing} of them, the answers begin differently."
     )
     return {
         "series": {"model": report.model},

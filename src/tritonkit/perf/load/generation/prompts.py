@@ -66,7 +66,7 @@ class Fit:
     def __init__(self, of_words: NDArray[np.float64], of_prompt: float, error: float) -> None:
         self.of_prompt, self.error = of_prompt, error
         self._total = float(of_words.sum())
-        # Twice around, so that a text may begin anywhere.
+        # The words twice, so that a text may begin anywhere.
         self._worth = np.concatenate([[0.0], np.cumsum(np.tile(of_words, 2))])
         self._size = len(of_words)
 

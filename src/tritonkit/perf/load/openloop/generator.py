@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     """Answer each line of standard input with one on standard output, until the input ends."""
-    # Output of a project's own code must not come between the lines.
+    # Output of a project's own code must not mix with the lines of JSON.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

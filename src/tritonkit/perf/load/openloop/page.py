@@ -158,7 +158,7 @@ def _plots(series: OpenSeries, report: OpenReport, slo: Slo | None) -> list[tupl
                 "Latency over time",
                 x,
                 "ms, logarithmic",
-                f"Of the {what} due in each second, from the moment each was due.",
+                f"Latency of the {what} due in each second, from the moment each was due.",
             ),
             lines(latency, width=_WIDTH, logarithmic=True, limits=limits),
         ),

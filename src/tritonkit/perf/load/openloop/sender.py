@@ -261,7 +261,7 @@ class Sender:
         now = time.monotonic() if now is None else now
         self._answered[index] = now
         self._outcome[index] = self._code(words)
-        # A first call that fails late is counted by its moment; a later one here, as each sequence fails once.
+        # A late failure of a first call is counted by its moment, that of a later call here: each sequence fails once.
         is_later, late_s = self._progress.numbers[index] > 0, self._stop.late_ms / 1e3
         if self._is_counted(index) and (is_later or now <= self._due[index] + late_s):
             self._late += 1
@@ -291,7 +291,7 @@ class Sender:
         while self._looked_at < sent and (late_at := self._due[self._looked_at] + late_s) < now:
             index = self._looked_at
             self._looked_at += 1
-            # A failure in time was counted when it came; no answer yet compares with nothing.
+            # A failure in time was counted when it came; NaN, for no answer yet, compares as false.
             if not self._answered[index] <= late_at and self._is_counted(index):
                 self._late += 1
         if self._late > most:

@@ -38,7 +38,7 @@ def unit_series(
     first = times_of(1e3 * (record.answered - record.intended)[right & is_first], also)
     whole = whole_sequences(record, chosen, calls)
     of_sequences = series_of(model, whole, np.ones(len(whole.sent), np.bool_), duration_s, slo)
-    # Calls that could be sent after the run's last second belong to none of its seconds.
+    # Calls that became due after the run's last second belong to none of its seconds.
     timely = series_of(model, record, chosen & (record.intended < duration_s), duration_s, slo)
     return replace(
         of_sequences,
