@@ -192,7 +192,7 @@ def _rate(log: NDArray[np.int64]) -> float:
     start, taken = log[:, 0], log[:, 2]
     seconds = max(1, start.max() - start.min()) / 1e6
     answers = int((start + taken <= start.max()).sum())
-    # So few requests that all were sent immediately: use the longest.
+    # All requests were sent immediately, so use the longest.
     return answers / seconds if answers else 1e6 * len(log) / int(taken.max())
 
 
