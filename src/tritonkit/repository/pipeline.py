@@ -37,7 +37,7 @@ from tritonkit.repository.optimize.variants import PLAIN, for_target, served_nam
 from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
 from tritonkit.repository.publish.names import duplicates, missing_callees
-from tritonkit.repository.publish.own_python import given_items, keep_verdicts, kept_verdicts, untried
+from tritonkit.repository.publish.own_python import keep_verdicts, kept_verdicts, trial_items, untried
 from tritonkit.repository.publish.publish import Rendered, drift, publish, recover
 from tritonkit.repository.publish.trial import try_serving
 from tritonkit.repository.render.config import render_config
@@ -137,7 +137,7 @@ class _Run:
         if not names or self.prover is None or not tries_own_python(spec):
             return False
         self.progress.trying(spec)
-        verdicts = self.prover(self.root, models, names, given_items(spec, job, models))
+        verdicts = self.prover(self.root, models, names, trial_items(spec, job, models))
         keep_verdicts(spec, models, verdicts)
         return bool(verdicts)
 

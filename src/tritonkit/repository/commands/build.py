@@ -133,7 +133,7 @@ def _check(folder: Path, names: Sequence[str], options: BuildOptions, as_json: b
 
 
 def _prove(root: Path, models: Sequence[Rendered], names: Sequence[str], items: Sequence[Batch]) -> Verdicts:
-    """A build without Python of the user's own loads nothing of a server."""
+    """Try a user's own Python on a server, whose code other builds do not load."""
     from tritonkit.perf.diagnose import prove_own_python
 
     return prove_own_python(root, models, names, items)
@@ -169,7 +169,7 @@ def _print_built(repository: Repository, dry_run: bool, as_json: bool) -> None:
 
 @contextmanager
 def _reporting(many: bool, root: Path, as_json: bool) -> Iterator[Announcing]:
-    """`progress`; a build that ends early shows what it measured, once its bars are gone."""
+    """Show progress; a build that ends early prints its measurements after its bars."""
     from tritonkit.cli.progress import Announcing, progress
 
     shown = Announcing()

@@ -1,4 +1,4 @@
-"""`tritonkit inspect`: what a model folder contains and would run, said without running it."""
+"""`tritonkit inspect`: the content of a model folder and the Python it would run; nothing is run."""
 
 from __future__ import annotations
 

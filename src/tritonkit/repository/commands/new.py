@@ -1,4 +1,4 @@
-"""`tritonkit new` writes a model folder; `tritonkit schema` prints what may stand in one."""
+"""`tritonkit new` writes a model folder; `tritonkit schema` prints the schema of its model.yaml."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def command(
 
 
 def _check(sources: Mapping[str, object], of_torch: Mapping[str, object]) -> None:
-    """Exactly one source, and what belongs to --torch with it alone."""
+    """UsageError unless there is one source, and options of --torch come with it."""
     named = [option for option, value in sources.items() if value is not None]
     if len(named) != 1:
         raise UsageError(

@@ -20,7 +20,7 @@ from tritonkit.repository.render.own_python import Verdicts, wants_proof
 if TYPE_CHECKING:
     from tritonkit.repository.render.values import TensorPlan
 
-__all__ = ["given_items", "keep_verdicts", "kept_verdicts", "untried"]
+__all__ = ["keep_verdicts", "kept_verdicts", "trial_items", "untried"]
 
 RECORD = "own-python.json"
 _MOST_ITEMS = 12
@@ -31,7 +31,7 @@ def untried(models: Sequence[Rendered]) -> list[str]:
     return [model.plan.name for model in models if wants_proof(model.plan)]
 
 
-def given_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]:
+def trial_items(spec: Spec, job: Job, models: Sequence[Rendered]) -> list[Batch]:
     """Items to try them with, by the names of the pipeline's tensors: samples for the network's inputs, and examples
     for the callers'."""
     called = models[-1].plan

@@ -90,7 +90,7 @@ def recover(out: Path) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Remove a staging folder, its record first: half a folder with a record is not what was staged."""
+    """Remove a staging folder, its record first: a record must not outlive a part of the folder."""
     with contextlib.suppress(OSError):
         (folder / _COMMIT).unlink(missing_ok=True)
         sync(folder)

@@ -1,4 +1,4 @@
-"""The sizes of batches, and who forms them, where the spec leaves that open."""
+"""Batch sizes, and whether the server forms batches, where the spec leaves them open."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ __all__ = ["part_notes"]
 
 
 def part_notes(part: Part, spec: Spec, artifact: Artifact, target: Target, max_batch_size: int) -> tuple[str, ...]:
-    """Notes on calls, padding, weights and batches; those on warm-up requests and tries are made with them."""
+    """Notes on calls, padding, weights and batches; notes on warm-up requests and trials are made with them."""
     own = () if part.is_step else _network_notes(spec, artifact, max_batch_size)
     notes = (_calls_note(part, spec), _padding_note(part, max_batch_size, target), _weights_note(part, spec), *own)
     return tuple(note for note in notes if note)

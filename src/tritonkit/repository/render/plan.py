@@ -246,7 +246,7 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
         return Warmup(note="no warm-up: Triton runs warm-up requests without the states of a sequence")
     own = {own: examples[name] for own, name in common.wiring.client_inputs[part.model].items() if name in examples}
     inputs = list(common.wiring.part_inputs[part.model].values())
-    if _is_unasked(part) and not all(info.optional or info.name in own for info in inputs):
+    if _lacks_warmup_settings(part) and not all(info.optional or info.name in own for info in inputs):
         return Warmup(note="no warm-up: Python of your own gets no made-up requests, unless it has model_warmup: auto")
     start = None if part.is_step else common.artifact.start
     if start is not None and start.given:
@@ -259,7 +259,7 @@ def _warmup(part: Part, common: _Common, batch_sizes: Sequence[int]) -> Warmup:
     return automatic(inputs, batch_sizes, spec.model.network.free_axes, own, controls)
 
 
-def _is_unasked(part: Part) -> bool:
+def _lacks_warmup_settings(part: Part) -> bool:
     """Whether a part is a user's own Python without warm-up settings in the spec, so that nobody knows which made-up
     requests it accepts."""
     own = is_own_python(part.backend, part.parameters)

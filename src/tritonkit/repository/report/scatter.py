@@ -110,7 +110,7 @@ def scatter(points: Sequence[Dot], limits: Sequence[GateLine], width: float) -> 
     lines = []
     for limit in shown:
         at = y.at(limit.quality)
-        label = _free(_beside_line(limit.text, at, area), area, taken)
+        label = _free(_along_line(limit.text, at, area), area, taken)
         lines.append((at, label))
         taken += [label, Box(area.left, at - 1, area.right, at + 1)]
     marks = []
@@ -153,7 +153,7 @@ def _around(text: str, x: float, y: float, radius: float) -> Iterator[Box]:
             yield Box(left, top, left + width, top + height, text)
 
 
-def _beside_line(text: str, y: float, area: Box) -> Iterator[Box]:
+def _along_line(text: str, y: float, area: Box) -> Iterator[Box]:
     """Positions below or above the right or left end of a line across the plot."""
     width = len(text) * _CHARACTER
     for top in (y + 2, y - 2 - _LINE):
