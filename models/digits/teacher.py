@@ -29,6 +29,6 @@ def train(network: nn.Module) -> None:
     fit(network, EPOCHS, max_learning_rate=5e-3)
 
 
-def _convolution(channels: int, wanted: int) -> list[nn.Module]:
+def _convolution(channels: int, outputs: int) -> list[nn.Module]:
     """3 x 3, [batch, channels, h, w] -> [batch, wanted, h, w]."""
-    return [nn.Conv2d(channels, wanted, 3, padding=1, bias=False), nn.BatchNorm2d(wanted), nn.ReLU()]
+    return [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]

@@ -42,13 +42,13 @@ def _fit(layer: nn.Linear, features: torch.Tensor) -> None:
     The groups get classes spread over the 1000; the rest stays random, near zero.
     """
     groups = torch.tensor([group(kind) for kind in SEEN])
-    wanted = nn.functional.one_hot(groups, GROUPS).double()
+    targets = nn.functional.one_hot(groups, GROUPS).double()
     mean = features.mean(dim=0)
     centered = features - mean
     products = centered @ centered.T  # [pictures, pictures]
     size = products.diagonal().mean()
     ridge = RIDGE * size * torch.eye(len(SEEN))
-    solved = torch.linalg.solve(products + ridge, wanted - wanted.mean(dim=0))
+    solved = torch.linalg.solve(products + ridge, targets - targets.mean(dim=0))
     weight = torch.randn(layer.weight.shape, dtype=torch.double) * (SPREAD / size.sqrt())
     weight[:: CLASSES // GROUPS][:GROUPS] = MARGIN * (centered.T @ solved).T
     layer.weight.copy_(weight)

@@ -32,7 +32,7 @@ def agreement(outputs: list[Batch], reference: list[Batch]) -> Array:
     """1.0 for each picture whose best class is the reference's, else 0.0: float64 [pictures]."""
     pairs = zip(outputs, reference, strict=True)
     best = [[b["logits"].argmax(axis=1) for b in pair] for pair in pairs]
-    return np.concatenate([got == wanted for got, wanted in best]).astype(float)
+    return np.concatenate([got == expected for got, expected in best]).astype(float)
 
 
 def _batches(count: int, seed: int, size: int = BATCH) -> list[Batch]:

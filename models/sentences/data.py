@@ -108,16 +108,16 @@ def cosine(outputs: list[Batch], reference: list[Batch]) -> Array:
 
 def spearman(outputs: list[Batch], reference: list[Batch]) -> float:
     """Rank correlation of the similarities of all pairs of texts: whether a search gives the same results."""
-    found, wanted = (_pair_ranks(_embeddings(batches)) for batches in (outputs, reference))
-    return float(np.corrcoef(found, wanted)[0, 1])
+    ranks, reference_ranks = (_pair_ranks(_embeddings(batches)) for batches in (outputs, reference))
+    return float(np.corrcoef(ranks, reference_ranks)[0, 1])
 
 
 def _batches(texts: list[str]) -> list[Batch]:
     """Texts of one bucket together, shortest first: int64 [batch up to 32, bucket] each."""
     batches = []
     for bucket, group in groupby(sorted(_encode(texts), key=len), key=_bucket):
-        found = list(group)
-        batches += [_padded(found[i : i + BATCH], bucket) for i in range(0, len(found), BATCH)]
+        group_texts = list(group)
+        batches += [_padded(group_texts[i : i + BATCH], bucket) for i in range(0, len(group_texts), BATCH)]
     return batches
 
 

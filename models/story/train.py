@@ -69,19 +69,19 @@ def _tokens(tokenizer: PreTrainedTokenizerFast, written: list[str]) -> torch.Ten
 
 def _fit(network: LlamaForCausalLM, tokens: torch.Tensor) -> None:
     """Muon for the layers' matrices, Adam for all other parameters."""
-    inner = [each for each in network.model.layers.parameters() if each.ndim == 2]
-    others = [each for each in network.parameters() if all(each is not known for known in inner)]
+    inner = [parameter for parameter in network.model.layers.parameters() if parameter.ndim == 2]
+    others = [parameter for parameter in network.parameters() if all(parameter is not matrix for matrix in inner)]
     optimizers = [
         Muon(inner, {"lr": MATRIX_RATE}),
         torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0),
     ]
-    schedules = [torch.optim.lr_scheduler.LambdaLR(each, _share) for each in optimizers]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, _share) for optimizer in optimizers]
     network.train()
     for _, rows in zip(range(STEPS), _batches(tokens), strict=False):
         network(input_ids=rows, labels=rows).loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        for each in (*optimizers, *schedules):
-            each.step()
+        for stepped in (*optimizers, *schedules):
+            stepped.step()
         network.zero_grad()
     network.eval()
 

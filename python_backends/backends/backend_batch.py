@@ -32,7 +32,7 @@ class Engine(Protocol):
     def begin(self) -> None:
         """From now on, earlier arrays from `run` may be overwritten."""
 
-    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+    def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs by name for parts that are joined along the first axis.
 
         A single part is passed unchanged. Raises RequestError.
@@ -95,30 +95,30 @@ class Network:
         runs = split([(self._length(feeds[index]), batch_size(feeds[index])) for index in falling])
         return [[falling[place] for place in run] for run in runs]
 
-    def _run_group(self, feeds: list[Arrays], wanted: list[str]) -> list[Arrays | RequestError]:
+    def _run_group(self, feeds: list[Arrays], names: list[str]) -> list[Arrays | RequestError]:
         """Run requests of equal shapes as one batch; if that fails, run each alone to find the bad one."""
         if len(feeds) == 1:
-            return [self._run_alone(feeds[0], wanted)]
+            return [self._run_alone(feeds[0], names)]
         edges = [0, *accumulate(batch_size(feed) for feed in feeds)]
         lengths = [self._length(feed) for feed in feeds]
         try:
-            outputs = self._run([self.padding.padded(feed, max(lengths)) for feed in feeds], wanted)
+            outputs = self._run([self.padding.padded(feed, max(lengths)) for feed in feeds], names)
         except RequestError:
-            return [self._run_alone(feed, wanted) for feed in feeds]
+            return [self._run_alone(feed, names) for feed in feeds]
         return [
             self.padding.cut({name: output[start:stop] for name, output in outputs.items()}, length)
             for (start, stop), length in zip(pairwise(edges), lengths, strict=True)  # views
         ]
 
-    def _run_alone(self, feed: Arrays, wanted: list[str]) -> Arrays | RequestError:
+    def _run_alone(self, feed: Arrays, names: list[str]) -> Arrays | RequestError:
         try:
-            return self._run([feed], wanted)
+            return self._run([feed], names)
         except RequestError as refused:
             return refused
 
-    def _run(self, feeds: list[Arrays], wanted: list[str]) -> Arrays:
+    def _run(self, feeds: list[Arrays], names: list[str]) -> Arrays:
         try:
-            outputs = self.engine.run(feeds, wanted)
+            outputs = self.engine.run(feeds, names)
         except RequestError as refused:
             raise RequestError(f"model '{self.name}': {refused}") from refused
         if self.batched:
@@ -170,10 +170,10 @@ class Network:
             sizes = {name: len(array) for name, array in feed.items()}
             raise RequestError(f"model '{self.name}': inputs differ in batch size: {sizes}")
         lengths = self.padding.lengths(feed)
-        for name, found in lengths.items():
-            if found != (wanted := next(iter(lengths.values()))):
+        for name, length in lengths.items():
+            if length != (expected := next(iter(lengths.values()))):
                 raise RequestError(
-                    f"model '{self.name}': input '{name}': found length {found}, wanted {wanted}, that of the"
+                    f"model '{self.name}': input '{name}': found length {length}, wanted {expected}, that of the"
                     " inputs before"
                 )
         return feed

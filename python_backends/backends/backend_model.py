@@ -29,21 +29,21 @@ class StandIn:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Answer all requests, each with its own outputs or its own error."""
-        asked = [
+        parsed = [
             Request({tensor.name(): tensor.as_numpy() for tensor in request.inputs()}, request.requested_output_names())
             for request in requests
         ]
-        answers = self.network.answer(asked)
-        return [_response(answer, request.outputs) for answer, request in zip(answers, asked, strict=True)]
+        answers = self.network.answer(parsed)
+        return [_response(answer, request.outputs) for answer, request in zip(answers, parsed, strict=True)]
 
     def finalize(self) -> None:
         """Drop the network, which frees its memory and threads."""
         del self.network
 
 
-def _response(answer: Arrays | RequestError, wanted: Sequence[str]) -> Any:
+def _response(answer: Arrays | RequestError, names: Sequence[str]) -> Any:
     """Triton's response for one answer, with the outputs that its request wanted."""
     if isinstance(answer, RequestError):
         error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)
         return pb_utils.InferenceResponse(output_tensors=[], error=error)
-    return pb_utils.InferenceResponse([pb_utils.Tensor(name, answer[name]) for name in wanted])
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, answer[name]) for name in names])

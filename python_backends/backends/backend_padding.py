@@ -71,24 +71,24 @@ def read_padding(
     text = text_parameter(config, PARAMETER)
     if not text:
         return Padding()
-    asked = _parsed(text)
+    axes = _parsed(text)
     if not is_batched(config):
         raise ModelError(f"parameter {PARAMETER} found; wanted max_batch_size above 0")
     ragged = {entry["name"] for entry in config["input"] if entry.get("allow_ragged_batch")}
-    if unnamed := sorted(ragged - set(asked)):
+    if unnamed := sorted(ragged - set(axes)):
         raise ModelError(f"input '{unnamed[0]}': allow_ragged_batch found; wanted it in parameter {PARAMETER} too")
-    if not asked or set(asked) - set(inputs) - set(outputs):
+    if not axes or set(axes) - set(inputs) - set(outputs):
         raise ModelError(
             f"parameter {PARAMETER}: found {text}, wanted tensors of the model, which has"
             f" {list(inputs)} and {list(outputs)}"
         )
     return Padding(
         {
-            name: (_axis(spec, asked[name], is_input=True), _value(spec, asked[name]))
+            name: (_axis(spec, axes[name], is_input=True), _value(spec, axes[name]))
             for name, spec in inputs.items()
-            if name in asked
+            if name in axes
         },
-        {name: _axis(spec, asked[name], is_input=False) for name, spec in outputs.items() if name in asked},
+        {name: _axis(spec, axes[name], is_input=False) for name, spec in outputs.items() if name in axes},
     )
 
 
@@ -97,14 +97,14 @@ def _parsed(text: str) -> dict[str, dict[str, Any]]:
         value = json.loads(text)
     except ValueError:
         value = None
-    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
         raise ModelError(f"parameter {PARAMETER}: found {text}, wanted an object of objects")
     return value
 
 
-def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
+def _value(spec: TensorSpec, entry: Mapping[str, Any]) -> float:
     """The fill value, if it fits the type: it is neither rounded nor wrapped around."""
-    value = asked.get("value", "")
+    value = entry.get("value", "")
     kind = np.dtype(TRITON_TO_NUMPY[spec.dtype])
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind.kind == "f":
@@ -120,9 +120,9 @@ def _value(spec: TensorSpec, asked: Mapping[str, Any]) -> float:
     return float(value) if kind.kind == "f" else int(value)
 
 
-def _axis(spec: TensorSpec, asked: Mapping[str, Any], *, is_input: bool) -> int:
+def _axis(spec: TensorSpec, entry: Mapping[str, Any], *, is_input: bool) -> int:
     """The axis as the configuration counts it, without the batch."""
-    given = asked.get("axis", "")
+    given = entry.get("axis", "")
     axis = given + 1 if isinstance(given, int) and not isinstance(given, bool) else 0
     where = f"parameter {PARAMETER}, '{spec.name}'"
     if not 1 <= axis < len(spec.dims) or spec.dims[axis] != -1:

@@ -135,8 +135,8 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True, sa
     ready_made = PREBUILT / library.file
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        asked = compiler or sanitize
-        if not asked and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
+        chosen = compiler or sanitize
+        if not chosen and is_current(name, PREBUILT) and needed_glibc(ready_made) <= this_glibc():
             _put(ready_made, out, _fingerprint(library, ""))
             return f"taken from {PREBUILT}"
         with tempfile.TemporaryDirectory(prefix="tritonkit-native-") as scratch:
@@ -169,8 +169,8 @@ def prebuild(folder: Path, download: bool = True) -> tuple[int, int]:
 
 def needed_glibc(file: Path) -> tuple[int, int]:
     """The newest glibc whose symbols a library needs: their versions are names in the file."""
-    found = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", file.read_bytes())
-    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+    releases = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", file.read_bytes())
+    return max(((int(major), int(minor)) for major, minor in releases), default=(0, 0))
 
 
 def this_glibc() -> tuple[int, int]:
@@ -266,8 +266,8 @@ def _compilers(language: Language, compiler: str, download: bool) -> Iterator[tu
         yield shlex.split(compiler), language.link
         return
     if not compiler:
-        found = filter(None, map(shutil.which, language.compilers))
-        yield from (([path], language.link) for path in found)
+        programs = filter(None, map(shutil.which, language.compilers))
+        yield from (([path], language.link) for path in programs)
     if download:
         target = f"{platform.machine()}-linux-gnu.{_GLIBC}"
         yield [str(_ziglang()), language.zig, "-target", target], ()

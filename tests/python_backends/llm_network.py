@@ -156,6 +156,6 @@ def write_model(
     }
     (folder / "config.json").write_text(json.dumps(config))
     word_tokenizer().save(str(folder / "tokenizer.json"))
-    told = {"eos_token": "</s>"} if chat is None else {"eos_token": "</s>", "chat_template": chat}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    tokenizer_config = {"eos_token": "</s>"} if chat is None else {"eos_token": "</s>", "chat_template": chat}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return folder

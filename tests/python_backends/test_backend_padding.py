@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 4)), min_size=1, max_size=9).map(
-    lambda found: sorted(found, reverse=True)
+    lambda items: sorted(items, reverse=True)
 )
 
 
@@ -47,7 +47,7 @@ def test_padding_and_cutting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("padding", "message"),
     [
         ('{"x": {"axis": 0, "value": 0}}', ""),
         ('{"x": {"axis": 1, "value": 0}}', "found axis 1"),
@@ -62,13 +62,13 @@ def test_padding_and_cutting() -> None:
         ("{", "wanted an object"),
     ],
 )
-def test_the_parameter_is_read(asked: str, message: str) -> None:
+def test_the_parameter_is_read(padding: str, message: str) -> None:
     """The parameter is read, and refused if it names a tensor that does not exist."""
     inputs = {"x": TensorSpec("x", "INT64", (-1, -1)), "text": TensorSpec("text", "BYTES", (-1, -1))}
     config = {
         "max_batch_size": 4,
         "input": [{"name": "x", "allow_ragged_batch": True}],
-        "parameters": {"tritonkit.pad": {"string_value": asked}},
+        "parameters": {"tritonkit.pad": {"string_value": padding}},
     }
     if not message:
         assert read_padding(config, inputs, {}).inputs == {"x": (1, 0)}

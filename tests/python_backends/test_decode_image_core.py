@@ -64,11 +64,11 @@ def test_bytes_are_the_values_that_floats_are_made_of(kind: str, channels: int) 
     """UINT8 gives the same 0..255 values, resized in the same way, in a quarter of the memory."""
     data = encoded(noise(37, 50), kind)
     size = {"height": 20, "width": 24, "channels": channels}
-    found = decode_image(data, Settings(dtype="UINT8", **size))
-    assert found.dtype == np.uint8
-    assert found.flags.c_contiguous
-    np.testing.assert_array_equal(found, decode_image(data, Settings(scale=1.0, **size)))
-    assert len(np.unique(found)) > 20
+    pixels = decode_image(data, Settings(dtype="UINT8", **size))
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    np.testing.assert_array_equal(pixels, decode_image(data, Settings(scale=1.0, **size)))
+    assert len(np.unique(pixels)) > 20
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])

@@ -53,8 +53,8 @@ def peak_bytes(data: bytes, scratch: Path) -> tuple[int, str]:
         capture_output=True,
         check=True,
     )
-    peak, found = done.stdout.decode().split("\n", 1)
-    return int(peak), found.strip()
+    peak, output = done.stdout.decode().split("\n", 1)
+    return int(peak), output.strip()
 
 
 def chunk(name: bytes, data: bytes) -> bytes:
@@ -108,9 +108,9 @@ def text_bomb() -> bytes:
 )
 def test_what_would_take_too_much_is_refused_by_its_header(data: Any, message: str, tmp_path: Path) -> None:
     """Files of a few hundred KiB that took up to 1.25 GiB: refused, in next to no memory."""
-    peak, found = peak_bytes(data(), tmp_path)
-    assert message in found
-    assert "(parameter max_decoded_bytes)" in found
+    peak, output = peak_bytes(data(), tmp_path)
+    assert message in output
+    assert "(parameter max_decoded_bytes)" in output
     assert peak < 8 * MIB
 
 
@@ -143,16 +143,16 @@ def test_peak_memory_is_three_times_the_decoded_bytes(data: Any, decoded: int, t
     """The copies between the steps stay within the limit's promise in every mode."""
     file = data()
     assert decoded_bytes(file, Settings()) == 3000 * 3000 * decoded
-    peak, found = peak_bytes(file, tmp_path)
-    assert found == "(3, 224, 224)"
+    peak, shape = peak_bytes(file, tmp_path)
+    assert shape == "(3, 224, 224)"
     assert peak < 3 * 3000 * 3000 * decoded + 16 * MIB
 
 
 def test_metadata_costs_nothing(tmp_path: Path) -> None:
     """60 texts that unpack to 240 MiB in a file of 64 KiB, and an EXIF tag of 100,000 values."""
     for more in (text_bomb(), chunk(b"eXIf", exif(6, 100_000))):
-        peak, found = peak_bytes(png(8, 8, 8, 2, more), tmp_path)
-        assert found == "(3, 224, 224)"
+        peak, shape = peak_bytes(png(8, 8, 8, 2, more), tmp_path)
+        assert shape == "(3, 224, 224)"
         assert peak < 8 * MIB
 
 
@@ -205,7 +205,7 @@ def test_orientation_is_read_wherever_it_is_written(orientation: int) -> None:
     profile = f"\nexif\n{len(tag.tobytes()):8}\n{tag.tobytes().hex()}\n"
     settings = Settings(height=4, width=4, channels=1, resample="nearest", scale=1.0)
 
-    def found(**options: Any) -> Any:
+    def decoded(**options: Any) -> Any:
         file = io.BytesIO()
         Image.fromarray(values).save(file, "PNG", **options)
         return decode_image(file.getvalue(), settings)
@@ -213,9 +213,9 @@ def test_orientation_is_read_wherever_it_is_written(orientation: int) -> None:
     def with_text(add: str, *text: Any, **options: Any) -> Any:
         info = PngImagePlugin.PngInfo()
         getattr(info, add)(*text, **options)
-        return found(pnginfo=info)
+        return decoded(pnginfo=info)
 
-    expected = found(exif=tag)
+    expected = decoded(exif=tag)
     for packed in (False, True):
         by_xmp = with_text("add_itxt", "XML:com.adobe.xmp", xmp, zip=packed)
         np.testing.assert_array_equal(by_xmp, expected)

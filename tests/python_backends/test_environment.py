@@ -93,8 +93,8 @@ def test_the_lock_fits_the_requirements() -> None:
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.search(r" --hash=sha256:[0-9a-f]{64}( |$)", line) for line in lines)
     locked = [Requirement(line.partition(" --hash")[0]) for line in lines]
-    wanted = map(Requirement, re.findall(r"(?m)^\w.*", script.REQUIREMENTS.read_text()))
-    wanted = {canonicalize_name(each.name): each.specifier for each in wanted}
+    required = map(Requirement, re.findall(r"(?m)^\w.*", script.REQUIREMENTS.read_text()))
+    required = {canonicalize_name(package.name): package.specifier for package in required}
     for (_, minor), machine in itertools.product(script.VERSIONS, ("x86_64", "aarch64")):
         environment = {
             "python_version": f"3.{minor}",
@@ -103,10 +103,10 @@ def test_the_lock_fits_the_requirements() -> None:
             "sys_platform": "linux",
             "implementation_name": "cpython",
         }
-        here = [each for each in locked if each.marker is None or each.marker.evaluate(environment)]
-        pins = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in here}
+        here = [package for package in locked if package.marker is None or package.marker.evaluate(environment)]
+        pins = {canonicalize_name(package.name): str(package.specifier).removeprefix("==") for package in here}
         assert len(pins) == len(here)
-        assert [name for name, allowed in wanted.items() if pins[name] not in allowed] == []
+        assert [name for name, allowed in required.items() if pins[name] not in allowed] == []
 
 
 def test_an_environment_gets_its_own_modules(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_defaults_come_from_the_files(folder: Path) -> None:
 
 def test_parameters_are_read(folder: Path) -> None:
     """Each parameter has its field."""
-    told = {
+    parameters = {
         "context": "128",
         "max_tokens": "9",
         "cache_mib": "1",
@@ -61,10 +61,10 @@ def test_parameters_are_read(folder: Path) -> None:
         "batching": "static",
         "cache_precision": "u8",
     }
-    found = read_settings(config(**told), folder)
-    assert (found.context, found.max_tokens, found.max_sequences, found.threads) == (128, 9, 3, 2)
-    assert (found.max_batched_tokens, found.max_waiting, found.static) == (40, 0, True)
-    assert (found.prefix_cache, found.cache_precision) == (False, "u8")
+    settings = read_settings(config(**parameters), folder)
+    assert (settings.context, settings.max_tokens, settings.max_sequences, settings.threads) == (128, 9, 3, 2)
+    assert (settings.max_batched_tokens, settings.max_waiting, settings.static) == (40, 0, True)
+    assert (settings.prefix_cache, settings.cache_precision) == (False, "u8")
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,14 @@ def test_shapes_that_cannot_stream(folder: Path, change: dict[str, Any], says: s
         read_settings(config() | change, folder)
 
 
-@pytest.mark.parametrize(("found", "wanted"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"])
-def test_stop_tokens_of_the_generation_config(tmp_path: Path, found: Any, wanted: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [([1, 5], {1, 5}), (7, {7}), (None, {EOS})], ids=["list", "one", "none"]
+)
+def test_stop_tokens_of_the_generation_config(tmp_path: Path, tokens: Any, expected: set[int]) -> None:
     """Stop tokens of the generation config come before those of config.json; there may be several."""
     folder = write_model(tmp_path / "1")
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": found}))
-    assert read_settings(config(), folder).stop_tokens == wanted
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": tokens}))
+    assert read_settings(config(), folder).stop_tokens == expected
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"eos_token_id": "two"}'])
@@ -166,8 +168,8 @@ def test_blocks_are_counted_as_the_engine_has_them(folder: Path) -> None:
     """The engine's own count is the same, for both precisions."""
     network = json.loads((folder / "config.json").read_text())
     for precision in ("f16", "u8"):
-        told = config(cache_precision=precision, cache_mib="1", threads="1")
-        settings = read_settings(told, folder)
+        configuration = config(cache_precision=precision, cache_mib="1", threads="1")
+        settings = read_settings(configuration, folder)
         pipeline = pipeline_maker(settings, str(folder))()
         one = openvino_genai.GenerationConfig(max_new_tokens=1, ignore_eos=True)
         handle = pipeline.add_request(0, Tensor(np.array([[5, 6]], np.int64)), one)

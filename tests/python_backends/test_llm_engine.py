@@ -13,7 +13,7 @@ import pytest
 from llm_config import Settings, read_settings
 from llm_engine import Engine, Failure, Overloaded, Sequence, Step, pipeline_maker
 from llm_metrics import Counts
-from llm_request import Asked
+from llm_request import Task
 from llm_sending import Sending
 from llm_text import AnswerText
 from llm_watch import Watch
@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(folder: Path, **parameters: str) -> Settings:
     """Settings with one thread and a small cache: a MiB is 128 blocks, which are 4096 tokens."""
-    told = {"cache_mib": "1", "threads": "1", "max_sequences": "8"} | parameters
-    texts = {key: {"string_value": value} for key, value in told.items()}
+    values = {"cache_mib": "1", "threads": "1", "max_sequences": "8"} | parameters
+    texts = {key: {"string_value": value} for key, value in values.items()}
     return read_settings({"parameters": texts, "model_transaction_policy": {"decoupled": True}}, folder)
 
 
@@ -60,7 +60,7 @@ class Answers:
 
     def ask(self, *prompt: int, tokens: int = 20, ignore_eos: bool = True, **more: Any) -> Sequence:
         """Submit a sequence."""
-        sequence = Sequence(asked(list(prompt), tokens, ignore_eos=ignore_eos, **more), time.monotonic())
+        sequence = Sequence(task_of(list(prompt), tokens, ignore_eos=ignore_eos, **more), time.monotonic())
         self.engine.submit(sequence)
         return sequence
 
@@ -71,7 +71,7 @@ class Answers:
         return end
 
 
-def asked(prompt: list[int], tokens: int, **more: Any) -> Asked:
+def task_of(prompt: list[int], tokens: int, **more: Any) -> Task:
     """A request with defaults."""
     values = {
         "min_tokens": 0,
@@ -86,7 +86,7 @@ def asked(prompt: list[int], tokens: int, **more: Any) -> Asked:
         "ignore_eos": False,
         "logprobs": False,
     } | more
-    return Asked(prompt, tokens, **values)
+    return Task(prompt, tokens, **values)
 
 
 Start = Callable[..., Answers]
@@ -98,8 +98,8 @@ def start(folder: Path) -> Iterator[Start]:
     started: list[Answers] = []
 
     def begin(make: Callable[[], Any] | None = None, **parameters: str) -> Answers:
-        found = settings(folder, **parameters)
-        started.append(Answers(found, make or pipeline_maker(found, str(folder))))
+        chosen = settings(folder, **parameters)
+        started.append(Answers(chosen, make or pipeline_maker(chosen, str(folder))))
         return started[-1]
 
     yield begin
@@ -190,8 +190,8 @@ def test_the_stop_token_ends_an_answer(start: Start, folder: Path) -> None:
 def test_a_model_without_a_stop_token(tmp_path: Path) -> None:
     """Its answers end by their length, whatever their least length."""
     folder = write_model(tmp_path / "1", eos=None, context=CONTEXT)
-    found = settings(folder)
-    answers = Answers(found, pipeline_maker(found, str(folder)))
+    chosen = settings(folder)
+    answers = Answers(chosen, pipeline_maker(chosen, str(folder)))
     one = answers.ask(5, tokens=60, ignore_eos=False, min_tokens=20)
     assert answers.end(one) == "length"
     assert len(answers.tokens[one]) == 60
@@ -304,7 +304,7 @@ def test_nothing_that_fails_ends_the_thread(start: Start, folder: Path) -> None:
 def test_dropped_before_it_is_heard_of(start: Start) -> None:
     """A watcher may drop a sequence before the thread knows of it: nothing is lost."""
     answers = start()
-    early = Sequence(asked([5], 20, ignore_eos=True), time.monotonic())
+    early = Sequence(task_of([5], 20, ignore_eos=True), time.monotonic())
     answers.engine.open.add(early)
     answers.engine.drop(early, Failure("CANCELLED", "gone"))
     assert answers.end(answers.ask(6)) == "length"
@@ -324,8 +324,8 @@ def test_a_request_the_engine_refuses(start: Start) -> None:
 
 def test_closing_ends_everything(folder: Path) -> None:
     """Running and waiting sequences get an error immediately."""
-    found = settings(folder, max_sequences="1")
-    answers = Answers(found, pipeline_maker(found, str(folder)))
+    chosen = settings(folder, max_sequences="1")
+    answers = Answers(chosen, pipeline_maker(chosen, str(folder)))
     sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
     answers.engine.close()
     assert [answers.end(one).code for one in sequences] == ["UNAVAILABLE"] * 3
@@ -333,14 +333,14 @@ def test_closing_ends_everything(folder: Path) -> None:
 
 def test_closing_ends_everything_where_the_engine_fails(folder: Path) -> None:
     """Every caller still gets the error."""
-    found = settings(folder, max_sequences="1")
-    make = pipeline_maker(found, str(folder))
+    chosen = settings(folder, max_sequences="1")
+    make = pipeline_maker(chosen, str(folder))
 
     class Unstoppable(Failing):
         def has_non_finished_requests(self) -> bool:
             raise RuntimeError("out of luck")
 
-    answers = Answers(found, lambda: Unstoppable(make(), -1))
+    answers = Answers(chosen, lambda: Unstoppable(make(), -1))
     sequences = [answers.ask(5 + n, tokens=LONG) for n in range(3)]
     eventually(lambda: answers.tokens[sequences[0]], "it runs")
     answers.engine.close()
@@ -387,9 +387,9 @@ Send = Callable[..., Collected]
 @pytest.fixture
 def send(folder: Path) -> Iterator[Send]:
     """Ask an engine whose answers are sent as the backend sends them."""
-    found = settings(folder, max_sequences="4")
+    chosen = settings(folder, max_sequences="4")
     sending = Sending(lambda line: None)
-    engine = Engine(found, pipeline_maker(found, str(folder)), sending.put, Counts())
+    engine = Engine(chosen, pipeline_maker(chosen, str(folder)), sending.put, Counts())
     sending.start(engine)
     watch = Watch(engine, lambda: False, lambda line: None)
 
@@ -397,7 +397,7 @@ def send(folder: Path) -> Iterator[Send]:
         reply = Collected(**more)
         now = time.monotonic()
         reply.deadline = None if deadline_s is None else now + deadline_s
-        engine.submit(Sequence(asked([5, 6], tokens, ignore_eos=True), now, reply))
+        engine.submit(Sequence(task_of([5, 6], tokens, ignore_eos=True), now, reply))
         watch.wake()
         return reply
 

@@ -12,7 +12,7 @@ import pytest
 from backend_config import ModelError
 from llm_chat import Chat, ChatError, read_chat
 from llm_config import read_settings
-from llm_request import Asked, Reader, RequestError
+from llm_request import Reader, RequestError, Task
 from llm_tokenizer import refusal
 from tokenizers import Tokenizer
 
@@ -54,7 +54,7 @@ def make_reader(folder: Path, context: int = 64) -> Reader:
     return Reader(read_settings(config, folder), tokenizer, read_chat(folder))
 
 
-def read(reader: Reader, **given: Any) -> Asked:
+def read(reader: Reader, **given: Any) -> Task:
     """Read a request whose inputs are plain values."""
     return reader.read({name: tensor(name, value) for name, value in given.items()})
 
@@ -69,10 +69,10 @@ def tensor(name: str, value: Any) -> Any:
 
 def test_defaults(reader: Reader) -> None:
     """A prompt alone: the most likely tokens, as many as the model's parameter says."""
-    asked = read(reader, text="w7 w8")
-    assert asked.prompt == [7, 8]
-    assert (asked.max_tokens, asked.min_tokens, asked.temperature, asked.top_p) == (16, 0, 0, 1)
-    assert (asked.seed, asked.stop, asked.ignore_eos, asked.logprobs) == (None, (), False, False)
+    task = read(reader, text="w7 w8")
+    assert task.prompt == [7, 8]
+    assert (task.max_tokens, task.min_tokens, task.temperature, task.top_p) == (16, 0, 0, 1)
+    assert (task.seed, task.stop, task.ignore_eos, task.logprobs) == (None, (), False, False)
 
 
 def test_the_default_fits_beside_a_long_prompt(reader: Reader) -> None:
@@ -82,7 +82,7 @@ def test_the_default_fits_beside_a_long_prompt(reader: Reader) -> None:
 
 def test_all_inputs_are_read(reader: Reader) -> None:
     """Each input has its field."""
-    asked = read(
+    task = read(
         reader,
         text="w4",
         max_tokens=5,
@@ -98,13 +98,13 @@ def test_all_inputs_are_read(reader: Reader) -> None:
         ignore_eos=True,
         logprobs=True,
     )
-    assert asked == Asked([4], 5, 2, 0.5, 0.25, 3, 1.5, -0.5, 0.75, 9, ("a", "é"), True, True)
+    assert task == Task([4], 5, 2, 0.5, 0.25, 3, 1.5, -0.5, 0.75, 9, ("a", "é"), True, True)
 
 
 def test_messages_become_the_template_s_prompt(reader: Reader) -> None:
     """The prompt ends where the answer begins."""
-    asked = read(reader, messages=json.dumps(CHAT))
-    assert [WORDS[token] for token in asked.prompt] == ["<user>", "w5", "w6", "<bot>"]
+    task = read(reader, messages=json.dumps(CHAT))
+    assert [WORDS[token] for token in task.prompt] == ["<user>", "w5", "w6", "<bot>"]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_an_expression_that_never_ends_refuses_its_text_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("pattern", "content", "times", "said"),
+    ("pattern", "content", "times", "problem"),
     [
         ({"String": "a"}, "a" * 65, 1, "65 times"),
         ({"String": "a"}, "aa", 7, "128 times"),
@@ -235,13 +235,13 @@ def test_an_expression_that_never_ends_refuses_its_text_alone(tmp_path: Path) ->
 )
 @pytest.mark.parametrize("part", ["normalizer", "decoder"])
 def test_a_tokenizer_that_makes_texts_much_longer_is_refused(
-    part: str, pattern: dict[str, str], content: str, times: int, said: str
+    part: str, pattern: dict[str, str], content: str, times: int, problem: str
 ) -> None:
     """Ten steps that each turn one letter into ten would fill any memory from a line of text."""
     step = {"type": "Replace", "pattern": pattern, "content": content}
     steps = {"type": "Sequence", f"{part}s": [{"type": "NFC"}, *[step] * times]}
     why = refusal({part: steps})
-    assert (said in why) if said else not why
+    assert (problem in why) if problem else not why
 
 
 def test_a_model_whose_template_is_too_large_is_not_loaded(tmp_path: Path) -> None:

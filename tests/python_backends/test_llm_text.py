@@ -16,12 +16,12 @@ LETTERS = st.text(st.sampled_from("ab é€😀ÿ\n"), max_size=30)
 
 def pieces(tokens: list[int], cuts: list[int]) -> list[list[int]]:
     """The tokens in parts of these lengths, over and over."""
-    found, at, number = [], 0, 0
+    parts, at, number = [], 0, 0
     while at < len(tokens):
         size = cuts[number % len(cuts)]
-        found.append(tokens[at : at + size])
+        parts.append(tokens[at : at + size])
         at, number = at + size, number + 1
-    return found
+    return parts
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK], ids=["bytes", "fallback"])
@@ -75,17 +75,17 @@ def test_the_text_ends_before_the_first_stop_string(text: str, stops: list[str],
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     expected = text[: min(ends)[1]] if ends else text
     for letters in (pieces(list(range(len(text))), cuts), [[at] for at in range(len(text))]):
-        found = StopStrings(stops)
-        left = "".join(found.add("".join(text[at] for at in part)) for part in letters)
-        assert left + found.end() == expected
-        assert found.found == bool(ends)
+        stopping = StopStrings(stops)
+        left = "".join(stopping.add("".join(text[at] for at in part)) for part in letters)
+        assert left + stopping.end() == expected
+        assert stopping.is_complete == bool(ends)
 
 
 def test_what_may_begin_a_stop_string_waits() -> None:
     """The text leaves as soon as it cannot begin a stop string."""
     stop = StopStrings(["END"])
     assert [stop.add(part) for part in ("a E", "N", "d E", "ND b", "c")] == ["a ", "", "ENd ", "", ""]
-    assert stop.found
+    assert stop.is_complete
     assert stop.end() == ""
 
 

@@ -72,8 +72,8 @@ def test_idle_workers_are_those_of_this_version() -> None:
 
 def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
     """A stub does not see the runs of others, so its workers yield their cores while they wait."""
-    asked = {"intra_op_thread_count": "2", "tritonkit.threads_alone": "16"}
-    options = session_options(parameters(**asked))
+    threads = {"intra_op_thread_count": "2", "tritonkit.threads_alone": "16"}
+    options = session_options(parameters(**threads))
     assert options.intra_op_num_threads == 4
     for key, value in idle_workers("").items():
         assert options.get_session_config_entry(key) == value

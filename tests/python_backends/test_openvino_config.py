@@ -47,8 +47,8 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
     }
     two = {"instance_group": [{"count": 2}, {"count": 5, "passive": True}]}
     assert properties(two)["INFERENCE_NUM_THREADS"] == 3
-    asked = parameters(INFERENCE_NUM_THREADS="4", NUM_STREAMS="4") | two
-    options = properties(asked)
+    configuration = parameters(INFERENCE_NUM_THREADS="4", NUM_STREAMS="4") | two
+    options = properties(configuration)
     assert (options["INFERENCE_NUM_THREADS"], options["NUM_STREAMS"]) == (2, "2")
     one = parameters(INFERENCE_NUM_THREADS="1", NUM_STREAMS="AUTO") | two
     assert (properties(one)["INFERENCE_NUM_THREADS"], properties(one)["NUM_STREAMS"]) == (1, "1")
@@ -56,14 +56,14 @@ def test_threads_are_shared_among_the_instances(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_stub_takes_twice_its_share_where_a_run_alone_may_have_all() -> None:
     """A stub does not see the runs of others."""
-    asked = {"INFERENCE_NUM_THREADS": "8", "tritonkit.threads_alone": "8"}
-    options = properties(parameters(**asked) | {"instance_group": [{"count": 4}]})
+    threads = {"INFERENCE_NUM_THREADS": "8", "tritonkit.threads_alone": "8"}
+    options = properties(parameters(**threads) | {"instance_group": [{"count": 4}]})
     assert options["INFERENCE_NUM_THREADS"] == 4
 
 
 def test_parameters_reach_openvino(tmp_path: Path) -> None:
     """A network compiled with them reports them, in any case of letters, and unknown ones are nothing."""
-    asked = parameters(
+    configuration = parameters(
         INFERENCE_NUM_THREADS="1",
         NUM_STREAMS="1",
         PERFORMANCE_HINT="throughput",
@@ -72,7 +72,7 @@ def test_parameters_reach_openvino(tmp_path: Path) -> None:
         NEVER_HEARD_OF="7",
     )
     core = openvino.Core()
-    compiled = core.compile_model(affine(tmp_path, [-1, 4]), "CPU", properties(asked))
+    compiled = core.compile_model(affine(tmp_path, [-1, 4]), "CPU", properties(configuration))
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert compiled.get_property("NUM_STREAMS") == 1
     assert compiled.get_property("PERFORMANCE_HINT") == "THROUGHPUT"
@@ -82,7 +82,7 @@ def test_parameters_reach_openvino(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "expected"),
     [
         ("INFERENCE_NUM_THREADS", "two", "a non-negative number"),
         ("COMPILATION_NUM_THREADS", "-1", "a non-negative number"),
@@ -92,9 +92,9 @@ def test_parameters_reach_openvino(tmp_path: Path) -> None:
         ("INFERENCE_PRECISION_HINT", "int8", "f32/bf16/f16"),
     ],
 )
-def test_unfit_parameter_is_refused(name: str, text: str, wanted: str) -> None:
+def test_unfit_parameter_is_refused(name: str, text: str, expected: str) -> None:
     """The message has the parameter, what was found, and what the native backend expects."""
-    with pytest.raises(ModelError, match=f"parameter {name}: found '{text}', wanted {wanted}"):
+    with pytest.raises(ModelError, match=f"parameter {name}: found '{text}', wanted {expected}"):
         properties(parameters(**{name: text}))
 
 
@@ -237,12 +237,12 @@ def test_precision_travels_in_the_file(tmp_path: Path) -> None:
     openvino.save_model(model, tmp_path / "half.xml")
     half = read_network(core, tmp_path / "half.xml", BATCHED)
     assert precision(half) == "bf16"
-    for told, of_file, wanted in (
+    for options, of_file, expected in (
         ({}, "f32", "f32"),
         ({}, "bf16", "bf16"),
         ({"HINT_BF16": "YES"}, "f32", "bf16"),
         ({"INFERENCE_PRECISION_HINT": "F32"}, "bf16", "f32"),
         ({"INFERENCE_PRECISION_HINT": "bf16", "HINT_BF16": "YES"}, "f32", "bf16"),
     ):
-        found = properties(parameters(**told), of_file)
-        assert found["INFERENCE_PRECISION_HINT"] == wanted, (told, of_file)
+        chosen = properties(parameters(**options), of_file)
+        assert chosen["INFERENCE_PRECISION_HINT"] == expected, (options, of_file)

@@ -43,17 +43,17 @@ class Watched(Compiled):
         super().__init__(form.compiled, form.size)
         self.runs: list[int] = []
 
-    def run(self, parts: Any, wanted: Any) -> Any:
+    def run(self, parts: Any, outputs: Any) -> Any:
         """Run and note."""
         self.runs.append(sum(len(next(iter(part.values()))) for part in parts))
-        return super().run(parts, wanted)
+        return super().run(parts, outputs)
 
 
-def saved(build: Build, asked: dict[str, Any], folder: str) -> Path:
+def saved(build: Build, settings: dict[str, Any], folder: str) -> Path:
     """The file of y = build(x), whose shape is the configuration's."""
-    lead = [-1] if asked["max_batch_size"] else []
-    dtype = TYPES[asked["input"][0]["data_type"].removeprefix("TYPE_")]
-    x = op.parameter([*lead, *asked["input"][0]["dims"]], dtype, "x")
+    lead = [-1] if settings["max_batch_size"] else []
+    dtype = TYPES[settings["input"][0]["data_type"].removeprefix("TYPE_")]
+    x = op.parameter([*lead, *settings["input"][0]["dims"]], dtype, "x")
     x.output(0).set_names({"x"})
     y = build(x)
     y.output(0).set_names({"y"})
@@ -62,21 +62,21 @@ def saved(build: Build, asked: dict[str, Any], folder: str) -> Path:
     return file
 
 
-def compiled_forms(build: Build, asked: dict[str, Any]) -> Forms:
+def compiled_forms(build: Build, settings: dict[str, Any]) -> Forms:
     """The stand-in's network from a saved one."""
     core = openvino.Core()
     with TemporaryDirectory() as folder:
-        model = read_network(core, saved(build, asked, folder), asked)
-    return Forms(core, model, asked, {"INFERENCE_PRECISION_HINT": "f32"})
+        model = read_network(core, saved(build, settings, folder), settings)
+    return Forms(core, model, settings, {"INFERENCE_PRECISION_HINT": "f32"})
 
 
-def network(build: Build, asked: dict[str, Any], fixed: tuple[int, ...] = ()) -> Network:
+def network(build: Build, settings: dict[str, Any], fixed: tuple[int, ...] = ()) -> Network:
     """A Network named m on y = build(x); batches go to the next of the `fixed` sizes, if any."""
-    forms = compiled_forms(build, asked)
-    choice = Choice({asked["max_batch_size"]: 1.0}, dict.fromkeys(fixed, 0.0))
+    forms = compiled_forms(build, settings)
+    choice = Choice({settings["max_batch_size"]: 1.0}, dict.fromkeys(fixed, 0.0))
     kept = {size: Watched(form) for size in fixed if (form := forms.fixed(size))}
     engine = Engine(Watched(forms.free()), kept, choice)
-    return Network("m", engine, input_specs(forms.model, asked), asked["max_batch_size"] > 0)
+    return Network("m", engine, input_specs(forms.model, settings), settings["max_batch_size"] > 0)
 
 
 def twice(x: Any) -> Any:
@@ -206,9 +206,9 @@ def test_every_type_passes(name: str) -> None:
 
 def test_without_padding_only_full_batches_are_taken() -> None:
     """Each request of the batch gets the native backend's refusal, in its words."""
-    asked = {**config(2), "parameters": {}}
-    engine = make_engine(compiled_forms(twice, asked), asked)
-    strict = Network("m", engine, network(twice, asked).inputs, True)
+    settings = {**config(2), "parameters": {}}
+    engine = make_engine(compiled_forms(twice, settings), settings)
+    strict = Network("m", engine, network(twice, settings).inputs, True)
     (alone,) = ask(strict, floats(1, 3))
     assert "expected requests with batch size '2', got '1'" in str(alone)
     assert "ENABLE_BATCH_PADDING" in str(alone)
@@ -225,13 +225,13 @@ def test_unbatched_network_takes_one_request_at_a_time() -> None:
 
 def test_engine_is_measured_when_it_is_made() -> None:
     """Every size was tried, and a kept form is one that was worth it."""
-    asked = {**config(8), "dynamic_batching": {"preferred_batch_size": [4]}}
-    engine = make_engine(compiled_forms(twice, asked), asked)
+    settings = {**config(8), "dynamic_batching": {"preferred_batch_size": [4]}}
+    engine = make_engine(compiled_forms(twice, settings), settings)
     assert set(engine.choice.free) == {1, 4, 8}
     assert set(engine.fixed) == set(engine.choice.fixed)
     for size, seconds in engine.choice.fixed.items():
         assert seconds < engine.choice.free[size]
-    model = Network("m", engine, network(twice, asked).inputs, True)
+    model = Network("m", engine, network(twice, settings).inputs, True)
     for count in range(1, 9):
         (answer,) = ask(model, floats(count, 3))
         np.testing.assert_array_equal(answer, 2 * floats(count, 3))
@@ -239,17 +239,17 @@ def test_engine_is_measured_when_it_is_made() -> None:
 
 def test_network_that_zeros_break_is_served_at_any_size() -> None:
     """A network that fails on zeros cannot be measured, and loses nothing."""
-    asked = config(4, dims=[1])
-    engine = make_engine(compiled_forms(picky, asked), asked)
+    settings = config(4, dims=[1])
+    engine = make_engine(compiled_forms(picky, settings), settings)
     assert engine.fixed == {}
-    (answer,) = ask(Network("m", engine, network(picky, asked).inputs, True), floats(1, 1, start=2))
+    (answer,) = ask(Network("m", engine, network(picky, settings).inputs, True), floats(1, 1, start=2))
     assert answer.tolist() == [[2]]
 
 
 def test_free_axes_leave_no_size_to_compile() -> None:
     """A network of another free axis has its form for any size alone; so has one without batches."""
-    for asked in (config(4, dims=[-1]), config(0, dims=[-1, 2]), config(0, dims=[3, 2])):
-        engine = make_engine(compiled_forms(twice, asked), asked)
+    for settings in (config(4, dims=[-1]), config(0, dims=[-1, 2]), config(0, dims=[3, 2])):
+        engine = make_engine(compiled_forms(twice, settings), settings)
         assert (engine.fixed, engine.choice) == ({}, Choice())
 
 

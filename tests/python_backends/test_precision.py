@@ -48,11 +48,11 @@ def test_what_the_stand_in_compiles_says_its_precision(tmp_path: Path) -> None:
         assert [compiled_in(form.compiled) for form in (forms.free(), fixed)] == [expected] * 2
 
 
-@pytest.mark.parametrize("asked", [None, "f32"])
-def test_what_the_build_compiles_says_its_precision(tmp_path: Path, asked: str | None) -> None:
+@pytest.mark.parametrize("precision", [None, "f32"])
+def test_what_the_build_compiles_says_its_precision(tmp_path: Path, precision: str | None) -> None:
     """The precision is FP32 unless the file or the caller requests another."""
     model = openvino.Core().read_model(affine(tmp_path, [-1, 4]))
-    assert compiled_in(compile_for_cpu(model, 1, asked)) == "f32"
+    assert compiled_in(compile_for_cpu(model, 1, precision)) == "f32"
 
 
 def test_language_models_are_opened_with_a_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +66,8 @@ def test_language_models_are_opened_with_a_precision(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(openvino_genai, "ContinuousBatchingPipeline", open_pipeline)
     folder = write_model(tmp_path / "1")
-    for told in ({"cache_mib": "1"}, {"cache_mib": "1", "inference_precision": HALF}):
-        config = LANGUAGE | parameters(**told)
+    for settings in ({"cache_mib": "1"}, {"cache_mib": "1", "inference_precision": HALF}):
+        config = LANGUAGE | parameters(**settings)
         pipeline_maker(read_settings(config, folder), str(folder))()
     convert._check_runs(folder, "test", "f32")
     assert given == ["f32", HALF, "f32"]
@@ -77,8 +77,8 @@ def test_sessions_of_onnx_runtime_have_no_half_products() -> None:
     """On ARM a session entry would turn them on; a model's parameter decides."""
     for options in (session_options({}), options_of_the_build()):
         assert options.get_session_config_entry(HALF_ENTRY) == "0"
-    asked = session_options(parameters(**{HALF_ENTRY: "1"}))
-    assert asked.get_session_config_entry(HALF_ENTRY) == "1"
+    changed = session_options(parameters(**{HALF_ENTRY: "1"}))
+    assert changed.get_session_config_entry(HALF_ENTRY) == "1"
 
 
 def answers(folder: str) -> dict[str, list[float]]:
@@ -121,6 +121,6 @@ def test_answers_are_those_of_fp32_with_each_instruction_set(tmp_path: Path) -> 
     expected = answers(str(tmp_path))
     np.testing.assert_allclose(expected["product"], [0.1 + 1 / 3 + 0.7 + 1.001] * 2, rtol=1e-6)
     for cap in caps:
-        found = answers_capped(tmp_path, cap)
+        capped = answers_capped(tmp_path, cap)
         for name, values in expected.items():
-            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=cap)
+            np.testing.assert_allclose(capped[name], values, rtol=1e-4, atol=1e-5, err_msg=cap)

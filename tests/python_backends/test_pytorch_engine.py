@@ -19,10 +19,10 @@ def network(call: Any, outputs: dict[str, int] | None = None) -> Network:
     return Network("net", function, specs, batched=True)
 
 
-def request(count: int, value: float, wanted: str = "y") -> Request:
+def request(count: int, value: float, output: str = "y") -> Request:
     """A request of `count` items: a all `value`, b all 1."""
     a = np.full((count, 2), value, np.float32)
-    return Request({"b": np.ones((count, 2), np.float32), "a": a}, [wanted])
+    return Request({"b": np.ones((count, 2), np.float32), "a": a}, [output])
 
 
 def test_tensors_go_by_position() -> None:
@@ -78,5 +78,5 @@ def test_no_gradients_are_kept(mode: bool) -> None:
     """In inference mode and without it."""
     layer = torch.nn.Linear(2, 2)
     function = Function(torch, lambda a: layer(a), {"a": 0}, {"y": 0}, inference_mode=mode)
-    found = function.run([{"a": np.ones((1, 2), np.float32)}], ["y"])
-    assert found["y"].shape == (1, 2)
+    outputs = function.run([{"a": np.ones((1, 2), np.float32)}], ["y"])
+    assert outputs["y"].shape == (1, 2)

@@ -35,12 +35,12 @@ def test_parameters_are_parsed_by_field_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "expected"),
     [("count", "3.5", "int"), ("factor", "x", "float"), ("on", "yes", "bool"), ("many", "1,b", "float")],
 )
-def test_text_of_another_type_is_refused(name: str, text: str, wanted: str) -> None:
+def test_text_of_another_type_is_refused(name: str, text: str, expected: str) -> None:
     """The message has the parameter, what was found and what was wanted."""
-    with pytest.raises(ValueError, match=f"parameter {name}: found .*, wanted {wanted}"):
+    with pytest.raises(ValueError, match=f"parameter {name}: found .*, wanted {expected}"):
         settings_from(Example, {name: text})
 
 

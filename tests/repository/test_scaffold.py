@@ -95,7 +95,7 @@ BY_SIZE = (
 
 
 @pytest.mark.parametrize(
-    ("factory", "inputs", "code", "said"),
+    ("factory", "inputs", "code", "message"),
     [
         ("my-net:build", ["x=FP32:4"], LINEAR, "cannot be imported"),
         ("net:build", ["x=FP32:a(5-2)"], LINEAR, "min below max"),
@@ -106,13 +106,13 @@ BY_SIZE = (
     ],
 )
 def test_what_cannot_become_a_spec_names_the_option(
-    root: Path, tmp_path: Path, factory: str, inputs: list[str], code: str, said: str
+    root: Path, tmp_path: Path, factory: str, inputs: list[str], code: str, message: str
 ) -> None:
     """Each mistake ends in an error about the command line, and leaves no folder."""
     (tmp_path / f"{factory.split(':')[0]}.py").write_text(code)
     with pytest.raises((UsageError, BuildError)) as caught:
         new_from_torch(root, "net", factory, inputs, None, tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.where.startswith("--")
     assert not list((root / "models").iterdir())
 
@@ -194,13 +194,13 @@ def weights_file(kind: str) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(("kind", "said"), [("pickle", "cannot be read"), ("other", "other shapes")])
-def test_weights_that_a_build_would_refuse_are_refused_now(root: Path, tmp_path: Path, kind: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "message"), [("pickle", "cannot be read"), ("other", "other shapes")])
+def test_weights_that_a_build_would_refuse_are_refused_now(root: Path, tmp_path: Path, kind: str, message: str) -> None:
     """The message names the option, and no folder is left."""
     (tmp_path / "net.py").write_text(LINEAR)
     weights = tmp_path / "w.pt"
     weights.write_bytes(weights_file(kind))
-    with pytest.raises(BuildError, match=said) as caught:
+    with pytest.raises(BuildError, match=message) as caught:
         new_from_torch(root, "net", "net:build", ["x=FP32:4"], weights, tmp_path)
     assert caught.value.where.startswith("--weights")
     assert not list((root / "models").iterdir())

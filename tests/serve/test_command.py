@@ -138,11 +138,11 @@ def test_which_backends_are_native(tmp_path: Path) -> None:
     good = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
     bad = NativeBackend("openvino", tmp_path / "b.so", tmp_path / "engine", "it is too old")
     steps = NativeBackend("python", tmp_path / "p.so", tmp_path / "engine")
-    found = {"python": steps, "onnxruntime": good, "openvino": bad}
-    assert usable_backends(found, demanded=False) == (steps, good)
+    backends = {"python": steps, "onnxruntime": good, "openvino": bad}
+    assert usable_backends(backends, demanded=False) == (steps, good)
     assert usable_backends({}, demanded=False) == ()
     with pytest.raises(ServerNotFound, match=r"native backend openvino.*it is too old"):
-        usable_backends(found, demanded=True)
+        usable_backends(backends, demanded=True)
     with pytest.raises(ServerNotFound, match=r"native backend onnxruntime.*not compiled"):
         usable_backends({}, demanded=True)
 
@@ -150,12 +150,12 @@ def test_which_backends_are_native(tmp_path: Path) -> None:
 def test_a_backend_of_the_projects_own_is_not_replaced(project: Path, tmp_path: Path) -> None:
     """One that it wrote under the same name serves; the shipped stand-ins, behind a link too, give way."""
     native = NativeBackend("onnxruntime", tmp_path / "a.so", tmp_path / "engine")
-    found = {"onnxruntime": native}
+    backends = {"onnxruntime": native}
     (tmp_path / "link").symlink_to(project / "python_backends" / "backends")
-    assert without_own(found, tmp_path / "link") == found
-    assert without_own(found, tmp_path) == found
+    assert without_own(backends, tmp_path / "link") == backends
+    assert without_own(backends, tmp_path) == backends
     (tmp_path / "onnxruntime").mkdir()
-    assert "its own" in without_own(found, tmp_path)["onnxruntime"].wrong
+    assert "its own" in without_own(backends, tmp_path)["onnxruntime"].wrong
 
 
 def test_nvidias_backends_stay_where_they_are(tmp_path: Path) -> None:

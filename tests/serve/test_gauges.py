@@ -24,18 +24,18 @@ def values(text: str) -> dict[str, float]:
 
 def test_free_space_is_that_of_the_file_systems(tmp_path: Path) -> None:
     """Shared memory and the repository's disk are measured; the rest is missing if the server does not answer."""
-    found = values(Gauges(tmp_path, tmp_path, tmp_path).text(TRITON))
+    gauges = values(Gauges(tmp_path, tmp_path, tmp_path).text(TRITON))
     size = os.statvfs(tmp_path)
     for name in ("disk", "shared_memory"):
-        assert found[f"tritonkit_{name}_size_bytes"] == size.f_blocks * size.f_frsize
-        assert 0 < found[f"tritonkit_{name}_free_bytes"] <= found[f"tritonkit_{name}_size_bytes"]
-    assert len(found) == 4
+        assert gauges[f"tritonkit_{name}_size_bytes"] == size.f_blocks * size.f_frsize
+        assert 0 < gauges[f"tritonkit_{name}_free_bytes"] <= gauges[f"tritonkit_{name}_size_bytes"]
+    assert len(gauges) == 4
 
 
 def test_a_folder_that_is_gone_is_left_out(tmp_path: Path) -> None:
     """The other figures come."""
-    found = values(Gauges(tmp_path, tmp_path / "gone", tmp_path).text(""))
-    assert set(found) == {"tritonkit_shared_memory_free_bytes", "tritonkit_shared_memory_size_bytes"}
+    gauges = values(Gauges(tmp_path, tmp_path / "gone", tmp_path).text(""))
+    assert set(gauges) == {"tritonkit_shared_memory_free_bytes", "tritonkit_shared_memory_size_bytes"}
 
 
 @pytest.mark.needs("promtool")

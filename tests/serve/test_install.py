@@ -57,13 +57,13 @@ def test_no_server_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_environment_below_the_project_is_found(tmp_path: Path) -> None:
     """All its parts are named by their places."""
     venv = write_venv(tmp_path / ".venv-server")
-    found = find_server(tmp_path)
-    assert found.binary.is_file()
-    assert found.stub is not None
-    assert found.stub.is_file()
-    assert found.python_bin == venv / "bin"
-    assert (found.python, found.version, found.native) == ("3.11", "nvidia-pytriton 0.7.0", False)
-    assert venv / "base" / "lib" in found.libraries
+    server = find_server(tmp_path)
+    assert server.binary.is_file()
+    assert server.stub is not None
+    assert server.stub.is_file()
+    assert server.python_bin == venv / "bin"
+    assert (server.python, server.version, server.native) == ("3.11", "nvidia-pytriton 0.7.0", False)
+    assert venv / "base" / "lib" in server.libraries
 
 
 def test_the_variable_goes_before_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_nvidias_own_goes_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (home / "bin" / "tritonserver").touch(mode=0o755)
     (home / "TRITON_VERSION").write_text("2.61.0\n")
     monkeypatch.setenv("PATH", str(home / "bin"))
-    found = find_server(tmp_path)
-    assert (found.native, found.version, found.backends) == (True, "2.61.0", home / "backends")
+    server = find_server(tmp_path)
+    assert (server.native, server.version, server.backends) == (True, "2.61.0", home / "backends")
     (home / "backends").rmdir()
     with pytest.raises(ServerNotFound, match="backends"):
         find_server(tmp_path)

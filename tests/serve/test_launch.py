@@ -33,7 +33,7 @@ print(json.dumps({"umask": umask, "core": resource.getrlimit(resource.RLIMIT_COR
 """
 
 
-def said(launch: Launch) -> dict[str, object]:
+def facts_of(launch: Launch) -> dict[str, object]:
     """Facts that a process reports about how it was started."""
     output = Path(launch.cwd) / "output"
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -41,21 +41,21 @@ def said(launch: Launch) -> dict[str, object]:
         assert launch.start(descriptor).wait(30) == 0, output.read_text()
     finally:
         os.close(descriptor)
-    found: dict[str, object] = json.loads(output.read_text())
-    return found
+    facts: dict[str, object] = json.loads(output.read_text())
+    return facts
 
 
 def test_a_process_is_its_owner_s_alone(tmp_path: Path) -> None:
     """Its files have no bit for others, it leaves no dump of its memory, and it is not killed for a file
     that is too large: the write fails."""
     argv = [sys.executable, "-c", SAYS]
-    assert said(Launch(argv, dict(os.environ), str(tmp_path), file_bytes=4096)) == {
+    assert facts_of(Launch(argv, dict(os.environ), str(tmp_path), file_bytes=4096)) == {
         "umask": 0o077,
         "core": 0,
         "written": os.strerror(27),
         "argv": [],
     }
-    assert said(Launch(argv, dict(os.environ), str(tmp_path)))["written"] == "all"
+    assert facts_of(Launch(argv, dict(os.environ), str(tmp_path)))["written"] == "all"
 
 
 POLICY = "import json, os; print(json.dumps({'policy': os.sched_getscheduler(0)}))"
@@ -66,7 +66,7 @@ def test_a_server_s_threads_do_not_interrupt_each_other(chosen: str, policy: int
     """Nor do those of its stubs, which inherit it; unless the environment says otherwise."""
     env = {**os.environ, SCHEDULING_VARIABLE: chosen}
     argv = [sys.executable, "-c", POLICY]
-    assert said(Launch(argv, env, str(tmp_path))) == {"policy": policy}
+    assert facts_of(Launch(argv, env, str(tmp_path))) == {"policy": policy}
 
 
 TELEMETRY = "import json, os; print(json.dumps({'off': os.environ.get('ORT_DISABLE_TELEMETRY')}))"
@@ -76,7 +76,7 @@ TELEMETRY = "import json, os; print(json.dumps({'off': os.environ.get('ORT_DISAB
 def test_a_server_tells_nobody_what_it_serves(chosen: dict[str, str], off: str, tmp_path: Path) -> None:
     """ONNX Runtime's wheels report models by default; who wants that says so."""
     argv = [sys.executable, "-c", TELEMETRY]
-    assert said(Launch(argv, chosen, str(tmp_path))) == {"off": off}
+    assert facts_of(Launch(argv, chosen, str(tmp_path))) == {"off": off}
 
 
 def test_a_policy_that_someone_chose_is_kept(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_a_killed_server_left_goes_when_the_next_one_starts(tmp_path: Path)
     assert guard is not None
     run = new_run_dir(tmp_path)
     launch = Launch([sys.executable, "-c", MAKES], dict(os.environ), str(run), guard=str(guard))
-    first, second = (Path(str(said(launch)["folder"])) for _ in range(2))
+    first, second = (Path(str(facts_of(launch)["folder"])) for _ in range(2))
     assert first != second
     assert list(run.glob(ENVIRONMENTS)) == [second]
     clear(run)
@@ -115,7 +115,7 @@ def test_what_a_killed_server_left_goes_when_the_next_one_starts(tmp_path: Path)
 def test_without_the_guard_the_key_is_an_argument(tmp_path: Path) -> None:
     """Nobody is served without a key; `serve` says that it can be seen."""
     argv = [sys.executable, "-c", SAYS, f"--x={PLACEHOLDER}"]
-    assert said(Launch(argv, dict(os.environ), str(tmp_path), key="secret"))["argv"] == ["--x=secret"]
+    assert facts_of(Launch(argv, dict(os.environ), str(tmp_path), key="secret"))["argv"] == ["--x=secret"]
 
 
 @pytest.mark.needs("triton")

@@ -28,35 +28,35 @@ def environment(tmp_path: Path) -> Path:
 
 def test_a_library_that_does_not_load_is_not_used(environment: Path) -> None:
     """The loader's own words say why; Triton is told nothing of it. One that is not compiled is left out."""
-    found = find_native_backends(environment, environment / "libs")
-    assert list(found) == ["onnxruntime"]
-    assert "libtritonserver.so" in found["onnxruntime"].wrong
-    assert backend_flags(found.values()) == []
+    backends = find_native_backends(environment, environment / "libs")
+    assert list(backends) == ["onnxruntime"]
+    assert "libtritonserver.so" in backends["onnxruntime"].wrong
+    assert backend_flags(backends.values()) == []
 
 
 def test_it_is_tried_again_when_a_file_changes(environment: Path) -> None:
     """The note next to the library holds the result for these files; others are tried."""
     find_native_backends(environment, environment / "libs")
     note = environment / "lib/tritonkit/libtriton_onnxruntime.so.tried"
-    said = json.loads(note.read_text())
-    note.write_text(json.dumps({**said, "wrong": ""}))
-    (found,) = find_native_backends(environment, environment / "libs").values()
-    assert found.wrong == ""
-    assert backend_flags([found]) == [f"--backend-config=onnxruntime,library={found.engine}"]
+    record = json.loads(note.read_text())
+    note.write_text(json.dumps({**record, "wrong": ""}))
+    (backend,) = find_native_backends(environment, environment / "libs").values()
+    assert backend.wrong == ""
+    assert backend_flags([backend]) == [f"--backend-config=onnxruntime,library={backend.engine}"]
     engine = next(environment.glob("lib/python3.12/site-packages/onnxruntime/capi/*"))
     engine.write_bytes(b"another library")
-    (found,) = find_native_backends(environment, environment / "libs").values()
-    assert found.wrong
+    (backend,) = find_native_backends(environment, environment / "libs").values()
+    assert backend.wrong
     note.write_text("{")
-    (found,) = find_native_backends(environment, environment / "libs").values()
-    assert found.wrong
+    (backend,) = find_native_backends(environment, environment / "libs").values()
+    assert backend.wrong
 
 
 def test_an_engine_that_is_not_installed_is_named(environment: Path) -> None:
     """A backend without its wheel cannot be used."""
     shutil.rmtree(environment / "lib" / "python3.12")
-    (found,) = find_native_backends(environment, environment / "libs").values()
-    assert found.wrong == "its engine is not installed"
+    (backend,) = find_native_backends(environment, environment / "libs").values()
+    assert backend.wrong == "its engine is not installed"
 
 
 def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_why_a_backend_is_not_native(tmp_path: Path) -> None:
     good = NativeBackend("onnxruntime", tmp_path, tmp_path)
     bad = NativeBackend("openvino", tmp_path, tmp_path, "it is too old")
     steps = NativeBackend("python", tmp_path, tmp_path)
-    found = {"onnxruntime": good, "openvino": bad, "python": steps}
-    assert why_not(found) == "openvino: it is too old"
+    backends = {"onnxruntime": good, "openvino": bad, "python": steps}
+    assert why_not(backends) == "openvino: it is too old"
     assert why_not({"onnxruntime": good, "python": steps}) == "openvino: it is not compiled"
     assert why_not({}, {"onnxruntime", "pytorch"}) == "onnxruntime: it is not compiled"
     assert why_not({}, {"pytorch", "ensemble"}) == ""
@@ -80,11 +80,11 @@ def test_an_engine_is_really_tried(project: Path, tmp_path: Path) -> None:
     (tmp_path / "lib" / "tritonkit").mkdir()
     for name in ("onnxruntime", "openvino"):
         shutil.copy(library(project, name, tmp_path / "made"), tmp_path / "lib" / "tritonkit")
-    found = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
-    assert {name: one.wrong for name, one in found.items()} == {"onnxruntime": "", "openvino": ""}
+    backends = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
+    assert {name: one.wrong for name, one in backends.items()} == {"onnxruntime": "", "openvino": ""}
     (tmp_path / "lib" / packages.parent.name).unlink()
     engine = tmp_path / "lib/python3.12/site-packages/onnxruntime/capi/libonnxruntime.so.1"
     engine.parent.mkdir(parents=True)
     shutil.copy(library(project, "guard", tmp_path / "made"), engine)
-    found = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
-    assert "is no ONNX Runtime: it has no OrtGetApiBase" in found["onnxruntime"].wrong
+    backends = find_native_backends(tmp_path, packages / "nvidia_pytriton.libs")
+    assert "is no ONNX Runtime: it has no OrtGetApiBase" in backends["onnxruntime"].wrong

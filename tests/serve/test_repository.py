@@ -12,9 +12,9 @@ from tritonkit.serve.repository import check_files, check_unpadded, parse_config
 from tritonkit.serve.selection import select
 
 
-def names(repository: Path, *asked: str) -> list[str]:
-    """The names that serving `asked` comes to."""
-    return [model.name for model in read_models(repository, asked or None)]
+def names(repository: Path, *requested: str) -> list[str]:
+    """The names that serving `requested` comes to."""
+    return [model.name for model in read_models(repository, requested or None)]
 
 
 def test_everything_is_served_by_default(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:
 
     def counts(config: str) -> dict[str, int]:
         models = read_models(tmp_path, config=config)
-        return {each.name: sum(g.count for g in each.config.instance_group) for each in models}
+        return {model.name: sum(g.count for g in model.config.instance_group) for model in models}
 
     assert counts("cores-1")["own"] >= 7
     assert counts("cores-1")["other"] == counts("")["other"] == counts("cores-2")["own"]
@@ -186,8 +186,8 @@ def test_a_model_that_cannot_be_read_takes_none_but_its_callers_with_it(tmp_path
         },
     )
     refused: dict[str, ServerStartError] = {}
-    found = read_models(tmp_path, refused=refused)
-    assert [model.name for model in found] == ["good", "writes"]
+    models = read_models(tmp_path, refused=refused)
+    assert [model.name for model in models] == ["good", "writes"]
     assert sorted(refused) == ["leaf", "over", "says"]
 
 

@@ -33,8 +33,8 @@ def warmup(name: str, value: str) -> str:
 def tensors(folder: Path, name: str, **models: ModelText) -> tuple[WarmTensor, ...]:
     """The inputs of a model's first request."""
     write_repository(folder, models)
-    known = {model.name: model for model in read_models(folder)}
-    request = warm_request(known[name], known, 1).request
+    read = {model.name: model for model in read_models(folder)}
+    request = warm_request(read[name], read, 1).request
     return tuple(
         WarmTensor(entry.name, entry.datatype, tuple(entry.shape), raw)
         for entry, raw in zip(request.inputs, request.raw_input_contents, strict=True)
@@ -96,21 +96,21 @@ def test_an_ensemble_sends_what_its_first_step_takes(tmp_path: Path) -> None:
         return ModelText(config, None)
 
     sample = warmup("text", 'data_type: TYPE_STRING dims: [1] input_data_file: "sample"')
-    found = tensors(
+    sent = tensors(
         tmp_path,
         "outer",
         part=ModelText("max_batch_size: 4 " + TEXT + sample, None, {"warmup/sample": value}),
         inner=calls("part", "text", "words"),
         outer=calls("inner", "words", "question"),
     )
-    assert found == (WarmTensor("question", "BYTES", (1, 1), value),)
+    assert sent == (WarmTensor("question", "BYTES", (1, 1), value),)
 
 
 def test_a_sequence_begins_and_ends_with_its_request(tmp_path: Path) -> None:
     """Otherwise its slot would stay taken until it times out."""
     write_repository(tmp_path, {"net": ModelText(PIXELS + "sequence_batching { }", None)})
-    known = {model.name: model for model in read_models(tmp_path)}
-    request = warm_request(known["net"], known, 7).request
+    models = {model.name: model for model in read_models(tmp_path)}
+    request = warm_request(models["net"], models, 7).request
     assert request.parameters["sequence_id"].int64_param == 7
     assert request.parameters["sequence_start"].bool_param
     assert request.parameters["sequence_end"].bool_param
@@ -130,8 +130,8 @@ def test_python_is_sent_nothing_made_up(tmp_path: Path) -> None:
         with pytest.raises(NoSample, match="own is Python of its own"):
             tensors(tmp_path / name, name, own=own, over=over)
     write_repository(tmp_path, {"net": ModelText('backend: "onnxruntime" ' + PIXELS, None)})
-    known = {model.name: model for model in read_models(tmp_path, ["net"])}
-    assert warm_request(known["net"], known, 1).made_up
+    models = {model.name: model for model in read_models(tmp_path, ["net"])}
+    assert warm_request(models["net"], models, 1).made_up
 
 
 def test_off_is_off_for_the_first_request(tmp_path: Path) -> None:

@@ -83,13 +83,13 @@ def test_training_brings_int8_closer_to_the_network(job: Job, weights: Path, tmp
     still = job.spec.model.optimize.model_copy(update={"learning_rate": 1e-9})
     spec = replace(job.spec, model=job.spec.model.model_copy(update={"optimize": still}))
     untrained = Job(spec, WeightCache(weights, spec), no_artifact)
-    wanted = [run_module(job.spec, job.module(), batch)["logits"] for batch in job.samples]
+    reference = [run_module(job.spec, job.module(), batch)["logits"] for batch in job.samples]
     errors = []
     for made in (job, untrained):
         onnx_int8_qat.make(made, tmp_path)
         session = open_session(tmp_path / "model.onnx", "test")
-        found = [run_session(session, batch, "test") for batch in job.samples]
-        pairs = zip(found, wanted, strict=True)
+        outputs = [run_session(session, batch, "test") for batch in job.samples]
+        pairs = zip(outputs, reference, strict=True)
         errors.append(np.mean([np.square(f["logits"] - w).mean() for f, w in pairs]))
         lost = module_accuracy(job, job.module()) - accuracy(
             job, lambda batch, session=session: run_session(session, batch, "test")

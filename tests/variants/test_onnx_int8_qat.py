@@ -86,13 +86,13 @@ def test_every_layer_runs_in_integer_kernels(write_model: WriteModel, tmp_path: 
     job = job_of(write_model, tmp_path, RESIDUAL, SPEC.replace("40", "1"))
     notes = make(job, tmp_path)
     file = tmp_path / "model.onnx"
-    found = optimized_operators(file)
+    counts = optimized_operators(file)
     assert notes == ("6 layers in int8, fine-tuned for 1 epochs",)
-    assert found["QLinearConv"] == 5
-    assert found["QLinearAdd"] == 2
-    assert found["QGemm"] == 1
-    assert not found.keys() & {"Conv", "Gemm", "MatMul", "Add", "BatchNormalization", "Relu"}
-    assert found["QuantizeLinear"] == 1, "only the input is rounded on its own"
+    assert counts["QLinearConv"] == 5
+    assert counts["QLinearAdd"] == 2
+    assert counts["QGemm"] == 1
+    assert not counts.keys() & {"Conv", "Gemm", "MatMul", "Add", "BatchNormalization", "Relu"}
+    assert counts["QuantizeLinear"] == 1, "only the input is rounded on its own"
 
 
 @pytest.mark.usefixtures("each_cpu")
@@ -125,9 +125,9 @@ def test_the_file_gives_what_the_network_gives(write_model: WriteModel, tmp_path
     images = np.random.default_rng(7).standard_normal((64, 3, 16, 16)).astype(np.float32)
     for count in (1, 64):
         batch = {"x": images[:count]}
-        wanted: Any = run_module(job.spec, job.module(), batch)["y"]
-        found = run_session(session, batch, "test")["y"]
-        assert ((found - wanted) ** 2).mean() < 1e-2 * (wanted**2).mean()
+        expected: Any = run_module(job.spec, job.module(), batch)["y"]
+        output = run_session(session, batch, "test")["y"]
+        assert ((output - expected) ** 2).mean() < 1e-2 * (expected**2).mean()
 
 
 def test_a_network_without_layers_is_refused(write_model: WriteModel, tmp_path: Path) -> None:

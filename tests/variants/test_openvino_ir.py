@@ -72,12 +72,12 @@ def made(make: Any, job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 def weights_of(folder: Path) -> dict[str, int]:
     """Bytes of the file's constants by element type."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for node in openvino.Core().read_model(folder / "model.xml").get_ordered_ops():
         if node.get_type_name() == "Constant":
             kind = node.get_element_type().get_type_name()
-            found[kind] = found.get(kind, 0) + node.get_byte_size()
-    return found
+            sizes[kind] = sizes.get(kind, 0) + node.get_byte_size()
+    return sizes
 
 
 def test_three_forms_of_one_network(write_model: WriteModel, tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ def test_attention_with_its_table(write_model: WriteModel, tmp_path: Path) -> No
     model = openvino.Core().read_model(folder / "model.xml")
     assert has_attention(model)
     assert "smoothing" in notes[0]
-    found = weights_of(folder)
-    assert found["i8"] > 0.99 * (200 * 64 + 64 * 192 + 64 * 64)
-    assert found["f32"] < 0.1 * found["i8"] * 4
+    sizes = weights_of(folder)
+    assert sizes["i8"] > 0.99 * (200 * 64 + 64 * 192 + 64 * 64)
+    assert sizes["f32"] < 0.1 * sizes["i8"] * 4
     runner = open_runner(folder, 2, "test")
     assert job.closeness(runner.run) > 0.98
     for length in (2, 33, 64):

@@ -12,10 +12,10 @@ IDS = np.array([[5, 6, 0], [7, 0, 0]], np.int64)
 def test_rows_of_padding_are_zero() -> None:
     """By a mask of zeros and ones beside ids; outputs without that axis stay as they are."""
     hidden, pooled = np.ones((2, 3, 4), np.float32), np.ones((2, 3), np.float32)
-    found = without_padding({"hidden": hidden, "pooled": pooled}, {"input_ids": IDS, "attention_mask": MASK})
-    assert found["hidden"].dtype == np.float32
-    assert found["hidden"][..., 0].tolist() == MASK.tolist()
-    assert found["pooled"] is pooled
+    outputs = without_padding({"hidden": hidden, "pooled": pooled}, {"input_ids": IDS, "attention_mask": MASK})
+    assert outputs["hidden"].dtype == np.float32
+    assert outputs["hidden"][..., 0].tolist() == MASK.tolist()
+    assert outputs["pooled"] is pooled
 
 
 @pytest.mark.parametrize("other", [IDS, MASK.astype(np.float32), MASK * 0, np.ones((2, 2, 2), np.int64)])

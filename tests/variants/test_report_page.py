@@ -67,8 +67,8 @@ def show(browser: Any, file: Path) -> Show:
     def showing(width: int, scheme: str = "light") -> Any:
         screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         browser.get(file.as_uri())
         return browser
 

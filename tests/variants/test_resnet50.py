@@ -107,5 +107,5 @@ def test_the_exported_file_agrees_and_starts_with_a_cheap_prologue(network: Any,
     nodes = onnx.load(file).graph.node
     assert [node.op_type for node in nodes[:4]] == ["Cast", "Sub", "Div", "Conv"]
     assert Counter(node.op_type for node in nodes)["Conv"] == 53
-    found = run_session(open_session(file, "test"), {"pixels": pixels}, "test")["logits"]
-    np.testing.assert_allclose(found, logits, atol=1e-4, rtol=1e-3)
+    output = run_session(open_session(file, "test"), {"pixels": pixels}, "test")["logits"]
+    np.testing.assert_allclose(output, logits, atol=1e-4, rtol=1e-3)

@@ -84,7 +84,7 @@ def test_a_compiled_package_gives_what_the_module_gives(write_model: WriteModel,
     for count, length in ((1, 2), (5, 64), (16, 7)):
         given = batch(count, length)
         np.testing.assert_allclose(runner.run(given)["y"], expected(**given), atol=1e-5)
-    assert any("fused" in each.name for each in runner.profile(given, 3))
+    assert any("fused" in operator.name for operator in runner.profile(given, 3))
 
 
 @pytest.mark.needs("triton")
@@ -100,10 +100,10 @@ def test_answers_through_triton(write_model: WriteModel, root: Path, variant: st
     ):
         net = client.model("net")
         given = [batch(1 + turn % 3, 5 + turn % 2) for turn in range(24)]
-        replies = list(callers.map(lambda each: net.predict(**each), given))
-    for each, reply in zip(given, replies, strict=True):
-        np.testing.assert_allclose(reply["y"], expected(**each), atol=1e-5)
-        total = expected(**each).sum((1, 2))
+        replies = list(callers.map(lambda inputs: net.predict(**inputs), given))
+    for inputs, reply in zip(given, replies, strict=True):
+        np.testing.assert_allclose(reply["y"], expected(**inputs), atol=1e-5)
+        total = expected(**inputs).sum((1, 2))
         np.testing.assert_allclose(np.ravel(reply["total"]), total, rtol=1e-5)
 
 

@@ -176,11 +176,11 @@ def _number(config: Mapping[str, Any], key: str, default: int, least: int = 1) -
     return int(text)
 
 
-def _choice(config: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
+def _choice(config: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
     """One of the known words; the first if the configuration gives none."""
-    text = text_parameter(config, key) or known[0]
-    if text not in known:
-        raise _unfit(key, text, " or ".join(known))
+    text = text_parameter(config, key) or choices[0]
+    if text not in choices:
+        raise _unfit(key, text, " or ".join(choices))
     return text
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from llm_config import Settings
     from llm_metrics import Counts
-    from llm_request import Asked
+    from llm_request import Task
 
 STOP, LENGTH = "stop", "length"
 
@@ -52,12 +52,12 @@ class Sequence:
     """One request in progress.
 
     Args:
-        asked: the checked request.
+        task: the checked request.
         arrived: moment of `time.monotonic()`, seconds.
         reply: the value that the receiver of steps needs to answer it; the engine does not use it.
     """
 
-    asked: Asked
+    task: Task
     arrived: float
     reply: Any = None
     handle: Any = field(default=None, init=False)
@@ -204,8 +204,8 @@ class Engine:
                 if self._pipeline is None:
                     self._pipeline = self._make()
                 self._number += 1
-                tokens = self._tensor([sequence.asked.prompt])
-                sequence.handle = self._pipeline.add_request(self._number, tokens, self._config(sequence.asked))
+                tokens = self._tensor([sequence.task.prompt])
+                sequence.handle = self._pipeline.add_request(self._number, tokens, self._config(sequence.task))
             except Exception as error:  # an error of this sequence only
                 self._end_all([sequence], Failure("INTERNAL", f"the engine refuses this request: {error}"))
                 continue
@@ -266,7 +266,7 @@ class Engine:
         while handle.can_read():
             for output in handle.read().values():
                 tokens += output.generated_ids
-                if sequence.asked.logprobs:
+                if sequence.task.logprobs:
                     logprobs += output.generated_log_probs
                 if (reason := output.finish_reason) != self._none:
                     end = self._ends.get(reason, STOP)
@@ -279,7 +279,7 @@ class Engine:
             self._counts.between.add(now - sequence.last)
         else:
             self._counts.first.add(now - sequence.arrived)
-            self._counts.prompt_tokens += len(sequence.asked.prompt)
+            self._counts.prompt_tokens += len(sequence.task.prompt)
         self._counts.tokens += tokens
         sequence.last = now
 
@@ -313,31 +313,31 @@ def _names() -> tuple[Callable[[list[list[int]]], Any], Any, dict[Any, str], Any
     return tensor, GenerationFinishReason.NONE, ends, GenerationStatus.IGNORED
 
 
-def _config_maker(settings: Settings) -> Callable[[Asked], Any]:
+def _config_maker(settings: Settings) -> Callable[[Task], Any]:
     """Makes the engine's configuration of one request."""
     from openvino_genai import GenerationConfig
 
-    def make(asked: Asked) -> Any:
+    def make(task: Task) -> Any:
         config = GenerationConfig()
-        config.max_new_tokens = asked.max_tokens
-        config.ignore_eos = asked.ignore_eos or not settings.stop_tokens
+        config.max_new_tokens = task.max_tokens
+        config.ignore_eos = task.ignore_eos or not settings.stop_tokens
         # The engine refuses a configuration without any, even if they are ignored.
         stops = set(settings.stop_tokens) or {0}
         config.eos_token_id = min(stops)
         config.stop_token_ids = stops
         # It would forbid the tokens that are ignored.
-        config.min_new_tokens = 0 if config.ignore_eos else asked.min_tokens
-        config.repetition_penalty = asked.repetition_penalty
-        config.presence_penalty = asked.presence_penalty
-        config.frequency_penalty = asked.frequency_penalty
-        config.logprobs = int(asked.logprobs)
-        config.do_sample = asked.temperature > 0
+        config.min_new_tokens = 0 if config.ignore_eos else task.min_tokens
+        config.repetition_penalty = task.repetition_penalty
+        config.presence_penalty = task.presence_penalty
+        config.frequency_penalty = task.frequency_penalty
+        config.logprobs = int(task.logprobs)
+        config.do_sample = task.temperature > 0
         if config.do_sample:
-            config.temperature = asked.temperature
-            config.top_p = asked.top_p
-            if asked.top_k:
-                config.top_k = asked.top_k
-            config.rng_seed = asked.seed if asked.seed is not None else _chance()
+            config.temperature = task.temperature
+            config.top_p = task.top_p
+            if task.top_k:
+                config.top_k = task.top_k
+            config.rng_seed = task.seed if task.seed is not None else _chance()
         return config
 
     return make

@@ -28,7 +28,7 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class Task:
     """One checked request.
 
     Args:
@@ -79,7 +79,7 @@ class Reader:
         widest = max((len(name.encode()) for name in tokenizer.get_vocab()), default=1)
         self._most_bytes = widest * settings.longest
 
-    def read(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Asked:
+    def read(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Task:
         """Check all inputs of a request, by name; absent ones have their defaults.
 
         Raises:
@@ -88,7 +88,7 @@ class Reader:
         given = _Inputs(inputs)
         prompt = self._prompt(given)
         most = self._max_tokens(given, len(prompt))
-        return Asked(
+        return Task(
             prompt=prompt,
             max_tokens=most,
             min_tokens=given.whole("min_tokens", 0, 0, most),
@@ -106,8 +106,8 @@ class Reader:
 
     def _prompt(self, given: _Inputs) -> list[int]:
         if ("text" in given) == ("messages" in given):
-            found = "both" if "text" in given else "none of them"
-            raise _unfit("text, messages", found, "exactly one of the two")
+            present = "both" if "text" in given else "none of them"
+            raise _unfit("text, messages", present, "exactly one of the two")
         name = "text" if "text" in given else "messages"
         text = given.text(name, self._most_bytes)
         if name == "messages":
@@ -123,8 +123,8 @@ class Reader:
         if len(tokens) >= self._settings.longest:
             raise self._too_long(name, f"{len(tokens)} tokens")
         if max(tokens) >= self._settings.vocabulary:
-            known = f"tokens below the {self._settings.vocabulary} that the network knows"
-            raise _unfit(name, f"token {max(tokens)}", known)
+            limit = f"tokens below the {self._settings.vocabulary} that the network knows"
+            raise _unfit(name, f"token {max(tokens)}", limit)
         return list(tokens)
 
     def _tokens(self, name: str, text: str) -> list[int]:
@@ -137,9 +137,9 @@ class Reader:
             message = str(error)[:200] or type(error).__name__
             raise RequestError(f"{name}: the tokenizer cannot cut it into tokens: {message}") from None
 
-    def _too_long(self, name: str, found: str) -> RequestError:
+    def _too_long(self, name: str, length: str) -> RequestError:
         expected = f"fewer than {self._settings.longest} tokens"
-        return _unfit(name, f"a prompt of {found}", f"{expected}, so that an answer has room")
+        return _unfit(name, f"a prompt of {length}", f"{expected}, so that an answer has room")
 
     def _chat_prompt(self, text: str) -> str:
         if self._chat is None:
@@ -183,12 +183,12 @@ class _Inputs:
             raise _unfit(name, value, f"{least} to {most}{why}")
         return value
 
-    def number(self, name: str, default: float, fits: Callable[[float], bool], wanted: str) -> float:
+    def number(self, name: str, default: float, fits: Callable[[float], bool], expected: str) -> float:
         if name not in self._inputs:
             return default
         value = float(self._one(name))
         if not math.isfinite(value) or not fits(value):
-            raise _unfit(name, value, wanted)
+            raise _unfit(name, value, expected)
         return value
 
     def switch(self, name: str) -> bool:
@@ -213,11 +213,11 @@ def _messages(text: str) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise _unfit("messages", f"no JSON ({error})", "a list of messages") from error
     if not isinstance(messages, list) or not messages:
-        found = "an empty list" if messages == [] else type(messages).__name__
-        raise _unfit("messages", found, 'a list of {"role": ..., "content": ...}')
+        kind = "an empty list" if messages == [] else type(messages).__name__
+        raise _unfit("messages", kind, 'a list of {"role": ..., "content": ...}')
     for number, message in enumerate(messages):
-        known = isinstance(message, dict)
-        if not known or not all(isinstance(message.get(key), str) for key in ("role", "content")):
+        is_object = isinstance(message, dict)
+        if not is_object or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise _unfit(f"messages[{number}]", "another value", "an object whose role and content are texts")
     return messages
 

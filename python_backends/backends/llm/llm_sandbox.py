@@ -207,7 +207,7 @@ class _Paying(NodeTransformer):
         """Written values become text."""
         self.generic_visit(node)
         node.nodes = [
-            each if isinstance(each, nodes.TemplateData) else self._filter(_TEXT, each) for each in node.nodes
+            part if isinstance(part, nodes.TemplateData) else self._filter(_TEXT, part) for part in node.nodes
         ]
         return node
 

@@ -65,20 +65,20 @@ class ChatTemplate:
             raise RenderError(message[:_LONGEST_MESSAGE]) from error
 
 
-def template_of(told: Mapping[str, Any]) -> str | None:
+def template_of(config: Mapping[str, Any]) -> str | None:
     """The template in a tokenizer_config.json: the only one, or the one named `default` of several."""
-    template = told.get("chat_template")
+    template = config.get("chat_template")
     if isinstance(template, list):
-        named = {each.get("name"): each for each in template if isinstance(each, dict)}
+        named = {entry.get("name"): entry for entry in template if isinstance(entry, dict)}
         template = named.get("default", {}).get("template")
     return template if isinstance(template, str) else None
 
 
-def special_of(told: Mapping[str, Any]) -> dict[str, str]:
+def special_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Special tokens of a tokenizer_config.json as texts; some files have them as objects."""
     tokens = {}
     for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
-        value = told.get(key)
+        value = config.get(key)
         value = value.get("content") if isinstance(value, dict) else value
         if isinstance(value, str):
             tokens[key] = value
@@ -99,8 +99,8 @@ def _line_of(error: Exception) -> str:
 
 def _compiled(source: str) -> Any:
     if len(source) > MOST_CHARACTERS:
-        found = f"it has {len(source):,} characters; at most {MOST_CHARACTERS:,} are taken"
-        raise TemplateSyntaxError(found, 1)
+        problem = f"it has {len(source):,} characters; at most {MOST_CHARACTERS:,} are taken"
+        raise TemplateSyntaxError(problem, 1)
     sandbox = _sandbox()
     try:
         code = sandbox.compile(sandbox.tree_of(source), filename=_FILE)

@@ -69,19 +69,19 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = strings
         self._held = ""
-        self.found = False
+        self.is_complete = False
 
     def add(self, text: str) -> str:
-        """The text that may leave now; `found` says whether a stop string is complete."""
+        """The text that may leave now; `is_complete` says whether a stop string is complete."""
         if not self._strings:
             return text
-        if self.found or not text:
+        if self.is_complete or not text:
             return ""
         text = self._held + text
         # The string that is complete first, regardless of how the text was cut; then the longer one.
         ends = [(at + len(stop), at) for stop in self._strings if (at := text.find(stop)) >= 0]
         if ends:
-            self.found = True
+            self.is_complete = True
             self._held = ""
             return text[: min(ends)[1]]
         keep = len(text) - max(_beginning(text, stop) for stop in self._strings)
@@ -118,7 +118,7 @@ class AnswerText:
     @property
     def stopped(self) -> bool:
         """Whether a stop string was found."""
-        return self._stop.found
+        return self._stop.is_complete
 
     def add(self, tokens: Sequence[int]) -> str:
         """The text that these tokens add."""

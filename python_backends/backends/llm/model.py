@@ -20,7 +20,7 @@ from llm_chat import read_chat
 from llm_config import read_json, read_settings
 from llm_engine import Engine, Failure, Overloaded, Sequence, pipeline_maker
 from llm_metrics import Counts, Metrics
-from llm_request import Asked, Reader, RequestError
+from llm_request import Reader, RequestError, Task
 from llm_sending import Sending
 from llm_text import AnswerText
 from llm_tokenizer import refusal
@@ -86,13 +86,13 @@ class TritonPythonModel:
 
     def _begin(self, request: Any, sender: Any) -> None:
         now = time.monotonic()
-        asked = self._reader.read({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
-        text = AnswerText(self._tokenizer, () if asked.ignore_eos else self._settings.stop_tokens, asked.stop)
+        task = self._reader.read({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
+        text = AnswerText(self._tokenizer, () if task.ignore_eos else self._settings.stop_tokens, task.stop)
         timeout_us = request.timeout()
         deadline = now + timeout_us / 1e6 if timeout_us else None
         outputs = frozenset(request.requested_output_names())
-        reply = Responses(sender, asked, text, deadline, outputs, self._count_end)
-        self._engine.submit(Sequence(asked, now, reply))
+        reply = Responses(sender, task, text, deadline, outputs, self._count_end)
+        self._engine.submit(Sequence(task, now, reply))
         self._watch.wake()
 
     def _refuse(self, sender: Any, failure: Failure) -> None:
@@ -124,15 +124,15 @@ class Responses:
     def __init__(
         self,
         sender: Any,
-        asked: Asked,
+        task: Task,
         text: AnswerText,
         deadline: float | None,
-        wanted: frozenset[str],
+        outputs: frozenset[str],
         count_end: Callable[[str], None],
     ) -> None:
         self._sender = sender
-        self._asked = asked
-        self._wanted = wanted
+        self._task = task
+        self._outputs = outputs
         self._count_end = count_end
         self.text = text
         self.deadline = deadline
@@ -145,12 +145,12 @@ class Responses:
             "text": np.array([text.encode()], np.object_),
             "tokens": np.array(tokens, np.int64),
         }
-        if self._asked.logprobs:
+        if self._task.logprobs:
             values["logprobs"] = np.array(logprobs, np.float32)
         if end is not None:
             values["finish_reason"] = np.array([end.encode()], np.object_)
-            values["prompt_tokens"] = np.array([len(self._asked.prompt)], np.int32)
-        tensors = [pb_utils.Tensor(name, value) for name, value in values.items() if name in self._wanted]
+            values["prompt_tokens"] = np.array([len(self._task.prompt)], np.int32)
+        tensors = [pb_utils.Tensor(name, value) for name, value in values.items() if name in self._outputs]
         response = pb_utils.InferenceResponse(tensors)
         if end is None:
             self._sender.send(response)

@@ -154,9 +154,9 @@ def check_signature(
     Every input must be configured; outputs may be left out. A configured free axis fits any input axis, while output
     dims must be equal, as in the native backend.
     """
-    asked = {entry["name"] for entry in config["input"]} | _control_names(config)
+    configured = {entry["name"] for entry in config["input"]} | _control_names(config)
     for name in inputs:
-        if name not in asked:
+        if name not in configured:
             raise ModelError(f"input '{name}' is in the ONNX file and not in config.pbtxt")
     batched = is_batched(config)
     for entry in config["input"]:

@@ -23,10 +23,10 @@ class Session:
     def begin(self) -> None:
         """Nothing to do: every run gives arrays of its own."""
 
-    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+    def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         try:
-            values = self.session.run(wanted, joined(parts), self.run_options)
+            values = self.session.run(outputs, joined(parts), self.run_options)
         except Exception as error:  # its classes are unrelated: Fail, InvalidArgument, RuntimeError
             raise RequestError(f"ONNX Runtime: {error}") from error
-        return dict(zip(wanted, values, strict=True))
+        return dict(zip(outputs, values, strict=True))

@@ -96,14 +96,14 @@ def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> d
 
 def _precision(config: Mapping[str, Any]) -> str:
     """The precision that the configuration requests; empty for none."""
-    half, asked = text_parameter(config, "HINT_BF16"), text_parameter(config, PRECISION).lower()
+    half, precision = text_parameter(config, "HINT_BF16"), text_parameter(config, PRECISION).lower()
     if half and half.lower() != "yes":
         raise _unfit("HINT_BF16", half, "YES")
-    if asked not in ("", *PRECISIONS):
-        raise _unfit(PRECISION, asked, "/".join(PRECISIONS))
-    if half and asked not in ("", "bf16"):
-        raise _unfit(PRECISION, asked, "bf16 as HINT_BF16 says, or one of the two alone")
-    return "bf16" if half else asked
+    if precision not in ("", *PRECISIONS):
+        raise _unfit(PRECISION, precision, "/".join(PRECISIONS))
+    if half and precision not in ("", "bf16"):
+        raise _unfit(PRECISION, precision, "bf16 as HINT_BF16 says, or one of the two alone")
+    return "bf16" if half else precision
 
 
 def _instances(config: Mapping[str, Any]) -> int:

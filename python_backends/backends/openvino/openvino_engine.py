@@ -39,7 +39,7 @@ class Compiled:
         """From now on, earlier results of `run` may be overwritten."""
         self._used = 0
 
-    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+    def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs for the parts together, as views of OpenVINO's memory; raises RuntimeError."""
         place, self._used = self._used, self._used + 1
         if place == len(self._requests):
@@ -51,7 +51,7 @@ class Compiled:
         for name, array in fed.items():
             request.set_tensor(name, Tensor(array, shared_memory=True))
         request.infer()
-        arrays = {name: request.get_tensor(name).data for name in wanted}
+        arrays = {name: request.get_tensor(name).data for name in outputs}
         return arrays if count is None else {name: array[:count] for name, array in arrays.items()}
 
     def _fed(self, parts: Sequence[Arrays], buffers: Arrays) -> Arrays:
@@ -88,7 +88,7 @@ class Engine:
         for compiled in (self.free, *self.fixed.values()):
             compiled.begin()
 
-    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+    def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         compiled = self.free
         if self.fixed or self.only:
@@ -96,7 +96,7 @@ class Engine:
             self._check(count)
             compiled = self.fixed.get(self.choice.size_for(count) or 0, self.free)
         try:
-            return compiled.run(parts, wanted)
+            return compiled.run(parts, outputs)
         except RuntimeError as error:
             raise RequestError(f"OpenVINO: {first_reason(error)}") from error
 
@@ -119,7 +119,7 @@ class Forms:
         self._config = config
         self.properties = dict(properties)
         self._made: dict[int, Compiled] = {}
-        self._wanted = [entry["name"] for entry in config["output"]]
+        self._outputs = [entry["name"] for entry in config["output"]]
 
     def free(self) -> Compiled:
         """The form for any size; ModelError if OpenVINO cannot compile it."""
@@ -143,7 +143,7 @@ class Forms:
             for entry in self._config["input"]
         }
         form.begin()
-        form.run([batch], self._wanted)
+        form.run([batch], self._outputs)
 
     def _compiled(self, network: Model, size: int | None) -> Compiled:
         try:

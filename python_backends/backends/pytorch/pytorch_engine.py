@@ -49,7 +49,7 @@ class Function:
     def begin(self) -> None:
         """Nothing to do: every run gives arrays of its own."""
 
-    def run(self, parts: Sequence[Arrays], wanted: Sequence[str]) -> Arrays:
+    def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         feed = joined(parts)
         names = sorted(self.inputs, key=self.inputs.__getitem__)
@@ -61,7 +61,7 @@ class Function:
             lines = str(error).strip().splitlines()
             raise RequestError(f"PyTorch: {lines[-1] if lines else type(error).__name__}") from error
         results = list(result) if isinstance(result, tuple | list) else [result]
-        return {name: self._result(results, name) for name in wanted}
+        return {name: self._result(results, name) for name in outputs}
 
     def _result(self, results: list[Any], name: str) -> Any:
         place = self.outputs[name]

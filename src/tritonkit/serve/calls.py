@@ -18,7 +18,7 @@ CALLS = "tritonkit.calls"
 """The configuration's parameter with the called models' names, separated by spaces; empty if it calls none."""
 
 
-def called_by(folder: Path, config: Any, versions: Sequence[int], known: Collection[str]) -> tuple[str, ...]:
+def called_by(folder: Path, config: Any, versions: Sequence[int], models: Collection[str]) -> tuple[str, ...]:
     """The models that a model of the Python backend calls: the ones its configuration names, else the models of the
     repository that its file names."""
     if config.backend != "python":
@@ -31,4 +31,4 @@ def called_by(folder: Path, config: Any, versions: Sequence[int], known: Collect
     for version in versions:
         file = folder / str(version) / (config.default_model_filename or "model.py")
         names |= written_calls(file).names
-    return tuple(sorted(names & set(known) - {folder.name}))
+    return tuple(sorted(names & set(models) - {folder.name}))

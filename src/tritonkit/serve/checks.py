@@ -75,14 +75,14 @@ def doctor(root: Path) -> list[Check]:
         "server": lambda: _server(find_server(root)),
     }
     if server is not None:
-        found = server
+        installation = server
         checks |= {
-            "holes of the server": lambda: _holes(found),
-            "guard": lambda: _guard(found),
-            "compiled Python": lambda: _sources_alone(found),
-            "native backends": lambda: _native_backends(found),
-            "REST": lambda: _rest(found),
-            "numpy of the server": lambda: _server_numpy(found),
+            "holes of the server": lambda: _holes(installation),
+            "guard": lambda: _guard(installation),
+            "compiled Python": lambda: _sources_alone(installation),
+            "native backends": lambda: _native_backends(installation),
+            "REST": lambda: _rest(installation),
+            "numpy of the server": lambda: _server_numpy(installation),
         }
     checks |= {"ports": _ports, "GPU": _gpu, "disk": lambda: _disk(root)}
     return [_check(name, look) for name, look in checks.items()]
@@ -90,19 +90,19 @@ def doctor(root: Path) -> list[Check]:
 
 def _check(name: str, look: Callable[[], _Finding]) -> Check:
     try:
-        found, todo, fails = look()
+        fact, todo, fails = look()
     except ServerError as error:
-        found, todo, fails = error.found, error.todo or how_to_install(), True
+        fact, todo, fails = error.found, error.todo or how_to_install(), True
     except OSError as error:
-        found, todo, fails = f"it cannot be looked at: {error}", "run doctor as another user", False
-    return Check(name, "fail" if fails else "warn" if todo else "ok", found, todo)
+        fact, todo, fails = f"it cannot be looked at: {error}", "run doctor as another user", False
+    return Check(name, "fail" if fails else "warn" if todo else "ok", fact, todo)
 
 
 def _python() -> _Finding:
-    found = platform.python_version()
+    version = platform.python_version()
     if sys.version_info < _OLDEST_PYTHON:
-        return _Finding(found, "use Python 3.11 to 3.13", fails=True)
-    return _Finding(f"{found} (the server's environment has its own: see server)")
+        return _Finding(version, "use Python 3.11 to 3.13", fails=True)
+    return _Finding(f"{version} (the server's environment has its own: see server)")
 
 
 def _libpython(server: ServerInstallation | None) -> _Finding:
@@ -112,12 +112,12 @@ def _libpython(server: ServerInstallation | None) -> _Finding:
         return _Finding(own if server.native else str(find_libpython(server.python, server.libraries)))
     program, full = interpreter()
     version = ".".join(full.split(".")[:2])
-    found = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
+    library = find_libpython(version, [Path(program).resolve().parent.parent / "lib"])
     taken = f"{program}, which the server's environment would be made with"
-    if found is None:
+    if library is None:
         todo = f"apt-get install libpython{version} (Debian and Ubuntu)"
         return _Finding(f"there is no libpython{version}.so.1.0 for {taken}", todo, fails=True)
-    return _Finding(f"{found} of {taken}")
+    return _Finding(f"{library} of {taken}")
 
 
 def _cores() -> _Finding:
@@ -131,8 +131,8 @@ def _shared_memory() -> _Finding:
     state = os.statvfs(SHARED_MEMORY)
     free = state.f_bavail * state.f_frsize
     todo = f"mount -o remount,size=1g {SHARED_MEMORY} (in a container: --shm-size=1g)"
-    found = f"{free // MIB} MiB free in {SHARED_MEMORY}"
-    return _Finding(found, todo if free < _SHM_ENOUGH else "")
+    space = f"{free // MIB} MiB free in {SHARED_MEMORY}"
+    return _Finding(space, todo if free < _SHM_ENOUGH else "")
 
 
 def _server(server: ServerInstallation) -> _Finding:
@@ -146,7 +146,7 @@ def _holes(server: ServerInstallation) -> _Finding:
     number = tuple(map(int, release[0].split("."))) if release else _EMBEDDED
     if number >= _FIXED:
         return _Finding(f"none known of {server.version}")
-    ours, fixed = (".".join(map(str, each)) for each in (number, _FIXED))
+    ours, fixed = (".".join(map(str, version)) for version in (number, _FIXED))
     todo = "no newer one is on PyPI; docs/security.md says what stands before them"
     if server.native:
         todo = "take a newer image of NVIDIA's (docs/security.md)"
@@ -171,9 +171,9 @@ def _native_backends(server: ServerInstallation) -> _Finding:
     """Check the native backends; NVIDIA's image brings its own."""
     if server.native:
         return _Finding("part of NVIDIA's image")
-    found = server.native_backends()
-    usable = ", ".join(f"{one.name} with {one.engine}" for one in found.values() if not one.wrong)
-    if not (wrong := why_not(found)):
+    backends = server.native_backends()
+    usable = ", ".join(f"{one.name} with {one.engine}" for one in backends.values() if not one.wrong)
+    if not (wrong := why_not(backends)):
         return _Finding(f"native: {usable}")
     script = shipped("python_backends/native/build.py")
     todo = f"install g++ and libc6-dev, and run: python3 {script} --venv {_where(server)}"
@@ -219,10 +219,10 @@ def _gpu() -> _Finding:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return _Finding("none (no nvidia-smi): build with --target cpu")
-    found = _said_by([tool, "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    if not found:
+    output = _said_by([tool, "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    if not output:
         return _Finding("nvidia-smi does not see one", "look at what nvidia-smi prints")
-    return _Finding("; ".join(found.splitlines()))
+    return _Finding("; ".join(output.splitlines()))
 
 
 def _said_by(command: list[str]) -> str:

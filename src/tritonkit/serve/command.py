@@ -28,18 +28,18 @@ PREFIX = "{prefix}"
 """Placeholder for the name that the supervisor gives this run's shared-memory regions."""
 
 
-def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tuple[NativeBackend, ...]:
+def usable_backends(backends: Mapping[str, NativeBackend], *, demanded: bool) -> tuple[NativeBackend, ...]:
     """The native backends to serve with.
 
     Args:
-        found: the compiled native backends, by name.
+        backends: the compiled native backends, by name.
         demanded: whether each must be usable.
 
     Raises:
         ServerNotFound: a demanded backend cannot be used.
     """
     for name in ENGINES if demanded else ():
-        wrong = found[name].wrong if name in found else "it is not compiled"
+        wrong = backends[name].wrong if name in backends else "it is not compiled"
         if wrong:
             raise ServerNotFound(
                 f"the native backend {name}",
@@ -47,14 +47,14 @@ def usable_backends(found: Mapping[str, NativeBackend], *, demanded: bool) -> tu
                 wanted="one that can be used",
                 todo="see `tritonkit doctor`, or serve with --backend auto",
             )
-    return tuple(backend for backend in found.values() if not backend.wrong)
+    return tuple(backend for backend in backends.values() if not backend.wrong)
 
 
-def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str, NativeBackend]:
+def without_own(backends: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str, NativeBackend]:
     """The same backends; one for which the project has its own Python backend is marked as unusable.
 
     Args:
-        found: the compiled native backends, by name.
+        backends: the compiled native backends, by name.
         stand_ins: the folder of Python backends to serve with, the project's or tritonkit's.
     """
     ours = shipped("python_backends/backends")
@@ -62,7 +62,7 @@ def without_own(found: Mapping[str, NativeBackend], stand_ins: Path) -> dict[str
         name: replace(backend, wrong=f"the project has its own, {stand_ins / name}")
         if (stand_ins / name).exists() and (stand_ins / name).resolve() != (ours / name).resolve()
         else backend
-        for name, backend in found.items()
+        for name, backend in backends.items()
     }
 
 

@@ -115,20 +115,20 @@ def environment_at(venv: Path) -> ServerInstallation:
         ServerNotFound: the environment is incomplete, or this machine lacks what it needs.
     """
     venv = venv.resolve()
-    found = next(venv.glob("lib/python3.*/site-packages/pytriton/tritonserver"), None)
-    if found is None or not (found / "bin" / "tritonserver").is_file():
+    package = next(venv.glob("lib/python3.*/site-packages/pytriton/tritonserver"), None)
+    if package is None or not (package / "bin" / "tritonserver").is_file():
         raise ServerNotFound(
             str(venv),
             found="the wheel nvidia-pytriton is not installed there",
             wanted="a server environment, whole",
             todo=f"remove it, and run: {how_to_install()}",
         )
-    packages = found.parents[1]
+    packages = package.parents[1]
     python = packages.parent.name.removeprefix("python")
     check_glibc()
-    stub = found / "python_backend_stubs" / python / "triton_python_backend_stub"
+    stub = package / "python_backend_stubs" / python / "triton_python_backend_stub"
     if not stub.is_file():
-        stubs = sorted(path.name for path in (found / "python_backend_stubs").iterdir())
+        stubs = sorted(path.name for path in (package / "python_backend_stubs").iterdir())
         raise ServerNotFound(
             str(venv),
             found=f"its Python is {python}, and Triton has no stub for that",
@@ -137,10 +137,10 @@ def environment_at(venv: Path) -> ServerInstallation:
         )
     libpython = need_libpython(python, _own_libraries(venv))
     return ServerInstallation(
-        binary=found / "bin" / "tritonserver",
+        binary=package / "bin" / "tritonserver",
         version=_wheel_version(packages),
-        backends=found / "backends",
-        caches=found / "caches",
+        backends=package / "backends",
+        caches=package / "caches",
         native=False,
         libraries=(packages / "nvidia_pytriton.libs", libpython.parent),
         python_bin=venv / "bin",

@@ -56,8 +56,8 @@ def find_libpython(version: str, first: Iterable[Path] = (), cache: str | None =
 
 def need_libpython(version: str, first: Iterable[Path]) -> Path:
     """`find_libpython`, or ServerNotFound with the Debian package that has it."""
-    found = find_libpython(version, first)
-    if found is None:
+    library = find_libpython(version, first)
+    if library is None:
         raise ServerNotFound(
             f"libpython{version}.so.1.0",
             found="this machine has no such library, and Triton's Python stub is linked to it",
@@ -65,21 +65,21 @@ def need_libpython(version: str, first: Iterable[Path]) -> Path:
             todo=f"apt-get install libpython{version} (Debian and Ubuntu), or make the server's"
             " environment with a Python that was configured with --enable-shared",
         )
-    return found
+    return library
 
 
 def check_glibc(version: str | None = None) -> str:
     """The C library's version, `X.Y`; ServerNotFound if it is older than the server needs."""
-    found = version or (os.confstr("CS_GNU_LIBC_VERSION") or "unknown").removeprefix("glibc ")
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    release = version or (os.confstr("CS_GNU_LIBC_VERSION") or "unknown").removeprefix("glibc ")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", release)[:2])
     if numbers < GLIBC:
         raise ServerNotFound(
             "the C library",
-            found=f"glibc {found}",
+            found=f"glibc {release}",
             wanted="glibc 2.35 or newer",
             todo="use Debian 12, Ubuntu 22.04 or newer, or serve with NVIDIA's container image",
         )
-    return found
+    return release
 
 
 def _loader_cache() -> str:

@@ -24,7 +24,7 @@ _TAIL_BYTES = 1 << 20
 def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[str]:
     """The last `limit` lines worth reading: errors, warnings, tracebacks, and lines that name a model of
     `models`; never Triton's tables. Quoted line breaks become real ones, and time stamps are removed."""
-    found: list[str] = []
+    messages: list[str] = []
     names = re.compile(r"\b(" + "|".join(map(re.escape, models)) + r")\b") if models else None
     for line in text.splitlines():
         if not line.strip() or line[0] in "|+" or _NOISE.search(line):
@@ -35,8 +35,8 @@ def relevant(text: str, models: Collection[str] = (), limit: int = 24) -> list[s
             or _TRACE.search(line[head.end() :] if head else line)
             or (names and names.search(line))
         ):
-            found += _unquoted(_HEAD.sub(r"\1 \2 ", line))
-    return _once(found)[-limit:]
+            messages += _unquoted(_HEAD.sub(r"\1 \2 ", line))
+    return _once(messages)[-limit:]
 
 
 def read_tail(file: Path, offset: int = 0) -> str:

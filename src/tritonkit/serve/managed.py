@@ -38,8 +38,8 @@ def cache_folder() -> Path:
 
 def managed_place() -> Path:
     """The folder of the environment for this tritonkit's requirements; it may not exist yet."""
-    found: str = environment_script().fingerprint()
-    return cache_folder() / found
+    name: str = environment_script().fingerprint()
+    return cache_folder() / name
 
 
 def is_installed() -> bool:
@@ -94,11 +94,11 @@ def interpreter() -> tuple[str, str]:
 def remove() -> list[Path]:
     """Remove every managed environment, of other versions of tritonkit too; return their folders."""
     folder = cache_folder()
-    found = sorted(path for path in folder.glob("*") if path.is_dir())
-    for path in found:
+    environments = sorted(path for path in folder.glob("*") if path.is_dir())
+    for path in environments:
         (path / environment_script().MARKER).unlink(missing_ok=True)  # an interrupted removal leaves none whole
         shutil.rmtree(path)
-    return found
+    return environments
 
 
 def _not_found(error: Exception) -> ServerNotFound:

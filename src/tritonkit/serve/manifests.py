@@ -138,8 +138,8 @@ def warm_up_of(model: ServedModel, version: int) -> tuple[float, float]:
     start = (read_manifest(model.folder / str(version)) or {}).get("start")
     if not isinstance(start, dict):
         return 0.0, 0.0
-    found = (start.get("memory_bytes"), start.get("processor_s"))
-    memory, seconds = (float(each) if isinstance(each, int | float) else 0.0 for each in found)
+    needs = (start.get("memory_bytes"), start.get("processor_s"))
+    memory, seconds = (float(value) if isinstance(value, int | float) else 0.0 for value in needs)
     return memory, seconds
 
 

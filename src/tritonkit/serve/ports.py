@@ -26,13 +26,13 @@ def choose(requested: Ports, host: str, *, http: bool = True) -> Ports:
         UsageError: a port requested twice, outside 0..65535, or a host that is not this machine's.
         ServerStartError: a port that is taken, with the process that has it.
     """
-    wanted = (requested.grpc, requested.metrics, *([requested.http] if http else []))
-    given = [port for port in wanted if port]
+    ports = (requested.grpc, requested.metrics, *([requested.http] if http else []))
+    given = [port for port in ports if port]
     if len(set(given)) < len(given) or not all(0 < port < 65536 for port in given):
         raise UsageError("ports", found=", ".join(map(str, given)), wanted="different ones of 1 to 65535, or 0")
     # All stay bound until the last is chosen, so that none is chosen twice.
     with ExitStack() as bound:
-        grpc, metrics, *rest = [check_free(host, port, bound) for port in wanted]
+        grpc, metrics, *rest = [check_free(host, port, bound) for port in ports]
     return Ports(grpc, rest[0] if rest else 0, metrics)
 
 

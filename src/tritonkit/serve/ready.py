@@ -185,9 +185,9 @@ class Start:
                 warming=loads.warm_up_failed,
             )
         if time.monotonic() > self._deadline:
-            found = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
+            problem = f"not ready after {run.settings.ready_timeout_s:.0f} s: {waiting}"
             going = self._busy or read_loads(run.log, self._offset).going
-            raise EndedAtLoad(_failure(run, found), going, certain=True)
+            raise EndedAtLoad(_failure(run, problem), going, certain=True)
 
     def _show_loads(self) -> None:
         """Report every few seconds which models are loaded and which are not."""
@@ -234,8 +234,8 @@ def still_answers(run: Run, endpoint: Endpoint, name: str) -> bool:
     """Whether a model that was loaded again answers its warm request; true if no request can be made."""
     try:
         # What was loaded is what the repository holds now.
-        found = read_models(run.settings.repository, [name], run.config)
-        models = {model.name: model for model in found}
+        read = read_models(run.settings.repository, [name], run.config)
+        models = {model.name: model for model in read}
         request = warm_request(models[name], models, os.getpid()).request
     except (NoSample, TritonkitError, OSError):
         return True
@@ -295,11 +295,11 @@ def _first_line(reason: str) -> str:
     return next(iter(reason.strip().splitlines()), "")
 
 
-def _failure(run: Run, found: str, todo: str = "") -> ServerStartError:
+def _failure(run: Run, reason: str, todo: str = "") -> ServerStartError:
     cause = advice(low(), "tritonserver and the Python that it starts")
     return ServerStartError(
         "tritonserver",
-        found=found,
+        found=reason,
         todo="; ".join(filter(None, (cause, todo or f"the whole log is {run.log}"))),
         details="\n".join(relevant(read_tail(run.log))),
     )

@@ -54,8 +54,8 @@ class ServedModel:
     @property
     def step(self) -> str:
         """The name of tritonkit's pipeline step, if the model is one; empty for any other model."""
-        known = _STEP in self.config.parameters
-        return str(self.config.parameters[_STEP].string_value) if known else ""
+        is_step = _STEP in self.config.parameters
+        return str(self.config.parameters[_STEP].string_value) if is_step else ""
 
     @property
     def padded(self) -> bool:
@@ -110,53 +110,53 @@ def read_models(
         UsageError: the folder does not exist, has no model, or has no model of that name.
         ServerStartError: a configuration that cannot be read, or an ensemble without its parts.
     """
-    known = _known(repository)
-    found: dict[str, ServedModel] = {}
-    for name in known if names is None else names:
-        if name not in known:
+    names_here = _known(repository)
+    models: dict[str, ServedModel] = {}
+    for name in names_here if names is None else names:
+        if name not in names_here:
             raise UsageError(
-                f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt", wanted=_nearest(name, known)
+                f"model {name!r}", found=f"{repository} holds no {name}/config.pbtxt", wanted=_nearest(name, names_here)
             )
         try:
-            _add(repository, name, known, found, (), config, checked=refused is not None)
+            _add(repository, name, names_here, models, (), config, checked=refused is not None)
         except ServerStartError as error:
             if refused is None:
                 raise
             refused[name] = error
-    return tuple(found.values())
+    return tuple(models.values())
 
 
 def _add(
     repository: Path,
     name: str,
-    known: Sequence[str],
-    found: dict[str, ServedModel],
+    names: Sequence[str],
+    models: dict[str, ServedModel],
     callers: tuple[str, ...],
     named: str,
     *,
     checked: bool,
 ) -> None:
     """Add a model after everything it calls, with its files checked. Triton refuses ensembles that call each other."""
-    if name in found or name in callers:
+    if name in models or name in callers:
         return
     file = config_file(repository / name, named)
-    if name not in known:
+    if name not in names:
         raise ServerStartError(
             str(repository / callers[-1] / "config.pbtxt"),
             found=f"it calls the model {name!r}, which the repository does not hold",
-            wanted=_nearest(name, known),
+            wanted=_nearest(name, names),
             todo="build it: tritonkit build",
         )
     config = parse_config(file)
     folder = repository / name
     versions = _versions(folder, config)
-    model = ServedModel(name, folder, config, versions, called_by(folder, config, versions, known))
+    model = ServedModel(name, folder, config, versions, called_by(folder, config, versions, names))
     if checked:
         check_files(model)
     for part in model.needs:
         with contextlib.nullcontext() if part in model.relies_on else _tolerated():
-            _add(repository, part, known, found, (*callers, name), named, checked=checked)
-    found[name] = model
+            _add(repository, part, names, models, (*callers, name), named, checked=checked)
+    models[name] = model
 
 
 def _tolerated() -> contextlib.suppress:
@@ -216,10 +216,10 @@ def check_files(model: ServedModel) -> None:
 def _known(repository: Path) -> list[str]:
     if not repository.is_dir():
         raise UsageError(str(repository), found="there is no such folder", todo="tritonkit build")
-    known = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
-    if not known:
+    names = sorted(file.parent.name for file in repository.glob("*/config.pbtxt"))
+    if not names:
         raise UsageError(str(repository), found="it holds no NAME/config.pbtxt", todo="tritonkit build")
-    return known
+    return names
 
 
 def _versions(folder: Path, config: Any) -> tuple[int, ...]:
@@ -235,7 +235,7 @@ def _versions(folder: Path, config: Any) -> tuple[int, ...]:
     return tuple(there[-(latest or 1) :])
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def _nearest(name: str, names: Sequence[str]) -> str:
     from tritonkit.repository.modelspec.document import nearest
 
-    return nearest(name, known)
+    return nearest(name, names)

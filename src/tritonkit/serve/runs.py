@@ -162,14 +162,14 @@ def find_runs(root: Path) -> list[dict[str, Any]]:
 
 def find_metrics(root: Path, address: str) -> str | None:
     """The metrics address of the running server of this project at a gRPC address; None if there is no such server."""
-    found = (f["metrics"] for f in find_runs(root) if f.get("grpc") == _plain(address))
-    return next(found, None)
+    addresses = (f["metrics"] for f in find_runs(root) if f.get("grpc") == _plain(address))
+    return next(addresses, None)
 
 
 def find_failed(root: Path, address: str) -> dict[str, str]:
     """The models that this project's running server at a gRPC address does without, each with the reason."""
-    found = (f.get("failed", {}) for f in find_runs(root) if f.get("grpc") == _plain(address))
-    return next(found, {})
+    failures = (f.get("failed", {}) for f in find_runs(root) if f.get("grpc") == _plain(address))
+    return next(failures, {})
 
 
 def _plain(address: str) -> str:

@@ -84,20 +84,20 @@ def select(
     Raises:
         UsageError: `require` names a model that is not to be served.
     """
-    known = [*(model.name for model in models), *refused]
+    names = [*(model.name for model in models), *refused]
     called = {part for model in models for part in model.needs if part != model.name}
     for name in require:
-        if name not in known and name != ALL:
+        if name not in names and name != ALL:
             raise UsageError(
                 f"--require {name}",
                 found="a model that is not to be served",
-                wanted=f"one of {', '.join(sorted(known))}, or {ALL}",
+                wanted=f"one of {', '.join(sorted(names))}, or {ALL}",
             )
-    roots = tuple(named) if named is not None else tuple(n for n in known if n not in called)
-    required = set(known if ALL in require else require)
+    roots = tuple(named) if named is not None else tuple(n for n in names if n not in called)
+    required = set(names if ALL in require else require)
     for model in reversed(models):  # each stands after those it calls
         required.update(model.relies_on if model.name in required else ())
-    return Selection({model.name: model for model in models}, dict(refused), roots or tuple(known), frozenset(required))
+    return Selection({model.name: model for model in models}, dict(refused), roots or tuple(names), frozenset(required))
 
 
 def mark(model: ServedModel) -> bytes:

@@ -230,8 +230,8 @@ class Server:
             if self._ending.is_set():
                 return
             triton = self._triton = launch(run, ports.grpc)
-        said = f"process {triton.pid}: {chosen(run, triton.pid)}; log {run.log}"
-        self._settings.emit(ServeEvent("starting", said))
+        message = f"process {triton.pid}: {chosen(run, triton.pid)}; log {run.log}"
+        self._settings.emit(ServeEvent("starting", message))
         self._endpoint = Start(run, triton, ports, begun_at, offset).await_ready()
         write_run(run.folder, self._endpoint)
 

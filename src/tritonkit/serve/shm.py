@@ -109,7 +109,7 @@ def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",
     )
 
 
-def check_room(wanted: ShmPlan, folder: Path) -> None:
+def check_room(plan: ShmPlan, folder: Path) -> None:
     """Refuse to start where the file system at `folder` has less free than the plan needs.
 
     Raises:
@@ -117,10 +117,10 @@ def check_room(wanted: ShmPlan, folder: Path) -> None:
     """
     state = os.statvfs(folder)
     free = state.f_bavail * state.f_frsize
-    if free >= wanted.total_bytes:
+    if free >= plan.total_bytes:
         return
-    needed = math.ceil(wanted.total_bytes / MIB)
-    most = sorted(wanted.models, key=lambda need: -need.stubs * need.bytes_each)
+    needed = math.ceil(plan.total_bytes / MIB)
+    most = sorted(plan.models, key=lambda need: -need.stubs * need.bytes_each)
     raise ServerStartError(
         str(folder),
         found=f"{free / MIB:.0f} MiB are free; the Python stubs of {len(most)} models need {needed} MiB",
@@ -134,17 +134,17 @@ def check_room(wanted: ShmPlan, folder: Path) -> None:
 def tensor_bytes(dtype: str, dims: Sequence[int], free_axis: int, element: int) -> int:
     """Bytes of one item: `free_axis` stands for an axis of -1, `element` for one BYTES value."""
     count = math.prod(free_axis if size < 0 else size for size in dims)
-    known = BY_CONFIG.get(dtype)
-    return count * ((known.size if known else None) or element + 4)
+    datatype = BY_CONFIG.get(dtype)
+    return count * ((datatype.size if datatype else None) or element + 4)
 
 
 def _instances(model: ServedModel) -> int:
     """Number of a model's stubs: one for each instance, device and version."""
     groups = model.config.instance_group
     # Triton's own default: 2 instances on a CPU for onnxruntime, 1 for python (model_config_utils.cc).
-    each: int = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
-    each = each or (2 if model.backend == "onnxruntime" else 1)
-    return each * max(1, len(model.versions))
+    stubs: int = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups)
+    stubs = stubs or (2 if model.backend == "onnxruntime" else 1)
+    return stubs * max(1, len(model.versions))
 
 
 def _need(model: ServedModel) -> int:

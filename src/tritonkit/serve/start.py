@@ -114,7 +114,7 @@ def prepare(settings: Settings) -> Run:
     compiled = without_own(compiled, settings.stand_ins)
     demanded = settings.backend == "native" and not installation.native
     native = usable_backends(compiled, demanded=demanded)
-    selection, wanted = _with_room(settings, installation, native, selection)
+    selection, plan = _with_room(settings, installation, native, selection)
     models = tuple(selection.models.values())
     folder = new_run_dir(settings.project)
     backends = _prepare_backends(installation, settings, folder, native)
@@ -127,7 +127,7 @@ def prepare(settings: Settings) -> Run:
         selection,
         backends,
         native,
-        wanted,
+        plan,
         folder,
         new_key(),
         _message_bytes(settings, models),
@@ -222,19 +222,19 @@ def _with_room(
         except ServerStartError as error:
             selection = selection.without(need.model, error)
     selection.check()
-    wanted = _shm_plan(settings, installation, native, tuple(selection.models.values()))
-    shm.check_room(wanted, settings.shared_memory)
-    return selection, wanted
+    plan = _shm_plan(settings, installation, native, tuple(selection.models.values()))
+    shm.check_room(plan, settings.shared_memory)
+    return selection, plan
 
 
 def _callers(models: Sequence[ServedModel]) -> frozenset[str]:
     """The Python models that call others, and the ensembles made of them. Triton loads all models at the same time, and
     these need the others when they are warmed up."""
-    found: set[str] = set()
+    callers: set[str] = set()
     for model in models:
-        if model.calls or found & set(model.parts):
-            found.add(model.name)
-    return frozenset(found)
+        if model.calls or callers & set(model.parts):
+            callers.add(model.name)
+    return frozenset(callers)
 
 
 def _shm_plan(

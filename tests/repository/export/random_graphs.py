@@ -352,11 +352,11 @@ def _numbers(random: Random, size: int, width: int, *, plain: bool) -> Any:
     return batch.astype(np.float32)
 
 
-def _apart(found: Any, wanted: Any, floor: float) -> bool:
-    if found.dtype.kind != "f":
-        return bool((found != wanted).any())
-    finite = np.abs(wanted[np.isfinite(wanted)])
+def _apart(got: Any, expected: Any, floor: float) -> bool:
+    if got.dtype.kind != "f":
+        return bool((got != expected).any())
+    finite = np.abs(expected[np.isfinite(expected)])
     scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
     with np.errstate(invalid="ignore"):
-        near = np.isclose(found, wanted, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
+        near = np.isclose(got, expected, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
     return not near.all()

@@ -25,7 +25,7 @@ def without_attention(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), r"no config\.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"no tokenizer\.json"),
@@ -42,12 +42,12 @@ def without_attention(folder: Path) -> None:
         (without_attention, "MambaForCausalLM without max_position_embeddings"),
     ],
 )
-def test_what_cannot_be_served_is_refused(tmp_path: Path, spoil: object, said: str) -> None:
+def test_what_cannot_be_served_is_refused(tmp_path: Path, spoil: object, message: str) -> None:
     """The refusal comes before anything of the checkpoint runs."""
     folder = write_checkpoint(tmp_path / "source")
     assert callable(spoil)
     spoil(folder)
-    with pytest.raises(BuildError, match=said):
+    with pytest.raises(BuildError, match=message):
         read_checkpoint(folder)
 
 
@@ -93,7 +93,7 @@ def normalize(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (link("chat_template.jinja", "secret"), "a link to .*secret, out of "),
         (link("generation_config.json", "secret"), "a link to .*secret, out of "),
@@ -111,13 +111,13 @@ def normalize(folder: Path) -> None:
         (lambda folder: change(folder, num_attention_heads=-4), "num_attention_heads: -4"),
     ],
 )
-def test_a_stranger_s_files_are_looked_at_first(tmp_path: Path, spoil: object, said: str) -> None:
+def test_a_stranger_s_files_are_looked_at_first(tmp_path: Path, spoil: object, message: str) -> None:
     """Their place, size and work are checked: no link, size or template is trusted."""
     folder = write_checkpoint(tmp_path / "source")
     (tmp_path / "secret").write_text("SECRET of the operator")
     assert callable(spoil)
     spoil(folder)
-    with pytest.raises(BuildError, match=said):
+    with pytest.raises(BuildError, match=message):
         read_checkpoint(folder)
 
 

@@ -42,18 +42,18 @@ def product(axis: int | None, most: float = np.inf) -> Callable[[Batch], Batch]:
 )
 def test_what_moves_the_others(run: Callable[[Batch], Batch], moving: tuple[str, ...]) -> None:
     """Zeros widen no range; an outlier does."""
-    found = moves(run, SAMPLES, Tolerance(absolute=1e-4, relative=1e-3))
-    assert set(found) >= set(moving[:1])
-    assert bool(found) is bool(moving)
+    moved = moves(run, SAMPLES, Tolerance(absolute=1e-4, relative=1e-3))
+    assert set(moved) >= set(moving[:1])
+    assert bool(moved) is bool(moving)
 
 
 def test_the_worst_neighbor_counts() -> None:
     """Next to 1000 times as large a value, 8 bits leave nothing of an answer; the score is of the samples alone."""
-    wanted = [{"y": batch["x"] @ WEIGHTS} for batch in SAMPLES]
+    reference = [{"y": batch["x"] @ WEIGHTS} for batch in SAMPLES]
 
     def score(outputs: list[Batch]) -> float:
         assert [len(batch["y"]) for batch in outputs] == [4, 4, 4, 4]
-        pairs = zip(outputs, wanted, strict=True)
+        pairs = zip(outputs, reference, strict=True)
         return -max(float(np.abs(a["y"] - b["y"]).max()) for a, b in pairs)
 
     worst = score_next_to(product(None), SAMPLES, ("zeros", "1000 times as large"), score)
@@ -68,33 +68,33 @@ def spec_text(drop: float) -> str:
 
 def test_rows_with_ranges_of_their_own_are_independent(write_model: WriteModel) -> None:
     """Nothing moves, so nothing is measured."""
-    found = judge_neighbors(write_model(spec_text(0.01), net__onnx=b""), product(1), SAMPLES)
-    assert found.state == "proven"
-    assert found.seen == "outliers next to an item do not change its answer"
+    result = judge_neighbors(write_model(spec_text(0.01), net__onnx=b""), product(1), SAMPLES)
+    assert result.state == "proven"
+    assert result.seen == "outliers next to an item do not change its answer"
 
 
 def test_a_bounded_coupling_is_kept_within_the_gate(write_model: WriteModel) -> None:
     """An input that is cut off at 5 widens the range a little: within a drop of 0.01, and not within 1e-6."""
     run = product(None, most=5)
-    found = judge_neighbors(write_model(spec_text(0.01), net__onnx=b""), run, SAMPLES)
-    assert found.state == "proven"
-    assert found.seen.startswith("within quality.max_drop: next to an")
+    result = judge_neighbors(write_model(spec_text(0.01), net__onnx=b""), run, SAMPLES)
+    assert result.state == "proven"
+    assert result.seen.startswith("within quality.max_drop: next to an")
     assert judge_neighbors(write_model(spec_text(1e-6), net__onnx=b""), run, SAMPLES).state == "coupled"
 
 
 def test_a_coupling_beyond_the_gate_takes_batches_away(write_model: WriteModel) -> None:
     """The reason names the neighbor, what is lost, and what one item at a time costs."""
     spec = write_model(spec_text(0.01), net__onnx=b"")
-    found = judge_neighbors(spec, product(None), SAMPLES, "output y of item 1 changes")
-    assert found.state == "coupled"
-    assert found.seen.startswith(
+    result = judge_neighbors(spec, product(None), SAMPLES, "output y of item 1 changes")
+    assert result.state == "coupled"
+    assert result.seen.startswith(
         "output y of item 1 changes: next to an item 1000 times as large, R2 falls from 1.0000 alone to "
     )
-    assert "times the items per second" in found.seen
+    assert "times the items per second" in result.seen
 
 
 def test_what_no_outlier_moves_keeps_its_first_reason(write_model: WriteModel) -> None:
     """A coupling of another kind, seen before, is not explained away."""
     spec = write_model(spec_text(0.01), net__onnx=b"")
-    found = judge_neighbors(spec, product(1), SAMPLES, "output y differs by order")
-    assert (found.state, found.seen) == ("coupled", "output y differs by order")
+    result = judge_neighbors(spec, product(1), SAMPLES, "output y differs by order")
+    assert (result.state, result.seen) == ("coupled", "output y differs by order")

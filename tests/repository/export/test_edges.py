@@ -85,13 +85,13 @@ def test_only_rows_of_a_tie_may_change_places(tmp_path: Path) -> None:
     file = sorted_rows(tmp_path, [9.0, 3.3000004, 3.3, 1.7])
     given = [{"x": np.float32([[1.1]])}]
     best = np.float32([[9.0, 3.3000004, 3.3, 1.7]]) * np.float32(1.1)
-    wanted = [{"best": best, "place": np.array([[0, 1, 2, 3]])}]
+    reference = [{"best": best, "place": np.array([[0, 1, 2, 3]])}]
     tied = [{"best": best, "place": np.array([[0, 2, 1, 3]])}]
-    settled, text = settle_edges(file, given, tied, wanted, TOLERANCE)
+    settled, text = settle_edges(file, given, tied, reference, TOLERANCE)
     assert settled[0]["place"].tolist() == [[0, 1, 2, 3]]
     assert text.startswith("2 of 8 values")
     other = [{"best": best, "place": np.array([[3, 1, 2, 0]])}]
-    settled, text = settle_edges(file, given, other, wanted, TOLERANCE)
+    settled, text = settle_edges(file, given, other, reference, TOLERANCE)
     assert (settled[0]["place"].tolist(), text) == ([[3, 1, 2, 0]], "")
 
 
@@ -113,7 +113,7 @@ def test_the_number_of_rows_may_change_at_a_threshold(tmp_path: Path, x: float, 
         )
     )
     given = [{"x": np.full(3, x, "f")}]
-    wanted, found = [{"y": np.array([[0, 1, 2]])}], [{"y": np.array([[0, 1]])}]
-    settled, text = settle_edges(file, given, found, wanted, TOLERANCE)
+    reference, outputs = [{"y": np.array([[0, 1, 2]])}], [{"y": np.array([[0, 1]])}]
+    settled, text = settle_edges(file, given, outputs, reference, TOLERANCE)
     assert (settled[0]["y"].shape == (1, 3)) is explained
     assert bool(text) is explained

@@ -95,8 +95,8 @@ def test_locations_with_folders_and_odd_names_become_plain_ones(root: Path) -> N
     assert (folder / "model.yaml").read_text().startswith("name: net")
     out = build_repository(root, ("net",), out=root / "out").path
     session = open_session(out / "net" / "1" / "model.onnx", "test")
-    found = run_session(session, {"x": X}, "test")["y"]
-    np.testing.assert_array_equal(found, X * (2 * 3 * 4 * 5 * 6 * 7 * 8))
+    output = run_session(session, {"x": X}, "test")["y"]
+    np.testing.assert_array_equal(output, X * (2 * 3 * 4 * 5 * 6 * 7 * 8))
 
 
 def test_names_collide_with_none() -> None:
@@ -117,9 +117,9 @@ def test_two_tensors_may_share_a_file(write_model: WriteModel, cache: BuildCache
     eye = np.eye(4, dtype=np.float32)
     both = np.concatenate([np.zeros(2, np.float32), (eye * 2).ravel()[:8], (eye * 3).ravel()])
     spec = write_model(FILE, m__onnx=model.SerializeToString(), d=both.tobytes())
-    found = run_session(open_session(built(spec, cache).folder / "model.onnx", "t"), {"x": X}, "t")
+    outputs = run_session(open_session(built(spec, cache).folder / "model.onnx", "t"), {"x": X}, "t")
     first = np.concatenate([(eye * 2).ravel()[:8], (eye * 3).ravel()[:8]]).reshape(4, 4)
-    np.testing.assert_array_equal(found["y"], X @ first @ (eye * 3))
+    np.testing.assert_array_equal(outputs["y"], X @ first @ (eye * 3))
 
 
 def link_out(folder: Path) -> str:
@@ -150,7 +150,7 @@ def loop(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("location", "found"),
+    ("location", "message"),
     [
         ("/etc/passwd", "not a path in its own folder"),
         ("../m.data", "not a path in its own folder"),
@@ -170,7 +170,7 @@ def loop(folder: Path) -> str:
     ],
 )
 def test_a_location_that_leads_elsewhere_is_refused(
-    tmp_path: Path, location: str | Callable[[Path], str], found: str
+    tmp_path: Path, location: str | Callable[[Path], str], message: str
 ) -> None:
     """Before anything reads it: refused by name, without waiting for a pipe."""
     folder = tmp_path / "given"
@@ -181,11 +181,11 @@ def test_a_location_that_leads_elsewhere_is_refused(
     file.write_bytes(model.SerializeToString())
     with pytest.raises(BuildError) as caught:
         check_file(file, "--onnx")
-    assert found in caught.value.found
+    assert message in caught.value.found
 
 
 @pytest.mark.parametrize(
-    ("entries", "found"),
+    ("entries", "message"),
     [
         ({"offset": "1"}, "64 bytes"),
         ({"offset": "4096"}, "64 bytes"),
@@ -197,7 +197,7 @@ def test_a_location_that_leads_elsewhere_is_refused(
         ({"length": str(2**62)}, "length is"),
     ],
 )
-def test_offset_and_length_lie_within_the_file(tmp_path: Path, entries: dict[str, str], found: str) -> None:
+def test_offset_and_length_lie_within_the_file(tmp_path: Path, entries: dict[str, str], message: str) -> None:
     """A file cut short, or a number that no file can have."""
     file = external(tmp_path / "m.onnx", tmp_path)
     model = onnx.load(file, load_external_data=False)
@@ -205,7 +205,7 @@ def test_offset_and_length_lie_within_the_file(tmp_path: Path, entries: dict[str
     file.write_bytes(model.SerializeToString())
     with pytest.raises(BuildError) as caught:
         check_file(file, "--onnx")
-    assert found in caught.value.found
+    assert message in caught.value.found
 
 
 def test_a_shape_beyond_the_file_is_refused(tmp_path: Path) -> None:
@@ -344,9 +344,9 @@ def test_what_torch_writes_by_default_is_taken(root: Path) -> None:
     out = build_repository(root, ("net",), out=root / "out").path
     session = open_session(out / "net" / "1" / "model.onnx", "test")
     name = session.get_inputs()[0].name
-    [found] = run_session(session, {name: X}, "test").values()
-    wanted = module(torch.from_numpy(X)).detach().numpy()
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    [output] = run_session(session, {name: X}, "test").values()
+    expected = module(torch.from_numpy(X)).detach().numpy()
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 def test_large_files_are_linked_from_the_cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,8 @@ def test_a_filled_input_is_no_input_any_more(root: Path, write_model: WriteModel
         return
     file = artifact.folder / "model.onnx"
     onnx.checker.check_model(onnx.load(file), full_check=True)
-    found = run_session(open_session(file, "it"), {"input_ids": np.array([[1, 2, 3]] * 2)}, "it")
-    np.testing.assert_array_equal(found["y"][1], [[101, 101.5], [102, 102.5], [103, 103.5]])
+    outputs = run_session(open_session(file, "it"), {"input_ids": np.array([[1, 2, 3]] * 2)}, "it")
+    np.testing.assert_array_equal(outputs["y"][1], [[101, 101.5], [102, 102.5], [103, 103.5]])
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_sizes_come_from_the_other_inputs(
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    found = session.run(["y"], {"x": np.zeros((3, 5), "f")})[0]
-    assert found.shape == sizes
-    assert (found == 1).all()
+    output = session.run(["y"], {"x": np.zeros((3, 5), "f")})[0]
+    assert output.shape == sizes
+    assert (output == 1).all()
 
 
 @pytest.mark.parametrize(
-    ("fill", "kind", "said"),
+    ("fill", "kind", "message"),
     [
         ({"token_types": 0}, SpecError, "one of ['x', 'free', 'text']"),
         ({"text": 0}, SpecError, "an input of numbers"),
         ({"free": 0}, BuildError, "no other input has the size of its axis 0 (M)"),
     ],
 )
-def test_what_cannot_be_filled_is_told(fill: dict[str, int], kind: type[Exception], said: str) -> None:
+def test_what_cannot_be_filled_is_told(fill: dict[str, int], kind: type[Exception], message: str) -> None:
     """A wrong name, a text, or a size that only the caller knows."""
     model = onnx.load_from_string(
         onnx_bytes(
@@ -94,18 +94,18 @@ def test_what_cannot_be_filled_is_told(fill: dict[str, int], kind: type[Exceptio
     )
     with pytest.raises(kind) as caught:
         fill_inputs(model, fill, "spec")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("network", "said"),
+    ("network", "message"),
     [
         ("torch: n:build, inputs: {y: TENSOR}, outputs: {z: TENSOR}", "belongs to onnx"),
         ("onnx: m.onnx, inputs: {x: TENSOR}", "both have x"),
     ],
 )
-def test_fill_that_contradicts_is_refused(write_model: WriteModel, network: str, said: str) -> None:
+def test_fill_that_contradicts_is_refused(write_model: WriteModel, network: str, message: str) -> None:
     """The spec says it before anything is built."""
     text = network.replace("TENSOR", "{dtype: FP32, shape: [1]}")
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         write_model(f"name: net\nnetwork: {{fill: {{x: 0}}, {text}}}\n", m__onnx=b"", n__py="")

@@ -92,9 +92,9 @@ INDEPENDENT: dict[str, Function] = {
 @pytest.mark.parametrize("name", COUPLED)
 def test_a_coupling_is_seen(name: str) -> None:
     """However weak, late or rare it is, the proof names the output."""
-    found = verdict(COUPLED[name])
-    assert (found.state, found.holds) == ("coupled", False)
-    assert "output y" in found.seen or "together" in found.seen
+    result = verdict(COUPLED[name])
+    assert (result.state, result.holds) == ("coupled", False)
+    assert "output y" in result.seen or "together" in result.seen
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)
@@ -129,9 +129,9 @@ def test_kernels_may_round_by_batch_size(last: Function) -> None:
 def test_a_random_network_is_named_as_that() -> None:
     """The same item alone gets another answer each time: batching is not the cause."""
     random = np.random.default_rng(0)
-    found = verdict(lambda x: x + random.standard_normal(x.shape))
-    assert (found.state, found.holds) == ("random", False)
-    assert "from run to run" in found.seen
+    result = verdict(lambda x: x + random.standard_normal(x.shape))
+    assert (result.state, result.holds) == ("random", False)
+    assert "from run to run" in result.seen
 
 
 def test_whole_numbers_reveal_a_coupling_and_ties_do_not_make_one() -> None:
@@ -155,8 +155,8 @@ def test_what_cannot_be_tried_is_not_proven() -> None:
     def fail(_: Any) -> Any:
         raise BuildError("net", found="it does not run")
 
-    found = verdict(fail)
-    assert (found.state, "it does not run" in found.seen) == ("unknown", True)
+    result = verdict(fail)
+    assert (result.state, "it does not run" in result.seen) == ("unknown", True)
 
 
 def test_a_network_that_needs_several_rows_is_coupled() -> None:
@@ -186,8 +186,8 @@ def test_items_of_different_lengths_are_tried_apart() -> None:
     long = [{"x": np.random.default_rng(2).standard_normal((3, 9)).astype(np.float32)}]
     groups = groups_of(items(3) + long)
     assert [group[0]["x"].shape[1] for group in groups] == [6, 9]
-    found = verdict(lambda x: x if x.shape[1] == 6 else x - x.mean(axis=0), items(3) + long)
-    assert found.state == "coupled"
+    result = verdict(lambda x: x if x.shape[1] == 6 else x - x.mean(axis=0), items(3) + long)
+    assert result.state == "coupled"
 
 
 def test_patterns_replace_each_row_beside_each_other_one() -> None:
@@ -208,10 +208,10 @@ def test_neighbors_keep_their_type() -> None:
     ids = {"x": np.ones((1, 2), np.int64)}
     assert [kind for kind in KINDS if neighbor(ids, kind) is not None] == ["zeros", WHOLE]
     for dtype, largest in ((np.uint8, 255), (np.int16, 16383), (np.int64, 1_000_001)):
-        found = neighbor({"x": np.ones((1, 2), dtype)}, WHOLE)
-        assert found is not None
-        assert found["x"].dtype == dtype
-        assert found["x"].max() == largest
+        neighbors = neighbor({"x": np.ones((1, 2), dtype)}, WHOLE)
+        assert neighbors is not None
+        assert neighbors["x"].dtype == dtype
+        assert neighbors["x"].max() == largest
 
 
 def ids_of(count: int = 6) -> list[dict[str, Any]]:
@@ -312,5 +312,5 @@ def test_a_table_refuses_large_numbers() -> None:
 )
 def test_the_verdict_says_the_largest_batch_that_ran(work: int, largest: int, tried: int) -> None:
     """The sizes to try follow from an item's counted work, never from a clock."""
-    found = verdict(lambda x: x @ WEIGHTS, items(12), work=lambda _: work, largest=largest)
-    assert found.seen.endswith(f"in batches of up to {tried}")
+    result = verdict(lambda x: x @ WEIGHTS, items(12), work=lambda _: work, largest=largest)
+    assert result.seen.endswith(f"in batches of up to {tried}")

@@ -27,7 +27,7 @@ CUT = onnx_bytes(RELU, [X], [Y])[:40]
 
 
 @pytest.mark.parametrize(
-    ("content", "found", "todo"),
+    ("content", "message", "todo"),
     [
         (
             onnx_bytes(
@@ -76,19 +76,19 @@ CUT = onnx_bytes(RELU, [X], [Y])[:40]
         (b"\x1c\x00\x00\x00TFL3", "a TensorFlow Lite file", "tf2onnx"),
     ],
 )
-def test_a_file_is_named_as_what_it_is(tmp_path: Path, content: bytes, found: str, todo: str) -> None:
+def test_a_file_is_named_as_what_it_is(tmp_path: Path, content: bytes, message: str, todo: str) -> None:
     """Only a file that breaks off is called a truncated download."""
     file = tmp_path / "m.onnx"
     file.write_bytes(content)
     with pytest.raises(BuildError) as caught:
         _ = check_file(file, "--onnx"), open_session(file, "--onnx")
-    assert found in caught.value.found
+    assert message in caught.value.found
     assert todo in caught.value.todo
     assert ("truncated" in caught.value.todo) == (todo == "truncated download")
 
 
 @pytest.mark.parametrize(
-    ("content", "found", "todo"),
+    ("content", "message", "todo"),
     [
         (
             onnx_bytes(
@@ -107,13 +107,13 @@ def test_a_file_is_named_as_what_it_is(tmp_path: Path, content: bytes, found: st
         ),
     ],
 )
-def test_a_tensor_without_elements_says_what_to_do(tmp_path: Path, content: bytes, found: str, todo: str) -> None:
+def test_a_tensor_without_elements_says_what_to_do(tmp_path: Path, content: bytes, message: str, todo: str) -> None:
     """Triton has none."""
     file = tmp_path / "m.onnx"
     file.write_bytes(content)
     with pytest.raises(BuildError) as caught:
         read_signature(check_file(file, "--onnx"), "--onnx", batched=True)
-    assert caught.value.found == found
+    assert caught.value.found == message
     assert todo in caught.value.todo
 
 

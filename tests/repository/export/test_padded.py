@@ -85,19 +85,19 @@ CHANGED: dict[str, tuple[Run, Padding]] = {
 def test_what_changes_nothing_is_proven(name: str) -> None:
     """The sizes that were tried are named."""
     run, how = NEUTRAL[name]
-    found = verdict(run, how)
-    assert found.state == "proven", found.seen
-    assert found.seen.startswith("filled up along length from 4 to 8, 6 to 12, 9 to 18, 4 to 64")
+    result = verdict(run, how)
+    assert result.state == "proven", result.seen
+    assert result.seen.startswith("filled up along length from 4 to 8, 6 to 12, 9 to 18, 4 to 64")
 
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_what_changes_an_answer_is_seen(name: str) -> None:
     """The output and both sizes are named."""
     run, how = CHANGED[name]
-    found = verdict(run, how)
-    assert (found.state, found.holds) == ("coupled", False)
-    assert found.seen.startswith("output y of an item of length 4 differs from that of the same")
-    assert "when it is filled up to" in found.seen
+    result = verdict(run, how)
+    assert (result.state, result.holds) == ("coupled", False)
+    assert result.seen.startswith("output y of an item of length 4 differs from that of the same")
+    assert "when it is filled up to" in result.seen
 
 
 def test_only_sizes_that_the_spec_allows_are_tried() -> None:
@@ -142,6 +142,6 @@ def test_rounded_networks_are_held_to_the_gate(write_model: WriteModel, weight: 
         return {"y": batch["x"].max(axis=1) + weight * batch["x"].mean(axis=1)}
 
     spec = write_model("name: net\nnetwork: {onnx: net.onnx}\n", net__onnx=b"")
-    found = judge_padded(spec, run, samples(8, 16), padding(-9 if state == "coupled" else 0, outputs={}))
-    assert found.state == state, found.seen
-    assert "filled up to twice the length, R2 falls from 1.0000 alone to " in found.seen
+    result = judge_padded(spec, run, samples(8, 16), padding(-9 if state == "coupled" else 0, outputs={}))
+    assert result.state == state, result.seen
+    assert "filled up to twice the length, R2 falls from 1.0000 alone to " in result.seen

@@ -86,8 +86,8 @@ def test_a_first_axis_of_images_that_is_no_batch_stays_small(write_model: WriteM
     """Else a file that says imgsz 320 was run on 320 images."""
     model = onnx.load_from_string(MULTIPLES)
     model.metadata_props.add(key="imgsz", value="[320, 320]")
-    found = sizes(write_model, cache, model.SerializeToString(), SPEC + UNBATCHED)
-    assert found == [(3, 3, 320, 320), (6, 3, 640, 640)]
+    shapes = sizes(write_model, cache, model.SerializeToString(), SPEC + UNBATCHED)
+    assert shapes == [(3, 3, 320, 320), (6, 3, 640, 640)]
 
 
 def only(size: int) -> bytes:
@@ -113,12 +113,12 @@ def test_a_network_that_runs_at_no_tried_size_says_which_keys_help(write_model: 
     """The message has the file's own names, and each way to describe the input."""
     with pytest.raises(BuildError) as caught:
         built(write_model, cache, SPEC, m__onnx=only(77))
-    said = caught.value
-    assert "free_axes: {size: {min: 32, max: 640, multiple_of: 32}}" in said.todo
-    assert "inputs: {x: {dtype: FP32, shape: [224]}}" in said.todo
-    assert "quality: {samples: data:samples}" in said.todo
-    assert "'x': array" in said.todo
-    assert "32, 64, 224" in said.wanted
+    error = caught.value
+    assert "free_axes: {size: {min: 32, max: 640, multiple_of: 32}}" in error.todo
+    assert "inputs: {x: {dtype: FP32, shape: [224]}}" in error.todo
+    assert "quality: {samples: data:samples}" in error.todo
+    assert "'x': array" in error.todo
+    assert "32, 64, 224" in error.wanted
 
 
 def test_described_sizes_that_do_not_run_name_the_same_keys(write_model: WriteModel, cache: BuildCache) -> None:
@@ -261,9 +261,9 @@ def test_bf16_is_given_as_float32_or_as_ml_dtypes_has_it(
         "import numpy", "import ml_dtypes\nimport numpy"
     )
     job = job_of(write_model(SPEC + SAMPLES, m__onnx=BF16, data__py=code), cache)
-    ((found, *_), (given, *_)) = job.reference.outputs, job.reference.batches
+    ((output, *_), (given, *_)) = job.reference.outputs, job.reference.batches
     assert given["x"].dtype == np.float32
-    np.testing.assert_allclose(found["y"], [[1.0, 0.0, 3.5, 1e30]], rtol=2**-8)
+    np.testing.assert_allclose(output["y"], [[1.0, 0.0, 3.5, 1e30]], rtol=2**-8)
 
 
 def test_bf16_is_made_up(write_model: WriteModel, cache: BuildCache) -> None:
@@ -384,8 +384,8 @@ def test_a_file_that_takes_no_single_item_is_served_whole(write_model: WriteMode
         [("y", FLOAT, ["N", "width"])],
         {"fourth": np.int64([3])},
     )
-    found = built(write_model, cache, SPEC, m__onnx=content)
-    assert not found.signature.batched
-    assert found.independence is not None
-    assert found.independence.state == "unknown"
-    assert "alone does not run" in found.independence.seen
+    artifact = built(write_model, cache, SPEC, m__onnx=content)
+    assert not artifact.signature.batched
+    assert artifact.independence is not None
+    assert artifact.independence.state == "unknown"
+    assert "alone does not run" in artifact.independence.seen

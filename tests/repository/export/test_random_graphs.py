@@ -33,20 +33,20 @@ def verdict(seed: int, file: Path) -> tuple[Independence, Graph]:
 
 def disagreement(seed: int, file: Path) -> str:
     """The error of the verdict on a random network; empty if the oracle agrees."""
-    found, graph = verdict(seed, file)
+    result, graph = verdict(seed, file)
     run = runner(file.read_bytes())
     # A coupling that hardly ever shows may be seen by either of the two.
-    wanted = "coupled" if coupled(run, graph.inputs, seed, ids=seed % 5 == 4) else "proven"
-    if found.state == wanted or (found.state == "coupled" and has_coupling(graph)):
+    expected = "coupled" if coupled(run, graph.inputs, seed, ids=seed % 5 == 4) else "proven"
+    if result.state == expected or (result.state == "coupled" and has_coupling(graph)):
         return ""
-    return f"seed {seed}: {found.state} ({found.seen}), wanted {wanted}: {', '.join(graph.names)}"
+    return f"seed {seed}: {result.state} ({result.seen}), wanted {expected}: {', '.join(graph.names)}"
 
 
 @pytest.mark.parametrize("seed", [154, 434, 3064, 4119, 5584, 7194, 8829])
 def test_a_class_or_a_step_does_not_hide_a_coupling(seed: int, tmp_path: Path) -> None:
     """Networks whose answers change for a few items in a thousand only: those near an edge, or with a zero."""
-    found, _ = verdict(seed, tmp_path / "random.onnx")
-    assert found.state == "coupled"
+    result, _ = verdict(seed, tmp_path / "random.onnx")
+    assert result.state == "coupled"
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_verdicts_on_random_networks(tmp_path: Path) -> None:
     """None is made up, and at most one in two thousand overlooked: those that only rounding shows, as where tanh is
     1 or the next number."""
     file = tmp_path / "random.onnx"
-    problems = [found for seed in range(COUNT) if (found := disagreement(seed, file))]
+    problems = [problem for seed in range(COUNT) if (problem := disagreement(seed, file))]
     made_up = [problem for problem in problems if "wanted proven" in problem]
     assert not made_up, "\n".join(made_up)
     assert len(problems) <= COUNT // 2000, "\n".join(problems)

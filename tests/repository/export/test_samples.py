@@ -21,7 +21,7 @@ SIGNATURE = Signature((TensorInfo("x", "FP32", (4,)),), (), batched=True)
 
 
 @pytest.mark.parametrize(
-    ("returned", "said"),
+    ("returned", "message"),
     [
         ("[]", "no batch"),
         ("None", "NoneType"),
@@ -32,14 +32,14 @@ SIGNATURE = Signature((TensorInfo("x", "FP32", (4,)),), (), batched=True)
         ("[{'x': np.full((2, 4), np.nan, np.float32)}]", "8 of 8 elements of x that are NaN"),
     ],
 )
-def test_calibration_that_cannot_be_used(write_model: WriteModel, returned: str, said: str) -> None:
+def test_calibration_that_cannot_be_used(write_model: WriteModel, returned: str, message: str) -> None:
     """Empty, misshapen, misnamed or NaN: the error names the hook's field and what it gave."""
     data = f"import numpy as np\ndef given(): return {returned}\n"
     spec = write_model(TEXT + "optimize: {calibration: data:given}\n", network__py="", data__py=data)
     with pytest.raises(BuildError) as caught:
         hook_calibration(spec, SIGNATURE)
     assert "optimize.calibration" in caught.value.where
-    assert said in caught.value.found
+    assert message in caught.value.found
 
 
 def test_missing_calibration_says_what_to_write(write_model: WriteModel) -> None:
@@ -72,8 +72,8 @@ def test_without_a_batch_axis_the_sample_budget_counts_batches(write_model: Writ
     data = "import numpy as np\ndef given(): return [{'x': np.ones(4, np.float32)}] * 3\n"
     text = TEXT + "quality: {samples: data:given, max_samples: 2}\n"
     spec = write_model(text, network__py="", data__py=data)
-    found = batches(spec, Signature(SIGNATURE.inputs, (), batched=False))
-    assert [batch["x"].shape for batch in found] == [(4,), (4,)]
+    given = batches(spec, Signature(SIGNATURE.inputs, (), batched=False))
+    assert [batch["x"].shape for batch in given] == [(4,), (4,)]
 
 
 @pytest.mark.parametrize("value", ["np.float32(5)", "np.array(5, np.float32)", "np.array([5], np.float32)"])

@@ -24,8 +24,8 @@ def test_the_interval_of_a_drop_holds_the_true_drop() -> None:
     hits = 0
     for _ in range(200):
         reference = random.random(150) < 0.9
-        found = reference & (random.random(150) > 0.05 / 0.9)
-        low, high = bootstrap_drop(found, reference)
+        values = reference & (random.random(150) > 0.05 / 0.9)
+        low, high = bootstrap_drop(values, reference)
         hits += low <= 0.05 <= high
     assert 180 <= hits <= 198
 
@@ -39,12 +39,12 @@ def test_pairs_are_kept_together() -> None:
 def test_the_interval_is_the_same_in_every_run() -> None:
     """It is drawn with a fixed seed: a build must not pass today and fail tomorrow."""
     random = np.random.default_rng(2)
-    found, reference = random.random(80), random.random(80)
-    assert bootstrap_drop(found, reference) == bootstrap_drop(found, reference)
+    values, reference = random.random(80), random.random(80)
+    assert bootstrap_drop(values, reference) == bootstrap_drop(values, reference)
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "cosine"),
+    ("values", "reference", "cosine"),
     [
         ([3.0, 4.0], [6.0, 8.0], 1.0),
         ([1.0, 0.0], [0.0, 1.0], 0.0),
@@ -54,16 +54,16 @@ def test_the_interval_is_the_same_in_every_run() -> None:
         ([math.inf, 1.0], [math.inf, 1.0], 1.0),
     ],
 )
-def test_cosine_of_an_item(found: list[float], wanted: list[float], cosine: float) -> None:
+def test_cosine_of_an_item(values: list[float], reference: list[float], cosine: float) -> None:
     """Zeros equal zeros, what is not finite is as far as can be, unless the reference has it too."""
-    assert item_cosines(outputs(found), outputs(wanted)) == pytest.approx([cosine])
+    assert item_cosines(outputs(values), outputs(reference)) == pytest.approx([cosine])
 
 
 def test_all_outputs_of_an_item_count_as_one_vector() -> None:
     """A small output does not weigh as much as a large one."""
-    wanted = [{"a": np.array([[1.0]]), "b": np.array([[0.0, 100.0]])}]
-    found = [{"a": np.array([[-1.0]]), "b": np.array([[0.0, 100.0]])}]
-    assert mean_cosine(found, wanted) > 0.999
+    reference = [{"a": np.array([[1.0]]), "b": np.array([[0.0, 100.0]])}]
+    values = [{"a": np.array([[-1.0]]), "b": np.array([[0.0, 100.0]])}]
+    assert mean_cosine(values, reference) > 0.999
 
 
 def test_one_bad_item_spoils_the_mean() -> None:
@@ -73,6 +73,6 @@ def test_one_bad_item_spoils_the_mean() -> None:
 
 def test_differences_are_counted_by_powers_of_ten() -> None:
     """Every element is in one class: equal, up to an edge, or beyond all of them."""
-    found = outputs([1.0, 1.0005, 2.0, 5e6])
-    counts = differences(found, outputs([1.0, 1.0, 1.0, 1.0]))
+    values = outputs([1.0, 1.0005, 2.0, 5e6])
+    counts = differences(values, outputs([1.0, 1.0, 1.0, 1.0]))
     assert {edge: count for edge, count in counts.items() if count} == {"0": 1, "1e-03": 1, "1e+00": 1, "more": 1}

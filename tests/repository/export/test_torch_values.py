@@ -123,9 +123,9 @@ def test_outputs_are_chosen_by_name_and_inputs_passed_by_name(
     spec = write_model(spec_text(factory, inputs, outputs), network__py=NETWORK)
     job = job_of(spec, BuildCache(root / "cache"))
     x, ones = torch.zeros(2, 4), torch.ones(2, 4)
-    found = job.module()(x, ones) if "mask" in inputs else job.module()(x)
-    found = found if isinstance(found, tuple) else (found,)
-    assert [int(tensor[0, 0]) for tensor in found] == added
+    tensors = job.module()(x, ones) if "mask" in inputs else job.module()(x)
+    tensors = tensors if isinstance(tensors, tuple) else (tensors,)
+    assert [int(tensor[0, 0]) for tensor in tensors] == added
     assert list(job.reference.outputs[0]) == outputs.split()
 
 

@@ -21,5 +21,5 @@ def test_work_is_counted_and_not_timed(tmp_path: Path) -> None:
             {"w": np.ones((50, 70), "f")},
         )
     )
-    found = [count_work(file, {"x": np.ones((1, 50), "f")}, "m.onnx") for _ in range(2)]
-    assert found == [2 * 200_000 + 70 * (50 + 100) + 70 * 100] * 2
+    counts = [count_work(file, {"x": np.ones((1, 50), "f")}, "m.onnx") for _ in range(2)]
+    assert counts == [2 * 200_000 + 70 * (50 + 100) + 70 * 100] * 2

@@ -19,7 +19,7 @@ def bomb(first: str, link: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (bomb("[x]", "[{}]"), "its aliases written out"),
         (bomb("{x: 1}", "{{<<: [{}]}}"), "its aliases written out"),
@@ -35,12 +35,12 @@ def bomb(first: str, link: str) -> str:
     ],
     ids=["aliases", "merged", "itself", "deep", "long", "many", "python", "int", "bool", "time", "nul"],
 )
-def test_a_hostile_document_is_refused(root: Path, text: str, said: str) -> None:
+def test_a_hostile_document_is_refused(root: Path, text: str, message: str) -> None:
     """Aliases of aliases, depth, length and tags end in one SpecError that names the file."""
     folder = root / "models" / "net"
     folder.mkdir()
     (folder / "model.yaml").write_text(text)
-    with pytest.raises(SpecError, match=said) as refused:
+    with pytest.raises(SpecError, match=message) as refused:
         load(folder, root)
     assert str(folder / "model.yaml") in refused.value.where
     assert not list(root.rglob("pwned"))

@@ -67,7 +67,7 @@ def test_a_bare_number_for_a_time_is_refused(write_model: WriteModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         ("serving: {max_batch_size: 4, dynamic_batching: {preferred_batch_size: [8]}}", "preferred_batch_size has 8"),
         ("serving: {max_batch_size: 0, dynamic_batching: {}}", "max_batch_size above 0"),
@@ -82,9 +82,9 @@ def test_a_bare_number_for_a_time_is_refused(write_model: WriteModel) -> None:
         ("serving: {output: {y: {label_filename: ../labels.txt}}}", "leaves the model's folder"),
     ],
 )
-def test_settings_that_contradict_are_refused(write_model: WriteModel, extra: str, said: str) -> None:
+def test_settings_that_contradict_are_refused(write_model: WriteModel, extra: str, message: str) -> None:
     """Each contradiction is found before anything is built."""
-    assert said in str(refused(write_model, TORCH + extra))
+    assert message in str(refused(write_model, TORCH + extra))
 
 
 def test_a_missing_file_is_named(write_model: WriteModel) -> None:
@@ -131,7 +131,7 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no keys"),
         ("a: &a [*a]\n", "aliases written out"),
@@ -153,9 +153,9 @@ def test_yaml_is_read_as_editors_read_it(write_model: WriteModel) -> None:
         (TORCH + "pipeline: [network, {step: top_k, parameters: {k: 1, labels: [a]}}]\n", "wanted: a path"),
     ],
 )
-def test_odd_input_is_refused_and_never_a_traceback(write_model: WriteModel, text: str, said: str) -> None:
+def test_odd_input_is_refused_and_never_a_traceback(write_model: WriteModel, text: str, message: str) -> None:
     """Values no spec should hold end in a SpecError, whatever library they would have tripped."""
-    assert said in str(refused(write_model, text))
+    assert message in str(refused(write_model, text))
 
 
 def test_a_spec_that_is_not_utf8_is_refused(root: Path, write_model: WriteModel) -> None:
@@ -191,11 +191,13 @@ def test_unknown_steps_and_parameters_name_the_nearest(write_model: WriteModel) 
     assert error.wanted == "'labels'"
 
 
-@pytest.mark.parametrize(("value", "said"), [("0", "at least 1"), ("two", "int"), ("true", "int"), ("[1]", "one int")])
-def test_step_parameters_have_their_types(write_model: WriteModel, value: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"), [("0", "at least 1"), ("two", "int"), ("true", "int"), ("[1]", "one int")]
+)
+def test_step_parameters_have_their_types(write_model: WriteModel, value: str, message: str) -> None:
     """A parameter of another type or below its minimum is refused."""
     text = TORCH + f"pipeline: [network, {{step: top_k, parameters: {{k: {value}, labels: l.txt}}}}]\n"
-    assert said in refused(write_model, text, l__txt="a\nb\n").wanted
+    assert message in refused(write_model, text, l__txt="a\nb\n").wanted
 
 
 def test_a_step_resolves_its_shapes(write_model: WriteModel) -> None:
@@ -291,17 +293,17 @@ def test_a_project_is_a_folder_with_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "said"),
+    ("axis", "message"),
     [
         ("{multiple_of: 4, min: 6, max: 8}", "min has 6"),
         ("{multiple_of: 4, max: 9}", "max has 9"),
         ("{multiple_of: 4, max: 16, warm: [4, 5]}", "warm has 5"),
     ],
 )
-def test_sizes_of_an_axis_are_multiples(write_model: WriteModel, axis: str, said: str) -> None:
+def test_sizes_of_an_axis_are_multiples(write_model: WriteModel, axis: str, message: str) -> None:
     """`multiple_of` holds for every size that is given, and is the smallest size where none is."""
     text = "name: net\nnetwork: {{onnx: m.onnx, free_axes: {{H: {axis}}}}}\n"
-    with pytest.raises(SpecError, match=said) as caught:
+    with pytest.raises(SpecError, match=message) as caught:
         write_model(text.format(axis=axis), m__onnx=b"")
     assert caught.value.wanted == "a multiple of 4"
     fine = write_model(text.format(axis="{multiple_of: 4, max: 16}"), m__onnx=b"")

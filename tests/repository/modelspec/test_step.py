@@ -34,9 +34,9 @@ outputs:
 def resolved(write_model: WriteModel, parameters: str = "{}", step: str = "decode_image") -> ResolvedStep:
     """The only step of a pipeline with these parameters."""
     spec = write_model(MODEL.format(step=step, parameters=parameters), model__onnx=b"")
-    found = spec.steps[0]
-    assert found is not None
-    return found
+    resolved_step = spec.steps[0]
+    assert resolved_step is not None
+    return resolved_step
 
 
 def own_step(folder: Path, dtype: str = "$kind", size: str = "$size") -> None:
@@ -47,7 +47,7 @@ def own_step(folder: Path, dtype: str = "$kind", size: str = "$size") -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "wanted"),
+    ("parameters", "tensor"),
     [
         ("{}", ("FP32", (3, 224, 224))),
         ("{dtype: FP32, height: 8}", ("FP32", (3, 8, 224))),
@@ -55,13 +55,13 @@ def own_step(folder: Path, dtype: str = "$kind", size: str = "$size") -> None:
     ],
 )
 def test_pixels_have_the_dtype_that_is_asked_for(
-    write_model: WriteModel, parameters: str, wanted: tuple[str, tuple[int, ...]]
+    write_model: WriteModel, parameters: str, tensor: tuple[str, tuple[int, ...]]
 ) -> None:
     """decode_image gives FP32 by default, UINT8 where the spec says so."""
     step = resolved(write_model, parameters)
-    assert step.outputs == {"pixels": wanted}
+    assert step.outputs == {"pixels": tensor}
     assert step.inputs == {"image": ("BYTES", (1,))}
-    assert step.parameters["dtype"] == wanted[0]
+    assert step.parameters["dtype"] == tensor[0]
 
 
 def test_another_dtype_is_refused(write_model: WriteModel) -> None:
@@ -79,7 +79,7 @@ def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel
 
 
 @pytest.mark.parametrize(
-    ("tensor", "said"),
+    ("tensor", "message"),
     [
         ({"dtype": "$missing"}, "y has the dtype $missing"),
         ({"dtype": "$size"}, "y has the dtype $size"),
@@ -90,13 +90,13 @@ def test_a_step_of_ones_own_may_depend_on_its_parameters(write_model: WriteModel
     ],
 )
 def test_a_contract_that_names_no_fitting_parameter_is_refused(
-    write_model: WriteModel, root: Path, tensor: dict[str, str], said: str
+    write_model: WriteModel, root: Path, tensor: dict[str, str], message: str
 ) -> None:
     """`$name` must be a parameter that always has a value of the right kind."""
     own_step(root, **tensor)
     with pytest.raises(SpecError) as caught:
         resolved(write_model, step="mine")
-    assert said in f"{caught.value}"
+    assert message in f"{caught.value}"
     assert "mine/step.yaml" in caught.value.where
 
 

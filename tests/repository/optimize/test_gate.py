@@ -48,7 +48,7 @@ def test_a_variant_below_the_bar_does_not_want_training(write_model: WriteModel)
 
 
 @pytest.mark.parametrize(
-    ("variant", "said"),
+    ("variant", "message"),
     [
         ("onnx-int8-static", "optimize.calibration"),
         ("openvino-int8", "stay FP32"),
@@ -58,11 +58,11 @@ def test_a_variant_below_the_bar_does_not_want_training(write_model: WriteModel)
         ("distilled", "optimize.student"),
     ],
 )
-def test_a_drop_names_what_that_variant_can_do(write_model: WriteModel, variant: str, said: str) -> None:
+def test_a_drop_names_what_that_variant_can_do(write_model: WriteModel, variant: str, message: str) -> None:
     """Calibration for ranges, epochs for what trains, channels for what is cut."""
     todo = advice(write_model, variant, 0.92, 0.95)["max_drop"]
     assert todo.startswith("choose another variant")
-    assert said in todo
+    assert message in todo
 
 
 def test_other_precisions_without_data_have_another_variant_alone(write_model: WriteModel) -> None:

@@ -78,10 +78,10 @@ def test_the_engine_goes_on_as_the_network_does(tmp_path: Path, name: str) -> No
     checkpoint = read_checkpoint(source)
     assert (checkpoint.context, checkpoint.sizes["vocab_size"]) == (128, VOCABULARY)
     convert_checkpoint(checkpoint, out)
-    wanted = checkpoint.load().generate(
+    expected = checkpoint.load().generate(
         torch.from_numpy(IDS), max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
     )[0, IDS.shape[1] :]
-    assert greedy(out) == wanted.tolist()
+    assert greedy(out) == expected.tolist()
     assert {"config.json", "tokenizer.json"} <= {file.name for file in out.iterdir()}
 
 
@@ -91,12 +91,12 @@ def test_fewer_bits_lose_little(tmp_path: Path, weights: Weights) -> None:
     checkpoint, out = read_checkpoint(write_checkpoint(tmp_path / "source")), tmp_path / "out"
     out.mkdir()
     convert_checkpoint(checkpoint, out, weights)
-    [found] = served_log_likelihoods(out, [IDS[0]], threads=1)
+    [likelihood] = served_log_likelihoods(out, [IDS[0]], threads=1)
     with torch.inference_mode():
         ids = torch.from_numpy(IDS)
-        wanted = -float(checkpoint.load()(input_ids=ids, labels=ids).loss)
+        expected = -float(checkpoint.load()(input_ids=ids, labels=ids).loss)
     lost = {"fp32": 1e-4, "bf16": 0.01, "int8": 0.02, "int4": 0.3}[weights]
-    assert found == pytest.approx(wanted, rel=lost)
+    assert likelihood == pytest.approx(expected, rel=lost)
     size = (out / "openvino_model.bin").stat().st_size
     full = (checkpoint.folder / "model.safetensors").stat().st_size
     assert size < {"fp32": 1.4, "bf16": 0.7, "int8": 0.4, "int4": 0.35}[weights] * full
@@ -126,8 +126,8 @@ def test_sizes_that_the_configuration_leaves_to_the_library(tmp_path: Path) -> N
     """A server counts the cache's memory by them, and has no transformers."""
     folder = write_checkpoint(tmp_path / "source", "phi")
     change(folder, num_key_value_heads=None)
-    found = json.loads(read_checkpoint(folder).configuration)
-    assert found["num_key_value_heads"] == found["num_attention_heads"] == 4
+    configuration = json.loads(read_checkpoint(folder).configuration)
+    assert configuration["num_key_value_heads"] == configuration["num_attention_heads"] == 4
 
 
 def test_an_architecture_without_paged_attention_is_named(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
     more = "serving: {variant: llm-int8, generation: {cache_mib: 32, max_tokens: 16}}\n"
     done = build_repository(write_project(tmp_path, more), cores=2)
     assert done.served == {"chat": "llm-int8"}
-    [result] = [each for each in done.results if each.variant == "llm-int8"]
+    [result] = [candidate for candidate in done.results if candidate.variant == "llm-int8"]
     assert result.passed
     assert result.artifact is not None
     assert result.artifact.quality is not None
@@ -175,7 +175,7 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ("serving: {variant: onnx-fp16}", "unknown variant"),
         ("quality: {metric: 'a:b'}", "quality has a metric"),
@@ -186,10 +186,10 @@ def test_a_project_builds_it_behind_the_gate(tmp_path: Path) -> None:
         ("serving: {generation: {max_sequences: 1024}}", "max_batched_tokens is 512, max_sequences"),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, said: str) -> None:
+def test_a_spec_that_makes_no_sense_is_refused(tmp_path: Path, more: str, message: str) -> None:
     """With its place."""
     root = write_project(tmp_path, more)
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(SpecError, match=message):
         build_repository(root)
 
 
@@ -225,10 +225,10 @@ def test_what_is_known_is_shown(tmp_path: Path) -> None:
     """Before anything is built, and of what lies in the cache; the served one is named, the FP32 one compared with."""
     root = write_project(tmp_path, "serving: {variant: llm-int8}\n")
     [spec] = load_all(root)
-    found = inspect_model(spec, "cpu", 2)
-    assert (found.variant, found.network) == ("llm-int8", {"llm.checkpoint": "checkpoint"})
-    assert [plan.backend for plan in found.models] == ["llm"]
-    assert not found.unknown
+    inspection = inspect_model(spec, "cpu", 2)
+    assert (inspection.variant, inspection.network) == ("llm-int8", {"llm.checkpoint": "checkpoint"})
+    assert [plan.backend for plan in inspection.models] == ["llm"]
+    assert not inspection.unknown
     build_repository(root, cores=2, variants=["llm-fp32"])
     [model] = collect(root, threads=1)
     assert [result.variant for result in model.results] == ["llm-fp32", "llm-int8"]

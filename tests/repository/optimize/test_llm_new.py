@@ -83,7 +83,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ((), "no network"),
         (("--llm", "a", "--onnx", "b"), "--onnx and --llm"),
@@ -91,6 +91,6 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         (("--onnx", "a", "--weights", "b"), "--weights together with --onnx"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+def test_options_that_do_not_go_together(tmp_path: Path, more: tuple[str, ...], message: str) -> None:
     """The message names them."""
-    assert said in failed(tritonkit_here(*new(tmp_path, *more)), 2)
+    assert message in failed(tritonkit_here(*new(tmp_path, *more)), 2)

@@ -125,8 +125,8 @@ def test_weights_come_from_safetensors_and_checkpoints(
         folder = write_model(TORCH, network__py=LINEAR).folder
         (folder / name).write_bytes((tmp_path / name).read_bytes())
         artifact = built(write_model(text, network__py=LINEAR), cache)
-        found = onnx_outputs(artifact, np.ones((3, 4), np.float32))
-        np.testing.assert_allclose(found, 4.0)
+        outputs = onnx_outputs(artifact, np.ones((3, 4), np.float32))
+        np.testing.assert_allclose(outputs, 4.0)
 
 
 def onnx_outputs(artifact: Artifact, x: np.ndarray) -> np.ndarray:

@@ -69,13 +69,13 @@ def test_operators_are_timed(tmp_path: Path) -> None:
     assert sum(time.ms for time in times) > 0
 
 
-@pytest.mark.parametrize(("given", "said"), [(batch(2, 5), "x [2, 5]"), ({"z": batch(2, 4)["x"]}, "z [2, 4]")])
-def test_input_that_does_not_fit(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("given", "message"), [(batch(2, 5), "x [2, 5]"), ({"z": batch(2, 4)["x"]}, "z [2, 4]")])
+def test_input_that_does_not_fit(given: dict[str, Any], message: str, tmp_path: Path) -> None:
     """The error names the shapes that were tried, in a line."""
     with pytest.raises(BuildError) as caught:
         open_runner(save(tmp_path, [-1, 4]), 1, "test").run(given)
     assert caught.value.where == "test"
-    assert f"OpenVINO cannot run it on {said}: " in caught.value.found
+    assert f"OpenVINO cannot run it on {message}: " in caught.value.found
     assert "\n" not in caught.value.found
 
 

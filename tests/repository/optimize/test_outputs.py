@@ -102,8 +102,8 @@ def test_the_engine_s_shapes_are_the_artifact_s(write_model: WriteModel, cache: 
     [output] = artifact.signature.outputs
     assert output.shape == shape
     for optimized in (True, False):
-        [said] = open_session(artifact.folder / "model.onnx", "test", optimized).get_outputs()
-        sizes = tuple(size if isinstance(size, int) else -1 for size in said.shape)
+        [served] = open_session(artifact.folder / "model.onnx", "test", optimized).get_outputs()
+        sizes = tuple(size if isinstance(size, int) else -1 for size in served.shape)
         assert sizes[int(artifact.signature.batched) :] == shape
 
 

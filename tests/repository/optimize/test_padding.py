@@ -45,10 +45,10 @@ def test_filling_up_is_proven_where_a_mask_hides_it(write_model: WriteModel, cac
     """The verdict on items says so too; other values that fill up are proven again."""
     data = padded_file(MASKED_MEAN, ["batch", 4])
     spec = write_model(PADDED, m__onnx=data)
-    found = built(spec, cache).independence
-    assert found is not None
-    assert found.state == "proven"
-    assert "filled up along length from 2 to 4" in found.seen
+    independence = built(spec, cache).independence
+    assert independence is not None
+    assert independence.state == "proven"
+    assert "filled up along length from 2 to 4" in independence.seen
     other = write_model(PADDED.replace("mask: 0", "mask: 1"), m__onnx=data)
     assert plan(other, cache).cached is None
     assert "free_axes.length.pad" in refused(other, cache, BuildError).where
@@ -64,7 +64,7 @@ def test_filling_up_that_changes_answers_is_refused(write_model: WriteModel, cac
     )
     assert "leave pad out" in error.todo
     declared = write_model(PADDED + "serving: {independent_items: true}\n", m__onnx=data)
-    found = built(declared, cache).independence
-    assert found is not None
-    assert found.state == "declared"
+    independence = built(declared, cache).independence
+    assert independence is not None
+    assert independence.state == "declared"
     built(write_model(PADDED + "serving: {max_batch_size: 0}\n", m__onnx=data), cache)

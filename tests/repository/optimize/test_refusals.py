@@ -81,16 +81,16 @@ def torch_weights(file: str, content: Content, **error: str) -> Refusal:
     return Refusal(spec, {"network__py": LINEAR, file.replace(".", "__"): content}, error=error)
 
 
-def onnx_inputs(inputs: str, wanted: str) -> Refusal:
+def onnx_inputs(inputs: str, message: str) -> Refusal:
     """A spec whose inputs are not those of its file."""
     spec = f"name: net\nnetwork: {{onnx: m.onnx, inputs: {inputs}}}\n"
-    return Refusal(spec, {"m__onnx": onnx_file(RELU, ["batch", 4])}, SpecError, {"wanted": wanted})
+    return Refusal(spec, {"m__onnx": onnx_file(RELU, ["batch", 4])}, SpecError, {"wanted": message})
 
 
-def samples(code: str, found: str) -> Refusal:
+def samples(code: str, message: str) -> Refusal:
     """Samples that do not fit the network's inputs."""
     files = {"network__py": LINEAR, "data__py": f"import numpy as np\ndef samples(): {code}\n"}
-    return Refusal(SAMPLES, files, error={"where": "quality.samples", "found": found})
+    return Refusal(SAMPLES, files, error={"where": "quality.samples", "found": message})
 
 
 def metric(value: str) -> Refusal:

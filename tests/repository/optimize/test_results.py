@@ -124,15 +124,15 @@ def test_a_drop_as_large_as_the_bar_passes(
     assert result.passed is passes
 
 
-@pytest.mark.parametrize(("hook", "said"), [("broken", "nan"), ("few", "3 scores for 8 items")])
+@pytest.mark.parametrize(("hook", "message"), [("broken", "nan"), ("few", "3 scores for 8 items")])
 def test_a_metric_must_give_numbers_for_the_items(
-    write_model: WriteModel, cache: BuildCache, hook: str, said: str
+    write_model: WriteModel, cache: BuildCache, hook: str, message: str
 ) -> None:
     """NaN and a wrong count are the metric's mistake, not the variant's."""
     spec = write(write_model, f"quality: {{metric: data:{hook}}}\n")
     (result,) = evaluate(spec, ("onnx-fp32",), cache)
     assert result.problem is not None
-    assert said in result.problem.found
+    assert message in result.problem.found
 
 
 def test_the_sample_budget_counts_items(write_model: WriteModel, cache: BuildCache) -> None:
@@ -207,22 +207,22 @@ def test_names_are_resolved(write_model: WriteModel) -> None:
 
 def test_progress_is_told_in_order(write_model: WriteModel, tmp_path: Path, cache: BuildCache) -> None:
     """Start, phrases, done; a second build is done without starting."""
-    said: list[str] = []
+    lines: list[str] = []
 
     class Listening(Progress):
         def start(self, plan: object) -> None:
-            said.append("start")
+            lines.append("start")
 
         def say(self, text: str) -> None:
-            said.append(text)
+            lines.append(text)
 
         def done(self, result: Result) -> None:
-            said.append(f"done {result.cached}")
+            lines.append(f"done {result.cached}")
 
     spec = write_trained(write_model, tmp_path)
     for _ in range(2):
         evaluate(spec, ("onnx-fp32",), cache, progress=Listening())
-    assert said == [
+    assert lines == [
         "start",
         "training the network",
         "exporting to ONNX",

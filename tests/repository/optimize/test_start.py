@@ -49,11 +49,11 @@ def test_the_largest_warm_size_is_measured_first() -> None:
     before = np.ones(200 * MIB, np.uint8)
     del before
     network = Taking(lambda rows: rows * MIB)
-    found = measure_start(spec_of(t=FreeAxis(min=4, max=64, warm=(8, 64))), X, SAMPLES, network)
+    needs = measure_start(spec_of(t=FreeAxis(min=4, max=64, warm=(8, 64))), X, SAMPLES, network)
     assert network.seen == [(1, 64, 2), (1, 8, 2)]
-    assert (found.refuses_zeros, found.given) == (False, {})
-    assert 60 * MIB < found.memory_bytes < 90 * MIB
-    assert found.processor_s > 0
+    assert (needs.refuses_zeros, needs.given) == (False, {})
+    assert 60 * MIB < needs.memory_bytes < 90 * MIB
+    assert needs.processor_s > 0
 
 
 def test_sizes_stay_allowed() -> None:
@@ -68,14 +68,14 @@ def test_where_zeros_do_not_do_an_item_of_the_samples_is_kept(described: bool) -
     """The network refuses them, or the spec does not say which sizes there are."""
     network = Taking(lambda rows: 1, lambda x: not x.any())
     axes = {"t": FreeAxis(max=64)} if described else {}
-    found = measure_start(spec_of(**axes), X, SAMPLES, network)
-    assert found.refuses_zeros == described
-    assert found.given["x"].shape == (9, 2)
-    assert np.frombuffer(b64decode(found.given["x"].data), np.float32).tolist() == [5.0] * 18
+    needs = measure_start(spec_of(**axes), X, SAMPLES, network)
+    assert needs.refuses_zeros == described
+    assert needs.given["x"].shape == (9, 2)
+    assert np.frombuffer(b64decode(needs.given["x"].data), np.float32).tolist() == [5.0] * 18
     assert network.seen[-1] == (1, 9, 2)
 
 
 def test_samples_that_fail_are_not_this_rooms_to_report() -> None:
     """The comparison with the reference says why."""
-    found = measure_start(spec_of(), X, SAMPLES, Taking(lambda rows: 1, lambda x: True))
-    assert found == StartNeeds(0, found.processor_s, False, found.given)
+    needs = measure_start(spec_of(), X, SAMPLES, Taking(lambda rows: 1, lambda x: True))
+    assert needs == StartNeeds(0, needs.processor_s, False, needs.given)

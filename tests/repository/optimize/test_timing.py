@@ -25,17 +25,17 @@ class Listening(Progress):
     """Keeps what is said of the measurement of speed."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.finished: list[Result] = []
 
     def timing(self, model: str, count: int) -> None:
         """Its beginning."""
-        self.said.append(f"{model}: {count}")
+        self.lines.append(f"{model}: {count}")
 
     def say(self, text: str) -> None:
         """Its parts."""
         if text.startswith("measuring speed"):
-            self.said.append(text)
+            self.lines.append(text)
 
     def timed(self, results: list[Result]) -> None:  # type: ignore[override]
         """Its end."""
@@ -58,7 +58,7 @@ def test_variants_take_turns(spec: Spec, cache: BuildCache) -> None:
     progress = Listening()
     results = evaluate(spec, PAIR, cache, timed=True, progress=progress)
     turns = [f"measuring speed, round {number} of {ROUNDS}: {name}" for number in range(1, ROUNDS + 1) for name in PAIR]
-    assert progress.said == ["net: 2", *turns]
+    assert progress.lines == ["net: 2", *turns]
     assert progress.finished == list(results)
     assert len(runs(results)) == 1
     assert all(result.timing and result.timing.batch1_ms > 0 for result in results)
@@ -70,7 +70,7 @@ def test_figures_of_one_run_are_kept(spec: Spec, cache: BuildCache) -> None:
     progress = Listening()
     again = evaluate(spec, PAIR, cache, timed=True, progress=progress)
     [alone] = evaluate(spec, PAIR[:1], cache, timed=True, progress=progress)
-    assert progress.said == []
+    assert progress.lines == []
     assert [r.timing for r in again] == [r.timing for r in first]
     assert alone.timing == first[0].timing
 

@@ -76,8 +76,8 @@ class Signature:
         """The signature that `network.inputs` and `network.outputs` of a spec declare."""
         network = spec.model.network
         if network.llm:
-            inputs = tuple(TensorInfo(*each, optional=True) for each in LANGUAGE_INPUTS)
-            return cls(inputs, tuple(TensorInfo(*each) for each in LANGUAGE_OUTPUTS), False)
+            inputs = tuple(TensorInfo(*tensor, optional=True) for tensor in LANGUAGE_INPUTS)
+            return cls(inputs, tuple(TensorInfo(*tensor) for tensor in LANGUAGE_OUTPUTS), False)
         inputs = tuple(TensorInfo.of(*item) for item in network.inputs.items())
         outputs = tuple(TensorInfo.of(*item) for item in network.outputs.items())
         return cls(inputs, outputs, spec.model.serving.max_batch_size != 0)

@@ -31,12 +31,12 @@ def fits_demand(spec: Spec, artifact: Artifact) -> bool:
 
     Its hash leaves out how requests share batches, because that matters only if items are not independent.
     """
-    found, asked = artifact.independence, demand(spec.model.serving)
-    if found is None or found.holds:
+    independence, demanded = artifact.independence, demand(spec.model.serving)
+    if independence is None or independence.holds:
         return True
-    if asked == "open":
+    if demanded == "open":
         return not artifact.signature.batched or artifact.variant != "onnx-fp32"
-    return asked == "unshared" and artifact.signature.batched
+    return demanded == "unshared" and artifact.signature.batched
 
 
 def hold_to_demand(spec: Spec, independence: Independence | None, what: str) -> None:

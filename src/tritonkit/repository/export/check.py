@@ -16,7 +16,7 @@ TRAINING_MODE = "look for layers that behave differently in training mode, or wi
 
 
 def compare(
-    spec: Spec, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], *, lossless: bool
+    spec: Spec, given: Sequence[Batch], outputs: Sequence[Batch], reference: Sequence[Batch], *, lossless: bool
 ) -> float:
     """The largest absolute difference of any output element.
 
@@ -24,7 +24,7 @@ def compare(
     reference is; with `lossless`, also for the first one beyond the spec's tolerance.
     """
     largest = 0.0
-    for batch, got, expected in zip(given, found, wanted, strict=True):
+    for batch, got, expected in zip(given, outputs, reference, strict=True):
         if set(got) != set(expected):
             raise BuildError(
                 f"{spec.file} network", found=f"the exported file gives {sorted(got)}", wanted=f"{sorted(expected)}"
@@ -40,16 +40,16 @@ def compare(
     return largest
 
 
-def _difference(spec: Spec, name: str, found: Any, wanted: Any, lossless: bool) -> float:
+def _difference(spec: Spec, name: str, values: Any, reference: Any, lossless: bool) -> float:
     """Largest absolute difference, which must lie within the spec's tolerance if `lossless`."""
     import numpy as np
 
-    if not np.issubdtype(wanted.dtype, np.number):
-        if not np.array_equal(found, wanted):
+    if not np.issubdtype(reference.dtype, np.number):
+        if not np.array_equal(values, reference):
             raise BuildError(f"{spec.file} output {name}", found="values that differ from the reference's")
         return 0.0
     tolerance = spec.model.quality.tolerance
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = values.astype(np.float64), reference.astype(np.float64)
     if np.isnan(b).any():
         raise BuildError(
             f"{spec.file} output {name}",

@@ -121,8 +121,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             wanted="one of transformers' own: code of a checkpoint is not run",
         )
     transformers = need("transformers", "models")
-    known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    if architecture not in known.values() or config.get("is_encoder_decoder"):
+    architectures = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if architecture not in architectures.values() or config.get("is_encoder_decoder"):
         raise BuildError(
             f"{folder / 'config.json'} architectures",
             found=architecture,
@@ -130,8 +130,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         )
     with _read_errors(folder / "config.json", "a configuration of transformers"):
         read = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    found = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
-    sizes = {name: size for name, size in found.items() if isinstance(size, int)}
+    values = {name: getattr(read, name, None) for name in (*_SIZES, *_MORE_SIZES)}
+    sizes = {name: size for name, size in values.items() if isinstance(size, int)}
     if unknown := [name for name in _SIZES if name not in sizes]:
         raise BuildError(
             str(folder / "config.json"),
@@ -192,10 +192,10 @@ def _check_files(folder: Path) -> None:
     if any(folder.glob(f"*{_WEIGHTS}")):
         return
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
-    found = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"
+    problem = f"weights as pickles alone: {pickles[0]}" if pickles else "no weights"
     raise BuildError(
         str(folder),
-        found=found,
+        found=problem,
         wanted="*.safetensors: a pickle can run code when it is read",
         todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
     )
@@ -248,10 +248,10 @@ def _check_tokenizer(folder: Path) -> None:
 
 def _read_json(file: Path) -> dict[str, Any]:
     with _read_errors(file, "a JSON object"):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise TypeError(f"it is a {type(found).__name__}")
-        return found
+        value = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise TypeError(f"it is a {type(value).__name__}")
+        return value
 
 
 @contextmanager

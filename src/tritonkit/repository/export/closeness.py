@@ -18,8 +18,8 @@ _EDGES = tuple(10.0**power for power in range(-8, 3))
 
 def item_r2(
     groups: Sequence[Group],
-    found: Sequence[Batch],
-    wanted: Sequence[Batch],
+    outputs: Sequence[Batch],
+    reference: Sequence[Batch],
     tolerance: float = 1e-4,
     least: float = -1.0,
 ) -> dict[str, Any]:
@@ -34,15 +34,15 @@ def item_r2(
     import numpy as np
 
     scores: dict[str, list[Any]] = {group.label: [] for group in groups}
-    for got, expected in zip(found, wanted, strict=True):
+    for got, expected in zip(outputs, reference, strict=True):
         pairs: dict[str, tuple[Any, Any, Any]] = {}
         for group in groups:
             name = group.output
             if name not in pairs:
                 pairs[name] = _differences(got[name], expected[name], group.batched)
-            reference, difference, bad = pairs[name]
+            values, difference, bad = pairs[name]
             error = replace(group, center=0.0).energies(difference)
-            energy = np.maximum(group.energies(reference), group.energy or tolerance**2)
+            energy = np.maximum(group.energies(values), group.energy or tolerance**2)
             score = np.maximum(least, 1 - error / energy)
             scores[group.label].append(np.where(bad, least, score))
     return {label: np.concatenate(parts) for label, parts in scores.items()}
@@ -57,20 +57,20 @@ def worst_group(scores: dict[str, Any]) -> tuple[str, Any]:
     return min(scores.items(), key=lambda entry: float(entry[1].mean()))
 
 
-def _differences(found: Any, wanted: Any, batched: bool) -> tuple[Any, Any, Any]:
+def _differences(values: Any, expected: Any, batched: bool) -> tuple[Any, Any, Any]:
     """The reference and the differences as [items, ...], and whether an item has a value that only the
     reference has finite."""
     import numpy as np
 
-    found, wanted = as_rows(found, batched), as_rows(wanted, batched)
-    same = ~np.isfinite(wanted.astype(np.float64))
-    bad = ~np.isfinite(found.astype(np.float64)) & ~same
-    reference = finite(wanted)
-    difference = np.where(same, 0.0, finite(found) - reference)
+    values, expected = as_rows(values, batched), as_rows(expected, batched)
+    same = ~np.isfinite(expected.astype(np.float64))
+    bad = ~np.isfinite(values.astype(np.float64)) & ~same
+    reference = finite(expected)
+    difference = np.where(same, 0.0, finite(values) - reference)
     return reference, difference, bad.reshape(len(bad), -1).any(axis=1)
 
 
-def item_cosines(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool = True) -> Any:
+def item_cosines(outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool = True) -> Any:
     """float64 [items]: the cosine of each item's outputs, all taken as one vector; -1 where not finite.
 
     Outputs without numbers do not count. Two vectors of zeros are the same: 1.
@@ -78,7 +78,7 @@ def item_cosines(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool 
     import numpy as np
 
     cosines = []
-    for got, expected in zip(found, wanted, strict=True):
+    for got, expected in zip(outputs, reference, strict=True):
         names = [name for name, array in expected.items() if is_number(array)]
         pairs = [(_rows(got[name], batched), _rows(expected[name], batched)) for name in names]
         if not pairs:
@@ -96,9 +96,9 @@ def item_cosines(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool 
     return np.concatenate(cosines) if cosines else np.ones(1)
 
 
-def mean_cosine(found: Sequence[Batch], wanted: Sequence[Batch], batched: bool = True) -> float:
+def mean_cosine(outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool = True) -> float:
     """Mean of `item_cosines`; -1 where any output is not finite."""
-    cosines = item_cosines(found, wanted, batched)
+    cosines = item_cosines(outputs, reference, batched)
     return -1.0 if (cosines == -1.0).any() else float(cosines.mean())
 
 
@@ -114,29 +114,29 @@ class Yardstick:
     batched: bool
 
     @classmethod
-    def of(cls, own_metric: bool, wanted: Sequence[Batch], batched: bool) -> Yardstick:
-        """The yardstick for a network with the outputs `wanted`."""
-        return cls(None if own_metric else find_groups(wanted, batched), batched)
+    def of(cls, own_metric: bool, reference: Sequence[Batch], batched: bool) -> Yardstick:
+        """The yardstick for a network with these reference outputs."""
+        return cls(None if own_metric else find_groups(reference, batched), batched)
 
     @property
     def name(self) -> str:
         """The measure's name in notes."""
         return "mean cosine" if self.groups is None else "R2"
 
-    def items(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> Any:
+    def items(self, outputs: Sequence[Batch], reference: Sequence[Batch]) -> Any:
         """Each item's closeness, float64 [items]: 1 where outputs are equal."""
         if self.groups is None:
-            return item_cosines(found, wanted, self.batched)
-        return worst_group(item_r2(self.groups, found, wanted, least=_FARTHEST))[1]
+            return item_cosines(outputs, reference, self.batched)
+        return worst_group(item_r2(self.groups, outputs, reference, least=_FARTHEST))[1]
 
-    def mean(self, found: Sequence[Batch], wanted: Sequence[Batch]) -> float:
+    def mean(self, outputs: Sequence[Batch], reference: Sequence[Batch]) -> float:
         """The mean closeness of the items; 0 or less where an output is not finite."""
         if self.groups is None:
-            return mean_cosine(found, wanted, self.batched)
-        return float(self.items(found, wanted).mean())
+            return mean_cosine(outputs, reference, self.batched)
+        return float(self.items(outputs, reference).mean())
 
 
-def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, int]:
+def differences(outputs: Sequence[Batch], reference: Sequence[Batch]) -> dict[str, int]:
     """Histogram of the differences of output elements: upper edge of each power of ten -> count.
 
     `0` counts equal elements, and `more` counts elements beyond the last edge.
@@ -145,7 +145,7 @@ def differences(found: Sequence[Batch], wanted: Sequence[Batch]) -> dict[str, in
 
     counts = np.zeros(len(_EDGES) + 1, dtype=np.int64)
     equal = 0
-    for got, expected in zip(found, wanted, strict=True):
+    for got, expected in zip(outputs, reference, strict=True):
         for name, array in expected.items():
             if not is_number(array):
                 continue

@@ -39,34 +39,34 @@ def spread(moved: Sequence[Any], still: Any) -> Any:
     """
     import numpy as np
 
-    found = np.zeros(still.shape)
+    distance = np.zeros(still.shape)
     for array in moved:
         if array.shape != still.shape:
             continue
         if not np.issubdtype(still.dtype, np.floating):
-            found[array != still] = np.inf
+            distance[array != still] = np.inf
             continue
         with np.errstate(invalid="ignore"):
             moves = np.abs(array.astype(np.float64) - still)
-        found = np.fmax(found, _SHAKEN_FACTOR * moves)
-    return found
+        distance = np.fmax(distance, _SHAKEN_FACTOR * moves)
+    return distance
 
 
-def explains(moves: Any, got: Any, wanted: Any) -> Any:
+def explains(moves: Any, got: Any, expected: Any) -> Any:
     """Mask of the values that lie no further apart than a spread."""
     import numpy as np
 
-    if not np.issubdtype(wanted.dtype, np.floating):
-        return (got == wanted) | np.isinf(moves)
+    if not np.issubdtype(expected.dtype, np.floating):
+        return (got == expected) | np.isinf(moves)
     with np.errstate(invalid="ignore"):
-        return np.abs(got.astype(np.float64) - wanted) <= moves
+        return np.abs(got.astype(np.float64) - expected) <= moves
 
 
-def may_be_rare(item: Batch, wanted: Any) -> bool:
+def may_be_rare(item: Batch, expected: Any) -> bool:
     """Whether values are discrete and the network has no float input, so that noise on the input cannot show ties."""
     import numpy as np
 
-    return not np.issubdtype(wanted.dtype, np.floating) and not has_floats(item)
+    return not np.issubdtype(expected.dtype, np.floating) and not has_floats(item)
 
 
 def rare(compared: int) -> float:
@@ -81,7 +81,7 @@ def has_floats(item: Batch) -> bool:
     return any(np.issubdtype(array.dtype, np.floating) for array in item.values())
 
 
-def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
+def apart(got: Any, expected: Any, tolerance: Tolerance, floor: float) -> Any:
     """A mask of the values of two rows that differ by more than the tolerance, or None.
 
     NaN equals NaN, and an infinity equals itself. The absolute tolerance is for values around 1. For smaller outputs
@@ -89,12 +89,12 @@ def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
     """
     import numpy as np
 
-    if found.shape != wanted.shape:
-        return np.ones(wanted.shape, bool)
-    if not np.issubdtype(wanted.dtype, np.floating):
-        differing = found != wanted
+    if got.shape != expected.shape:
+        return np.ones(expected.shape, bool)
+    if not np.issubdtype(expected.dtype, np.floating):
+        differing = got != expected
         return differing if differing.any() else None
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     finite = np.abs(b[np.isfinite(b)])
     scale = min(1.0, max(float(finite.max(initial=0.0)), floor))
     with np.errstate(invalid="ignore"):
@@ -103,15 +103,15 @@ def apart(found: Any, wanted: Any, tolerance: Tolerance, floor: float) -> Any:
     return differing if differing.any() else None
 
 
-def differs_by(found: Any, wanted: Any) -> str:
+def differs_by(got: Any, expected: Any) -> str:
     """Text for the difference: ` by 0.53`, ` to NaN`, or both shapes."""
     import numpy as np
 
-    if found.shape != wanted.shape:
-        return f" in shape: {list(found.shape[1:])} and {list(wanted.shape[1:])}"
-    if not np.issubdtype(wanted.dtype, np.number):
+    if got.shape != expected.shape:
+        return f" in shape: {list(got.shape[1:])} and {list(expected.shape[1:])}"
+    if not np.issubdtype(expected.dtype, np.number):
         return ""
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
     if (np.isnan(a) & ~np.isnan(b)).any():
         return f" to {NAN}"
     with np.errstate(invalid="ignore"):

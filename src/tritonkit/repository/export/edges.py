@@ -28,16 +28,16 @@ _FEW_RUNS = 4
 
 
 def settle_edges(
-    file: Path, given: Sequence[Batch], found: Sequence[Batch], wanted: Sequence[Batch], tolerance: Tolerance
+    file: Path, given: Sequence[Batch], outputs: Sequence[Batch], reference: Sequence[Batch], tolerance: Tolerance
 ) -> tuple[list[Batch], str]:
-    """`found`, with the reference's values where rounding alone explains a difference, and a sentence on their number.
+    """`outputs`, with the reference's values where rounding alone explains a difference, and a sentence on how many.
 
     Args:
         file: the network as ONNX; a difference stays unexplained if the file cannot be run again.
     """
     settled: list[Batch] = []
     count = total = 0
-    for batch, got, expected in zip(given, found, wanted, strict=True):
+    for batch, got, expected in zip(given, outputs, reference, strict=True):
         masks = _explained(file, batch, got, expected, tolerance)
         settled.append({n: _mixed(got[n], expected[n], masks.get(n)) for n in got})
         count += sum(int(mask.sum()) for mask in masks.values())
@@ -46,27 +46,27 @@ def settle_edges(
     return settled, text if count else ""
 
 
-def _mixed(found: Any, wanted: Any, mask: Any) -> Any:
+def _mixed(got: Any, expected: Any, mask: Any) -> Any:
     import numpy as np
 
     if mask is None or not mask.any():
-        return found
-    return wanted if found.shape != wanted.shape else np.where(mask, wanted, found)
+        return got
+    return expected if got.shape != expected.shape else np.where(mask, expected, got)
 
 
-def _explained(file: Path, batch: Batch, found: Batch, wanted: Batch, tolerance: Tolerance) -> dict[str, Any]:
+def _explained(file: Path, batch: Batch, got: Batch, expected: Batch, tolerance: Tolerance) -> dict[str, Any]:
     """Output -> mask of the values that may differ from the reference's and do; equal outputs are left out."""
     differing = {
         name: mask
-        for name, array in wanted.items()
-        if name in found and (mask := apart(found[name], array, tolerance, 1.0)) is not None
+        for name, array in expected.items()
+        if name in got and (mask := apart(got[name], array, tolerance, 1.0)) is not None
     }
     left = {name: mask.copy() for name, mask in differing.items()}
     before = sum(int(mask.sum()) for mask in left.values())
     for run, (base, moved) in enumerate(_moved(file, batch) if left else (), 1):
         for name in left:
-            moves = _moves(base[name], moved[name], found[name], wanted[name])
-            left[name] &= ~(moves & _is_among(wanted[name], (base[name], moved[name]), tolerance))
+            moves = _moves(base[name], moved[name], got[name], expected[name])
+            left[name] &= ~(moves & _is_among(expected[name], (base[name], moved[name]), tolerance))
         unexplained = sum(int(mask.sum()) for mask in left.values())
         if unexplained == 0 or (run == _FEW_RUNS and unexplained > before / 2):
             break
@@ -86,29 +86,29 @@ def _moved(file: Path, batch: Batch) -> Iterator[tuple[Batch, Batch]]:
         return
 
 
-def _moves(base: Any, moved: Any, found: Any, wanted: Any) -> Any:
+def _moves(base: Any, moved: Any, got: Any, expected: Any) -> Any:
     """A mask of the values that move as far as the two answers differ. If the answers have different shapes, it covers
     all values, provided that the shape moves too."""
     import numpy as np
 
-    if found.shape != wanted.shape:
-        return np.full(wanted.shape, moved.shape != base.shape)
-    if moved.shape != base.shape or base.shape != wanted.shape:
-        return np.zeros(wanted.shape, bool)
-    return explains(spread([moved], base), found, wanted)
+    if got.shape != expected.shape:
+        return np.full(expected.shape, moved.shape != base.shape)
+    if moved.shape != base.shape or base.shape != expected.shape:
+        return np.zeros(expected.shape, bool)
+    return explains(spread([moved], base), got, expected)
 
 
-def _is_among(wanted: Any, outputs: Sequence[Any], tolerance: Tolerance) -> Any:
+def _is_among(expected: Any, outputs: Sequence[Any], tolerance: Tolerance) -> Any:
     """A mask of the reference's values that the network gives too, here or in another place. A decision chooses among
     the same values, whereas a wrong network has other values."""
     import numpy as np
 
-    if not np.issubdtype(wanted.dtype, np.number):
-        return np.isin(wanted, np.concatenate([output.ravel() for output in outputs]))
+    if not np.issubdtype(expected.dtype, np.number):
+        return np.isin(expected, np.concatenate([output.ravel() for output in outputs]))
     seen = np.unique(np.concatenate([output.ravel() for output in outputs]).astype(np.float64))
-    value = wanted.astype(np.float64)
+    value = expected.astype(np.float64)
     if not len(seen):
-        return np.zeros(wanted.shape, bool)
+        return np.zeros(expected.shape, bool)
     place = np.searchsorted(seen, value).clip(1, max(1, len(seen) - 1))
     with np.errstate(invalid="ignore"):
         near = np.minimum(abs(value - seen[place - 1]), abs(value - seen[place % len(seen)]))

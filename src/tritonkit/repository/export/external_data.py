@@ -55,29 +55,29 @@ def data_files(tensors: Iterator[Any], file: Path, where: str) -> dict[str, Path
 
     BuildError for the first location that leads elsewhere, or whose file is shorter than its tensors need.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for tensor in tensors:
         if not tensor.external_data:
             continue
         entries = _entries(tensor)
         location = entries["location"]
-        if location not in found:
-            found[location] = _resolved(location, file, where)
-        _check_extent(tensor, entries, found[location], where)
-    return found
+        if location not in files:
+            files[location] = _resolved(location, file, where)
+        _check_extent(tensor, entries, files[location], where)
+    return files
 
 
-def flat_names(found: Collection[str], main: str) -> dict[str, str]:
+def flat_names(locations: Collection[str], main: str) -> dict[str, str]:
     """Location -> the name under which its file lies next to an ONNX file called `main`.
 
     A plain name stays. A name with folders, with odd characters or with the ending of another kind of file
     becomes `main.data`, `main.1.data` and so on.
     """
-    stay = {each for each in found if _is_plain(each) and each != main}
+    stay = {location for location in locations if _is_plain(location) and location != main}
     taken = {name.lower() for name in stay} | {main.lower()}
     numbered = (f"{main}.{number}.data" for number in count(1))
     free = (name for name in chain([f"{main}.data"], numbered) if name.lower() not in taken)
-    return {location: location if location in stay else next(free) for location in found}
+    return {location: location if location in stay else next(free) for location in locations}
 
 
 def relocate(tensors: Iterator[Any], names: Mapping[str, str]) -> bool:
@@ -92,16 +92,16 @@ def relocate(tensors: Iterator[Any], names: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def resolved_in_place(file: Path, found: Mapping[str, Path]) -> Iterator[Path]:
+def resolved_in_place(file: Path, files: Mapping[str, Path]) -> Iterator[Path]:
     """The ONNX file for onnx's checker, which refuses data files that are links. If there are links, it is a copy
     next to empty files of the same names and sizes."""
-    if not any(_has_link(file.parent, location) for location in found):
+    if not any(_has_link(file.parent, location) for location in files):
         yield file
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / file.name
         shutil.copyfile(file, copy)
-        for location, path in found.items():
+        for location, path in files.items():
             stand_in = Path(folder) / location
             stand_in.parent.mkdir(parents=True, exist_ok=True)
             with stand_in.open("wb") as stream:

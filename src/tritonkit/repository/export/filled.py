@@ -83,20 +83,20 @@ def _source(value: Any, place: int, sources: list[Any], where: str) -> tuple[str
 
     It is an axis of the same name; for an unnamed axis, the same position in an input with as many axes.
     """
-    wanted = value.type.tensor_type.shape.dim[place].dim_param
+    axis_name = value.type.tensor_type.shape.dim[place].dim_param
     rank = len(value.type.tensor_type.shape.dim)
     for source in sources:
         dims = source.type.tensor_type.shape.dim
         for axis, dim in enumerate(dims):
-            if wanted and dim.dim_param == wanted:
+            if axis_name and dim.dim_param == axis_name:
                 return source.name, axis
     for source in sources:
         dims = source.type.tensor_type.shape.dim
-        if len(dims) == rank and not wanted and not dims[place].HasField("dim_value"):
+        if len(dims) == rank and not axis_name and not dims[place].HasField("dim_value"):
             return source.name, place
     raise BuildError(
         f"{where}.{value.name}",
-        found=f"no other input has the size of its axis {place} ({wanted or 'which has no name'})",
+        found=f"no other input has the size of its axis {place} ({axis_name or 'which has no name'})",
         wanted="an input of the same shape, from which the size is taken",
         todo="export the network without that input",
     )

@@ -73,12 +73,12 @@ class Group:
 
 def find_groups(reference: Sequence[Batch], batched: bool) -> tuple[Group, ...]:
     """Every group of every output that holds numbers, in the order of the outputs."""
-    found: list[Group] = []
+    groups: list[Group] = []
     for name, array in reference[0].items():
         if is_number(array):
             arrays = [as_rows(batch[name], batched) for batch in reference]
-            found += _of_output(name, [array for array in arrays if array.size], batched)
-    return tuple(found)
+            groups += _of_output(name, [array for array in arrays if array.size], batched)
+    return tuple(groups)
 
 
 def is_number(array: Any) -> bool:
@@ -199,10 +199,10 @@ def _split(columns: _Columns) -> tuple[list[Group], float]:
     kinds = [np.flatnonzero(moving & whole) for whole in (~columns.whole, columns.whole)]
     parts, apart = [], 0.0
     for kind in kinds:
-        found = _by_scale(kind, scales)
-        gaps = (scales[a].min() / scales[b].max() for a, b in pairwise(found))
+        scaled = _by_scale(kind, scales)
+        gaps = (scales[a].min() / scales[b].max() for a, b in pairwise(scaled))
         apart = max([apart, *map(float, gaps)])
-        parts += found
+        parts += scaled
     if all(map(len, kinds)):
         apart = max(apart, _APART)
     groups = []

@@ -191,9 +191,9 @@ def _changes_alone(trial: _Trial) -> str:
     for item, before in list(zip(trial.items, trial.alone, strict=True))[:2]:
         for _ in range(2):
             again = trial.run(item)
-            for name, wanted in before.items():
-                if apart(again[name], wanted, trial.tolerance, 0.01) is not None:
-                    by = differs_by(again[name], wanted)
+            for name, expected in before.items():
+                if apart(again[name], expected, trial.tolerance, 0.01) is not None:
+                    by = differs_by(again[name], expected)
                     return f"output {name} of the same item alone differs from run to run{by}"
     return ""
 
@@ -237,24 +237,24 @@ def _hold_to_alone(trial: _Trial, order: Sequence[int]) -> None:
     """Check that the items of a batch get the same answers as alone."""
     together = _together(trial, [trial.items[place] for place in order])
     for row, place in enumerate(order):
-        for name, wanted in trial.alone[place].items():
+        for name, expected in trial.alone[place].items():
             got = together[name][row : row + 1]
-            differing = apart(got, wanted, trial.tolerance, 0.01)
+            differing = apart(got, expected, trial.tolerance, 0.01)
             if differing is None:
-                _count_rare(trial, name, 0, wanted)
+                _count_rare(trial, name, 0, expected)
                 continue
-            if got.shape == wanted.shape:
+            if got.shape == expected.shape:
                 differing = differing & ~_tipped(trial, place)[name]
                 if differing.any():
                     differing = differing & ~_rounded(trial, place, name, got)
                 if not differing.any():
                     continue
-                if may_be_rare(trial.items[0], wanted):
-                    _count_rare(trial, name, int(differing.sum()), wanted)
+                if may_be_rare(trial.items[0], expected):
+                    _count_rare(trial, name, int(differing.sum()), expected)
                     continue
             raise _CoupledError(
                 f"output {name} of item {row + 1} in a batch of {len(order)} differs from that of the"
-                f" same item alone{differs_by(got, wanted)}"
+                f" same item alone{differs_by(got, expected)}"
             )
 
 
@@ -314,11 +314,11 @@ def _rows(trial: _Trial, batch: Batch) -> Batch:
     return outputs
 
 
-def _edge(trial: _Trial, item: Batch, name: str, got: Any, wanted: Any) -> Any:
+def _edge(trial: _Trial, item: Batch, name: str, got: Any, expected: Any) -> Any:
     """Mask of the values that rounding alone may change, because the item is near an edge."""
     alone = trial.run(item)
     moves = spread([moved[name] for moved in _shaken_answers(trial, item)], alone[name])
-    return tipped(trial.run, item, alone, trial.tolerance)[name] | explains(moves, got, wanted)
+    return tipped(trial.run, item, alone, trial.tolerance)[name] | explains(moves, got, expected)
 
 
 def _hold_still(
@@ -330,15 +330,15 @@ def _hold_still(
     excused: Callable[[str, Any, Any], Any] | None = None,
 ) -> None:
     for name, outputs in after.items():
-        got, wanted = outputs[row : row + 1], before[name][row : row + 1]
-        differing = apart(got, wanted, trial.tolerance, 0.0)
+        got, expected = outputs[row : row + 1], before[name][row : row + 1]
+        differing = apart(got, expected, trial.tolerance, 0.0)
         if differing is not None and excused is not None:
-            differing = differing & ~excused(name, got, wanted)
+            differing = differing & ~excused(name, got, expected)
         if differing is not None and differing.any():
             became = "take other values" if kind in ("mixed", OTHERS) else f"become {kind}"
             raise _CoupledError(
                 f"output {name} of item {row + 1} in a batch of {len(outputs)} changes"
-                f"{differs_by(got, wanted)} when other items {became}"
+                f"{differs_by(got, expected)} when other items {became}"
             )
 
 
@@ -380,9 +380,9 @@ def _rounded(trial: _Trial, place: int, name: str, got: Any) -> Any:
     """
     if place not in trial.moved:
         trial.moved[place] = _shaken_answers(trial, trial.items[place])
-    wanted = trial.alone[place][name]
-    moves = spread([moved[name] for moved in trial.moved[place]], wanted)
-    return explains(moves, got, wanted)
+    expected = trial.alone[place][name]
+    moves = spread([moved[name] for moved in trial.moved[place]], expected)
+    return explains(moves, got, expected)
 
 
 def _shaken_answers(trial: _Trial, item: Batch) -> list[Batch]:
@@ -390,7 +390,7 @@ def _shaken_answers(trial: _Trial, item: Batch) -> list[Batch]:
     return [run(item) for run in runs if run is not None]
 
 
-def _count_rare(trial: _Trial, name: str, differing: int, wanted: Any) -> None:
+def _count_rare(trial: _Trial, name: str, differing: int, expected: Any) -> None:
     counts = trial.rare.setdefault(name, [0, 0])
     counts[0] += differing
-    counts[1] += wanted.size
+    counts[1] += expected.size

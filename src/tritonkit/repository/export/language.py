@@ -49,8 +49,8 @@ def read_texts(spec: Spec, checkpoint: Checkpoint) -> Texts:
     tokens = _tokens(spec, checkpoint)
     torch, network = need("torch", "build"), checkpoint.load()
     with torch.inference_mode():
-        found = [mean_log_likelihood(network(torch.from_numpy(ids)[None]).logits[0].numpy(), ids) for ids in tokens]
-    return Texts(tokens, np.array(found))
+        means = [mean_log_likelihood(network(torch.from_numpy(ids)[None]).logits[0].numpy(), ids) for ids in tokens]
+    return Texts(tokens, np.array(means))
 
 
 def mean_log_likelihood(logits: Any, ids: NDArray[np.int64]) -> float:
@@ -80,11 +80,11 @@ def _tokens(spec: Spec, checkpoint: Checkpoint) -> list[NDArray[np.int64]]:
     texts = texts[: spec.model.quality.max_samples]
     longest = min(_LONGEST, checkpoint.context)
     with _refusals(file):
-        found = [np.array(tokenizer.encode(text).ids[:longest], np.int64) for text in texts]
-    found = [ids for ids in found if len(ids) > 1]
-    if not found:
+        ids_of_texts = [np.array(tokenizer.encode(text).ids[:longest], np.int64) for text in texts]
+    ids_of_texts = [ids for ids in ids_of_texts if len(ids) > 1]
+    if not ids_of_texts:
         raise BuildError(f"{spec.file} {field}", found="no text of more than one token", wanted="real, held-out texts")
-    return found
+    return ids_of_texts
 
 
 @contextmanager

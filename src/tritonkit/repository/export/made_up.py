@@ -107,8 +107,8 @@ def _large(axis: FreeAxis) -> int:
 
 def _free_sizes(tensor: TensorInfo, shapes: Mapping[str, tuple[int, ...]]) -> list[int]:
     shape = shapes[tensor.name]
-    found = shape[len(shape) - len(tensor.shape) :]
-    return [size for size, declared in zip(found, tensor.shape, strict=True) if declared < 0]
+    sizes = shape[len(shape) - len(tensor.shape) :]
+    return [size for size, declared in zip(sizes, tensor.shape, strict=True) if declared < 0]
 
 
 def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...], longest: int, hints: Hints) -> Any:
@@ -145,6 +145,6 @@ def _texts(random: Any, spec: Spec, name: str, shape: tuple[int, ...]) -> Any:
     """The spec's example, else words, as text objects, which ONNX Runtime takes for strings."""
     import numpy as np
 
-    known = [read_example(spec, name).decode("utf-8", "replace")] if name in spec.model.example else _TEXTS
-    chosen = random.integers(0, len(known), shape)
-    return np.array([known[place] for place in chosen.ravel()], object).reshape(shape)
+    texts = [read_example(spec, name).decode("utf-8", "replace")] if name in spec.model.example else _TEXTS
+    chosen = random.integers(0, len(texts), shape)
+    return np.array([texts[place] for place in chosen.ravel()], object).reshape(shape)

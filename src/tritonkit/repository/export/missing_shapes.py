@@ -34,17 +34,17 @@ def complete_shapes(model: Any, nodes: Sequence[Any], inputs: Signature, run: Ca
     Raises:
         BuildError: nothing reports a shape, and the network does not run on made-up input.
     """
-    known = {node.name: node for node in nodes}
+    values = {node.name: node for node in nodes}
     runs: list[Batch] = []
     for value in model.graph.output:
         if not _is_tensor(value) or value.type.tensor_type.HasField("shape"):
             continue
-        dims: list[int | str | None] = list(known[value.name].shape)
+        dims: list[int | str | None] = list(values[value.name].shape)
         if not dims:  # a scalar, or a rank that ONNX Runtime does not know
             runs = runs or _two_runs(model, inputs, run)
             shapes = [outputs[value.name].shape for outputs in runs]
             dims = [a if a == b else None for a, b in zip(*shapes, strict=True)]
-        _write(value, known[value.name].type, dims)
+        _write(value, values[value.name].type, dims)
 
 
 def _is_tensor(value: Any) -> bool:

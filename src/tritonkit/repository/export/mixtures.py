@@ -75,10 +75,10 @@ def _near_edges(run: Callable[[Batch], Batch], low: Batch, high: Batch) -> Batch
     first, last = run(low), run(high)
     for _ in range(_HALVINGS):
         middle = {name: _between(low[name], high[name]) for name in low}
-        found = run(middle)
-        left = _distance(first, found) > _distance(found, last)
-        low, first = _chosen(left, low, middle), _chosen(left, first, found)
-        high, last = _chosen(left, middle, high), _chosen(left, found, last)
+        between = run(middle)
+        left = _distance(first, between) > _distance(between, last)
+        low, first = _chosen(left, low, middle), _chosen(left, first, between)
+        high, last = _chosen(left, middle, high), _chosen(left, between, last)
     return low
 
 

@@ -41,12 +41,12 @@ def groups_of(samples: Sequence[Batch]) -> list[list[Batch]]:
 
     A group has at most a dozen items, evenly from all samples. Made-up variants are added to a small group.
     """
-    found: dict[tuple[tuple[int, ...], ...], list[tuple[Batch, int]]] = {}
+    places_by_layout: dict[tuple[tuple[int, ...], ...], list[tuple[Batch, int]]] = {}
     for batch in samples:
         layout = tuple(array.shape[1:] for array in batch.values())
-        found.setdefault(layout, []).extend((batch, row) for row in range(count_items(batch)))
+        places_by_layout.setdefault(layout, []).extend((batch, row) for row in range(count_items(batch)))
     groups = []
-    for places in found.values():
+    for places in places_by_layout.values():
         step = max(1, len(places) // _MOST_ITEMS)
         chosen = places[::step][:_MOST_ITEMS]
         items = [{name: a[row : row + 1] for name, a in batch.items()} for batch, row in chosen]

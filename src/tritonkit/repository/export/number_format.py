@@ -48,19 +48,19 @@ def read_number_format(file: Path) -> str:
     return number_format(need("onnx", "build").load(file, load_external_data=False))
 
 
-def is_quantized(found: str) -> bool:
+def is_quantized(number_format: str) -> bool:
     """Whether a number format uses integers."""
-    return found.startswith("INT")
+    return number_format.startswith("INT")
 
 
-def hold_to_fp32(found: str, variant: str, where: str) -> None:
+def hold_to_fp32(number_format: str, variant: str, where: str) -> None:
     """Raise BuildError for a variant that narrows FP32 numbers if the file has none."""
     form = variant.rpartition("+")[2]
-    if not found or (not is_quantized(found) and not form.startswith("onnx-")):
+    if not number_format or (not is_quantized(number_format) and not form.startswith("onnx-")):
         return
     raise BuildError(
         where,
-        found=f"{form} of a file that is {found} already",
+        found=f"{form} of a file that is {number_format} already",
         wanted="an FP32 file, which this variant is made from",
         todo="serve the file as it is (serving.variant: onnx-fp32), or give the FP32 file it was made from",
     )

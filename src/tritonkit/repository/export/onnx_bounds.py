@@ -86,7 +86,7 @@ def _texts(model: Any) -> Iterator[str | bytes]:
     yield from (text for entry in model.metadata_props for text in (entry.key, entry.value))
     yield from (opset.domain for opset in model.opset_import)
     left = [model.graph, *model.functions]
-    yield from (text for each in model.functions for text in (each.domain, each.name))
+    yield from (text for function in model.functions for text in (function.domain, function.name))
     while left:
         graph = left.pop()
         if graph.DESCRIPTOR.name == "GraphProto":
@@ -113,12 +113,12 @@ def _hold_values(model: Any, name: str, where: str) -> None:
                 wanted=f"at most {_MAX_VALUES}",
                 todo="join them into fewer tensors",
             )
-        if wrong := next((each for each in names if "\0" in each), None):
+        if wrong := next((name for name in names if "\0" in name), None):
             raise _bad_name(where, f"an {side} of {name} is called {wrong!r}")
         if "" in names:
             raise _bad_name(where, f"an {side} of {name} has no name")
         if len(set(names)) < len(names):
-            twice = next(each for each in names if names.count(each) > 1)
+            twice = next(name for name in names if names.count(name) > 1)
             raise _bad_name(where, f"two {side}s of {name} are called {twice[:80]!r}")
 
 

@@ -64,11 +64,11 @@ def check_file(file: Path, where: str) -> Any:
         raise
     except Exception as error:
         raise explain_unreadable(file, where, _last_line(error)) from error
-    found = data_files(tensors(model), file, where)
+    files = data_files(tensors(model), file, where)
     refuse_kinds(model, where)
     trial = needs_trial(model, custom_operators(model, graphs(model)))
     session = None
-    if trial or not _passes_checker(model, file, found):
+    if trial or not _passes_checker(model, file, files):
         session = open_session(file, where, optimized=False)
     if is_incomplete(model):
         session = session or open_session(file, where, optimized=False)
@@ -77,14 +77,14 @@ def check_file(file: Path, where: str) -> Any:
     return model
 
 
-def _passes_checker(model: Any, file: Path, found: dict[str, Path]) -> bool:
+def _passes_checker(model: Any, file: Path, files: dict[str, Path]) -> bool:
     """Whether onnx.checker accepts a file. It is stricter than ONNX Runtime, which decides."""
     check = need("onnx", "build").checker.check_model
     try:
         with step(f"onnx checks {file.name}"):
-            if found:
+            if files:
                 # The file is passed by path, because the checker looks for the other files in its folder.
-                with resolved_in_place(file, found) as whole:
+                with resolved_in_place(file, files) as whole:
                     check(str(whole), full_check=True)
             else:
                 check(model, full_check=True)
@@ -124,9 +124,9 @@ def copy_model(source: Path, folder: Path, name: str, where: str) -> tuple[str, 
     The copy refers to them by plain names, whatever folders and names the original used.
     """
     model = parse(source, where)
-    found = data_files(tensors(model), source, where)
-    names = flat_names(found, name)
-    for location, path in found.items():
+    files = data_files(tensors(model), source, where)
+    names = flat_names(files, name)
+    for location, path in files.items():
         copy_file(path, folder / names[location])
     if relocate(tensors(model), names):
         (folder / name).write_bytes(model.SerializeToString())
@@ -257,22 +257,22 @@ def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature
     Return the signature with the spec's axis names, and the sizes that the spec fixes for inputs.
     """
     network = spec.model.network
-    for side, wanted, found in (
+    for side, declared, tensors_there in (
         ("inputs", network.inputs, signature.inputs),
         ("outputs", network.outputs, signature.outputs),
     ):
-        if not wanted:
+        if not declared:
             continue
         where = f"{spec.file} network.{side}"
-        by_name = {tensor.name: tensor for tensor in found}
-        if set(wanted) != set(by_name):
+        by_name = {tensor.name: tensor for tensor in tensors_there}
+        if set(declared) != set(by_name):
             raise SpecError(
                 where,
-                found=f"names {sorted(wanted)}",
+                found=f"names {sorted(declared)}",
                 wanted=f"those of {file}: {sorted(by_name)}",
                 todo="correct the names, or leave the section out: it is read from the file",
             )
-        for name, tensor in wanted.items():
+        for name, tensor in declared.items():
             actual = by_name[name]
             if tensor.dtype != actual.dtype:
                 raise SpecError(f"{where}.{name}", found=tensor.dtype, wanted=f"{actual.dtype}, as {file} has it")
@@ -290,18 +290,18 @@ def check_against_spec(signature: Signature, spec: Spec, file: str) -> Signature
     )
 
 
-def _named(found: TensorInfo, wanted: Tensor | None, *, narrow: bool = False) -> TensorInfo:
+def _named(tensor: TensorInfo, declared: Tensor | None, *, narrow: bool = False) -> TensorInfo:
     """The tensor with the spec's axis names, which `free_axes` uses, else with the file's; and with the spec's
     sizes."""
-    if wanted is None:
-        return found
-    own = TensorInfo.of(found.name, wanted)
-    axes = tuple(a or b for a, b in zip(own.axes, found.axes, strict=True))
-    return replace(found, axes=axes, shape=own.shape if narrow else found.shape)
+    if declared is None:
+        return tensor
+    own = TensorInfo.of(tensor.name, declared)
+    axes = tuple(a or b for a, b in zip(own.axes, tensor.axes, strict=True))
+    return replace(tensor, axes=axes, shape=own.shape if narrow else tensor.shape)
 
 
-def _same_shape(wanted: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    return len(wanted) == len(found) and all(w == f or f == -1 for w, f in zip(wanted, found, strict=True))
+def _same_shape(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(w == f or f == -1 for w, f in zip(declared, shape, strict=True))
 
 
 def session_options() -> Any:

@@ -143,12 +143,12 @@ def explain_refusal(name: str, where: str, reason: str) -> BuildError:
             wanted=f"operators that it has on the CPU: it has {missing[1]}, but not for the type of these tensors",
             todo="compute in float32: export from a float32 network, or cast BF16 and FP16 values inside of it",
         )
-    if wanted := re.search(r"construct locale with name:\s*([\w.@-]+?):", reason):
+    if locale := re.search(r"construct locale with name:\s*([\w.@-]+?):", reason):
         return BuildError(
             where,
-            found=f"{name} changes the case of texts by the locale {wanted[1]}, which this machine does not have",
+            found=f"{name} changes the case of texts by the locale {locale[1]}, which this machine does not have",
             wanted="a locale that is installed, here and where it is served",
-            todo=f"install it (Debian: apt-get install locales, then localedef -i en_US -f UTF-8 {wanted[1]}); or"
+            todo=f"install it (Debian: apt-get install locales, then localedef -i en_US -f UTF-8 {locale[1]}); or"
             " export with the locale C: options={id(model): {'locale': 'C'}} of skl2onnx's convert_sklearn",
         )
     return BuildError(where, found=f"ONNX Runtime refuses {name}: {_own_words(reason)}")

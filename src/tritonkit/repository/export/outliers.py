@@ -60,7 +60,7 @@ def score_next_to(
     run: Callable[[Batch], Batch], samples: Sequence[Batch], kinds: Sequence[str], score: Callable[[list[Batch]], float]
 ) -> NeighborScore:
     """The lowest score next to any of these kinds of neighbors; `score` takes the outputs of all samples."""
-    found = []
+    scores = []
     for kind in kinds:
         outputs: list[Batch] = []
         for batch in samples:
@@ -68,8 +68,8 @@ def score_next_to(
             count = count_items(batch)
             given = batch if other is None else join([batch, other])
             outputs.append({name: array[:count] for name, array in run(given).items()})
-        found.append(NeighborScore(kind, score(outputs)))
-    return min(found, key=lambda each: each.score)
+        scores.append(NeighborScore(kind, score(outputs)))
+    return min(scores, key=lambda neighbor: neighbor.score)
 
 
 def batch_gain(run: Callable[[Batch], Batch], item: Batch) -> float:

@@ -84,10 +84,10 @@ class Padding:
 def padding_of(spec: Spec, signature: Signature) -> Padding | None:
     """The spec's `pad`, applied to a network. None without it, or if it does not fit the inputs, which rendering
     reports."""
-    asked = {axis: free for axis, free in spec.model.network.free_axes.items() if free.pad}
-    if not asked or not signature.batched:
+    padded = {axis: free for axis, free in spec.model.network.free_axes.items() if free.pad}
+    if not padded or not signature.batched:
         return None
-    ((axis, sizes),) = asked.items()
+    ((axis, sizes),) = padded.items()
     inputs = _places(signature.inputs, axis)
     outputs = _places([with_axes(info, spec) for info in signature.outputs], axis)
     return Padding(axis, sizes, inputs, outputs) if set(inputs) == set(sizes.pad) else None
@@ -173,8 +173,8 @@ def _shortened(groups: Sequence[list[Batch]], padding: Padding) -> list[list[Bat
 
 def _longer(size: int, sizes: FreeAxis) -> Iterator[int]:
     """Sizes to pad to: twice as large, far larger, a little larger, and one between."""
-    wanted = (2 * size, max(4 * size, 64), size + sizes.multiple_of, size + size // 2)
-    allowed = (sizes.at_most(larger) for larger in wanted)
+    lengths = (2 * size, max(4 * size, 64), size + sizes.multiple_of, size + size // 2)
+    allowed = (sizes.at_most(larger) for larger in lengths)
     yield from dict.fromkeys(larger for larger in allowed if larger > size)
 
 
@@ -202,18 +202,18 @@ def _hold_to_alone(
         raise _NotNeutralError(
             f"an item of {padding.axis} {short} runs alone, and filled up to {size} it does not: {error.found}"
         ) from error
-    for place, (item, wanted) in enumerate(zip(items, alone, strict=True)):
+    for place, (item, expected) in enumerate(zip(items, alone, strict=True)):
         row = place + (place > 0)
         got = padding.cut({n: a[row : row + 1] for n, a in together.items()}, short)
         seen = f"{short} differs from that of the same item alone when it is filled up to {size}"
-        _hold_answer(run, item, wanted, got, tolerance, counts, f"{padding.axis} {seen}")
+        _hold_answer(run, item, expected, got, tolerance, counts, f"{padding.axis} {seen}")
     return True
 
 
 def _hold_answer(
     run: Callable[[Batch], Batch],
     item: Batch,
-    wanted: Batch,
+    answer: Batch,
     got: Batch,
     tolerance: Tolerance,
     counts: dict[str, list[int]],
@@ -221,10 +221,10 @@ def _hold_answer(
 ) -> None:
     """Check that an item's outputs are the same as alone, except for values that rounding may change."""
     by_rounding: dict[str, Any] = {}
-    for name, expected in wanted.items():
+    for name, expected in answer.items():
         differing, count = apart(got[name], expected, tolerance, 0.01), 0
         if differing is not None and got[name].shape == expected.shape:
-            by_rounding = by_rounding or tipped(run, item, wanted, tolerance)
+            by_rounding = by_rounding or tipped(run, item, answer, tolerance)
             differing = differing & ~by_rounding[name]
             count = int(differing.sum())
         if differing is not None and differing.any() and not may_be_rare(item, expected):

@@ -91,7 +91,7 @@ def require_room(place: Path, needed: int, where: str) -> None:
     Raises:
         BuildError: the disk has fewer free bytes than needed.
     """
-    free = shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists())).free
+    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
     if needed > free:
         raise BuildError(
             where,
@@ -104,8 +104,8 @@ def require_room(place: Path, needed: int, where: str) -> None:
 def _homes(folder: Path) -> list[Path]:
     """The folder, and the blobs of a hub's cache to which a snapshot's links lead."""
     place = folder.resolve()
-    snapshots = [each for each in (place, *place.parents) if each.parent.name == "snapshots"]
-    return [place, *(each.parent.parent / "blobs" for each in snapshots[:1])]
+    snapshots = [folder for folder in (place, *place.parents) if folder.parent.name == "snapshots"]
+    return [place, *(snapshot.parent.parent / "blobs" for snapshot in snapshots[:1])]
 
 
 def _reason(error: Exception) -> str:

@@ -61,24 +61,24 @@ def _bounds(spec: Spec, signature: Signature, hints: Hints, run: Callable[[Batch
     """
     import numpy as np
 
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     names = [t.name for t in signature.inputs if holds_ids(t) and t.name not in hints.rows]
     plain = make_up(spec, signature, 1, False, hints=hints) if names else {}
     try:
-        wanted = run(plain) if names else {}
+        expected = run(plain) if names else {}
     except BuildError:  # the caller that needs an answer reports it
         return {}
     for name in names:
         for bound in _BOUNDS:
             largest = min(bound - 1, np.iinfo(plain[name].dtype).max)
             outputs = _try(run, {**plain, name: np.full_like(plain[name], largest)})
-            if not _is_alike(outputs, wanted):
+            if not _is_alike(outputs, expected):
                 break
-            found[name] = int(largest) + 1
-    wide = replace(hints, rows={**hints.rows, **found})
-    if found and not _is_alike(_try(run, make_up(spec, signature, 1, False, hints=wide)), wanted):
+            bounds[name] = int(largest) + 1
+    wide = replace(hints, rows={**hints.rows, **bounds})
+    if bounds and not _is_alike(_try(run, make_up(spec, signature, 1, False, hints=wide)), expected):
         return {}
-    return found
+    return bounds
 
 
 def _try(run: Callable[[Batch], Batch], batch: Batch) -> Batch | None:
@@ -88,11 +88,11 @@ def _try(run: Callable[[Batch], Batch], batch: Batch) -> Batch | None:
         return None
 
 
-def _is_alike(outputs: Batch | None, wanted: Batch) -> bool:
+def _is_alike(outputs: Batch | None, expected: Batch) -> bool:
     return (
         outputs is not None
-        and all(outputs[name].shape == array.shape for name, array in wanted.items())
-        and _gives_nan(outputs) <= _gives_nan(wanted)
+        and all(outputs[name].shape == array.shape for name, array in expected.items())
+        and _gives_nan(outputs) <= _gives_nan(expected)
     )
 
 
@@ -156,7 +156,7 @@ def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
     graph = model.graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     inputs = {tensor.name: tensor for tensor in signature.inputs}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for node in graph.node:
         shape = weights.get(node.input[1]) if len(node.input) > 1 else None
         tensor = inputs.get(node.input[0]) if node.input else None
@@ -165,11 +165,11 @@ def _weight_sizes(signature: Signature, model: Any) -> dict[str, int]:
         values = {attribute.name: attribute.i for attribute in node.attribute}
         if node.op_type in ("MatMul", "Gemm"):
             size = shape[-1] if values.get("transB") else shape[-2]
-            found[axis_key(tensor, len(tensor.shape) - 1)] = size
+            sizes[axis_key(tensor, len(tensor.shape) - 1)] = size
         elif node.op_type == "Conv":
             place = 0 if signature.batched else 1
-            found[axis_key(tensor, place)] = shape[1] * values.get("group", 1)
-    return found
+            sizes[axis_key(tensor, place)] = shape[1] * values.get("group", 1)
+    return sizes
 
 
 def _said_sizes(model: Any) -> Iterator[int]:

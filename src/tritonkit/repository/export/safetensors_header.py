@@ -49,7 +49,7 @@ def _end(file: Path, entry: Any) -> int:
     try:
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
-        whole = all(type(each) is int and each >= 0 for each in (*shape, begin, end))
+        whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
         # An element has at least four bits.
         fits = whole and begin <= end and math.prod(shape) <= 2 * (end - begin)
     except (KeyError, TypeError, ValueError):

@@ -55,24 +55,24 @@ def hook_calibration(spec: Spec, signature: Signature) -> list[Batch]:
 def hook_training(spec: Spec, signature: Signature) -> list[tuple[Batch, Any]]:
     """Pairs (batch, targets) that `optimize.training` returns; targets are an array with an entry per item, or None."""
     field, hook = "optimize.training", _hook(spec, "training")
-    found = load_hook(spec, hook, field)()
-    pairs = isinstance(found, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in found)
-    if not pairs or not found:
+    returned = load_hook(spec, hook, field)()
+    pairs = isinstance(returned, Sequence) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in returned)
+    if not pairs or not returned:
         raise BuildError(
             f"{spec.file} {field}",
-            found=f"{hook} returned " + ("no batch" if pairs else type(found).__name__),
+            found=f"{hook} returned " + ("no batch" if pairs else type(returned).__name__),
             wanted="a list of (batch, targets): a dict of input name -> array, and an array or None",
         )
-    given = _checked_batches(spec, signature, [batch for batch, _ in found], field, hook)
+    given = _checked_batches(spec, signature, [batch for batch, _ in returned], field, hook)
     _hold_to_finite(spec, field, given)
-    for place, (batch, (_, targets)) in enumerate(zip(given, found, strict=True)):
+    for place, (batch, (_, targets)) in enumerate(zip(given, returned, strict=True)):
         if targets is not None and len(targets) != count_items(batch):
             raise BuildError(
                 f"{spec.file} {field}",
                 found=f"batch {place} has {count_items(batch)} items and {len(targets)} targets",
                 wanted="one target for each item",
             )
-    return list(zip(given, (targets for _, targets in found), strict=True))
+    return list(zip(given, (targets for _, targets in returned), strict=True))
 
 
 def _hook(spec: Spec, key: str) -> str:
@@ -88,22 +88,22 @@ def _hook(spec: Spec, key: str) -> str:
 
 
 def _from_hook(spec: Spec, signature: Signature, field: str, hook: str) -> list[Batch]:
-    found = load_hook(spec, hook, field)()
-    given = [found] if isinstance(found, dict) else found
+    returned = load_hook(spec, hook, field)()
+    given = [returned] if isinstance(returned, dict) else returned
     return _checked_batches(spec, signature, given, field, hook)
 
 
-def _checked_batches(spec: Spec, signature: Signature, found: Any, field: str, hook: str) -> list[Batch]:
+def _checked_batches(spec: Spec, signature: Signature, batches: Any, field: str, hook: str) -> list[Batch]:
     """Batches that a hook returned, checked against the network's inputs and copied in C order."""
-    listed = isinstance(found, Sequence)
-    if not listed or not found or not all(isinstance(batch, dict) for batch in found):
-        empty = listed and not found
+    listed = isinstance(batches, Sequence)
+    if not listed or not batches or not all(isinstance(batch, dict) for batch in batches):
+        empty = listed and not batches
         raise BuildError(
             f"{spec.file} {field}",
-            found=f"{hook} returned " + ("no batch" if empty else type(found).__name__),
+            found=f"{hook} returned " + ("no batch" if empty else type(batches).__name__),
             wanted="a list of batches, each a dict of input name -> array with the batch axis first",
         )
-    return [_checked(spec, signature, place, batch, field) for place, batch in enumerate(found)]
+    return [_checked(spec, signature, place, batch, field) for place, batch in enumerate(batches)]
 
 
 def first_items(given: Sequence[Batch], count: int | None, batched: bool) -> list[Batch]:
@@ -204,10 +204,10 @@ def _scalar(value: Any) -> Any:
 def _fits(array: Any, tensor: TensorInfo, batched: bool) -> bool:
     """Whether dtype and shape fit; BYTES may come as text or bytes, BF16 as float32 or as bfloat16 of ml_dtypes."""
     shape = array.shape[1:] if batched else array.shape
-    known = NUMPY_DTYPES.get(tensor.dtype)
+    dtype = NUMPY_DTYPES.get(tensor.dtype)
     dtype_fits = (
-        array.dtype == known
-        if known
+        array.dtype == dtype
+        if dtype
         else str(array.dtype) in ("float32", "bfloat16")
         if tensor.dtype == "BF16"
         else array.dtype.kind in "OSU"

@@ -33,13 +33,13 @@ class Score:
     """The default metric's score of each output or group of columns."""
 
 
-def score_outputs(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch]) -> tuple[str, float]:
+def score_outputs(spec: Spec, outputs: Sequence[Batch], reference: Sequence[Batch]) -> tuple[str, float]:
     """Name and value, for batched outputs, of the metric by which a variant is judged."""
-    judged = score(spec, spec.model.quality.metric, "quality.metric", found, wanted, True)
+    judged = score(spec, spec.model.quality.metric, "quality.metric", outputs, reference, True)
     return judged.name, judged.value
 
 
-def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
+def bootstrap_drop(outputs: Any, reference: Any) -> tuple[float, float]:
     """The 95 % interval of mean(reference) - mean(found), both float [items].
 
     Paired bootstrap: items are drawn with replacement, both scores of an item together (Efron and
@@ -47,7 +47,7 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
     """
     import numpy as np
 
-    drop = np.asarray(reference, dtype=np.float64) - np.asarray(found, dtype=np.float64)
+    drop = np.asarray(reference, dtype=np.float64) - np.asarray(outputs, dtype=np.float64)
     random = np.random.default_rng(0)
     at_once = max(1, _INDICES // len(drop))
     means = [
@@ -60,18 +60,18 @@ def bootstrap_drop(found: Any, reference: Any) -> tuple[float, float]:
 
 
 def score(
-    spec: Spec, hook: str | None, field: str, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool
+    spec: Spec, hook: str | None, field: str, outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool
 ) -> Score:
     """The metric of the outputs and of the reference's, by a function of the model's folder; R2 without one.
 
     BuildError if the function returns anything but one finite number, or one for each item.
     """
     if hook is None:
-        return _default_score(spec, found, wanted, batched)
+        return _default_score(spec, outputs, reference, batched)
     function = load_hook(spec, hook, field)
-    value, base = function(found, wanted), function(wanted, wanted)
+    value, base = function(outputs, reference), function(reference, reference)
     name = hook.split(":")[1]
-    items = sum(map(count_items, found))
+    items = sum(map(count_items, outputs))
     figures, bases = _numbers(value), _numbers(base)
     if not figures or len(figures) != len(bases) or not all(map(math.isfinite, figures + bases)):
         raise BuildError(
@@ -94,12 +94,12 @@ def score(
     return Score(name, float(both[0].mean()), float(both[1].mean()), both)
 
 
-def _default_score(spec: Spec, found: Sequence[Batch], wanted: Sequence[Batch], batched: bool) -> Score:
+def _default_score(spec: Spec, outputs: Sequence[Batch], reference: Sequence[Batch], batched: bool) -> Score:
     """R2 of the output, or group of its columns, that differs most from the reference."""
-    groups = find_groups(wanted, batched)
-    scores = item_r2(groups, found, wanted, spec.model.quality.tolerance.absolute)
+    groups = find_groups(reference, batched)
+    scores = item_r2(groups, outputs, reference, spec.model.quality.tolerance.absolute)
     _, items = worst_group(scores)
-    parts = {label: float(each.mean()) for label, each in scores.items()}
+    parts = {label: float(score.mean()) for label, score in scores.items()}
     return Score("R2", float(items.mean()), 1.0, (items, items * 0 + 1), parts)
 
 

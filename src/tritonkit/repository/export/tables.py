@@ -55,7 +55,7 @@ def _told_apart(node: Any, comes_from: Mapping[str, str], constants: Mapping[str
 def _small_constants(model: Any) -> dict[str, Any]:
     """Small integer constants of the file, by name."""
     onnx = need("onnx", "build")
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     given = [(tensor.name, tensor) for tensor in model.graph.initializer]
     for node in model.graph.node:
         if node.op_type == "Constant":
@@ -63,5 +63,5 @@ def _small_constants(model: Any) -> dict[str, Any]:
     for name, tensor in given:
         whole = tensor.data_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
         if whole and not tensor.external_data and 0 < math.prod(tensor.dims) < 2**20:
-            found[name] = onnx.numpy_helper.to_array(tensor)
-    return found
+            constants[name] = onnx.numpy_helper.to_array(tensor)
+    return constants

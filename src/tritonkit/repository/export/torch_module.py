@@ -60,10 +60,10 @@ def _check_order(spec: Spec, module: Any, where: str) -> None:
     if keywords_of(module, inputs):
         return
     try:
-        found = inspect.signature(module.forward).parameters.values()
+        taken = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):  # compiled: no names are known
         return
-    parameters = [each.name for each in found if each.kind is each.POSITIONAL_OR_KEYWORD]
+    parameters = [parameter.name for parameter in taken if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     for place, name in enumerate(inputs):
         if name in parameters and parameters.index(name) != place:
             raise BuildError(
@@ -76,8 +76,8 @@ def _check_order(spec: Spec, module: Any, where: str) -> None:
 
 def run_module(spec: Spec, module: Any, batch: Batch) -> Batch:
     """Outputs of the module for one batch, under the names the spec gives them."""
-    names, found = list(spec.model.network.outputs), run_outputs(spec, module, batch)
-    results = {name: found.tensors[name] for name in found.chosen(names)}
+    names, values = list(spec.model.network.outputs), run_outputs(spec, module, batch)
+    results = {name: values.tensors[name] for name in values.chosen(names)}
     if len(results) != len(names):
         raise BuildError(
             f"{spec.file} network.outputs",
@@ -92,14 +92,14 @@ def run_outputs(spec: Spec, module: Any, batch: Batch) -> Found:
     torch, inputs = need("torch", "build"), list(spec.model.network.inputs)
     tensors = to_tensors(spec, batch)
     with _running(spec, module, tensors), torch.no_grad():
-        found = flatten(_call(module, inputs, tensors))
-    if not found.tensors:
+        values = flatten(_call(module, inputs, tensors))
+    if not values.tensors:
         raise BuildError(
             f"{spec.file} network.torch",
-            found="the module returned no tensor" + "".join(f"; {text}" for text in found.left_out),
+            found="the module returned no tensor" + "".join(f"; {text}" for text in values.left_out),
             wanted="tensors: alone, or in tuples, lists, dictionaries or dataclasses",
         )
-    return found
+    return values
 
 
 def _call(module: Any, inputs: Sequence[str], tensors: Sequence[Any]) -> Any:

@@ -102,16 +102,16 @@ def _free_outputs(spec: Spec, graph: Any, batched: bool) -> None:
     lead: tuple[str | int, ...] = ("batch",) if batched else ()
     changed = False
     for output, tensor in zip(graph.outputs, spec.model.network.outputs.values(), strict=False):
-        said, wanted = output.shape, (*lead, *tensor.shape)
-        if said is None or len(said) != len(wanted):
+        shape, declared = output.shape, (*lead, *tensor.shape)
+        if shape is None or len(shape) != len(declared):
             continue
         sizes = [
             (size if isinstance(size, str) else None)
             if isinstance(old, int) and (isinstance(size, str) or size < 0)
             else old
-            for old, size in zip(said, wanted, strict=True)
+            for old, size in zip(shape, declared, strict=True)
         ]
-        if sizes != list(said):
+        if sizes != list(shape):
             output.shape = ir.Shape(sizes)
             changed = True
     if changed:
@@ -125,11 +125,11 @@ def _free_outputs(spec: Spec, graph: Any, batched: bool) -> None:
 def _hold_to_static_outputs(spec: Spec, program: Any) -> None:
     """Check that every output size is a number or follows from input sizes."""
     axes = spec.model.network.free_axes
-    known = {"batch", *axes, *(f"_{axis}" for axis in axes)}
+    names = {"batch", *axes, *(f"_{axis}" for axis in axes)}
     for output in program.model.graph.outputs:
         for position, size in enumerate(output.shape or ()):
             symbols = set(re.findall(r"[A-Za-z_]\w*", str(getattr(size, "value", size)) or ""))
-            if unknown := symbols - known - {"None"}:
+            if unknown := symbols - names - {"None"}:
                 raise _data_dependent(spec, f"output {output.name} axis {position} ({unknown.pop()})")
 
 

@@ -85,9 +85,9 @@ def keywords_of(module: Any, names: Sequence[str]) -> bool:
     """Whether inputs are to be passed by name: forward has all of them, but some are keyword-only or come after
     optional ones that are left out."""
     parameters = _parameters(module)
-    places = {each.name: place for place, each in enumerate(parameters)}
-    any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    if any_name and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    places = {parameter.name: place for place, parameter in enumerate(parameters)}
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    if any_name and not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         rest = [name for name in names if name not in places]
         if rest and all(_is_optional(p) for p in parameters if p.name not in names):
             return True
@@ -128,17 +128,17 @@ def adapted(
     call = _caller(module, inputs) if by_name else module
     with torch.no_grad():
         value = call(*example)
-    found = flatten(value)
+    values = flatten(value)
     plain = isinstance(value, torch.Tensor) or (
         isinstance(value, tuple | list | dict)
         and not hasattr(value, "_fields")
-        and all(isinstance(each, torch.Tensor) for _, each in _parts(value))
+        and all(isinstance(part, torch.Tensor) for _, part in _parts(value))
     )
-    chosen = found.chosen(outputs)
-    in_order = plain and not by_name and chosen == list(found.tensors)
-    if in_order or not found.tensors:
+    chosen = values.chosen(outputs)
+    in_order = plain and not by_name and chosen == list(values.tensors)
+    if in_order or not values.tensors:
         return module, ()
-    return _wrapped(torch, module, call, inputs, chosen), found.left_out
+    return _wrapped(torch, module, call, inputs, chosen), values.left_out
 
 
 def _caller(module: Any, inputs: Sequence[str]) -> Callable[..., Any]:
@@ -171,10 +171,10 @@ def wrapper_text(module: Any, inputs: Sequence[str], hook: str) -> str:
     """Code of a wrapper to start from, for a module that does not take plain tensors; `hook` is its
     `module:factory`."""
     file, _, factory = hook.partition(":")
-    taken = ", ".join(_described(each) for each in _parameters(module))
-    parameters = [each for each in _parameters(module) if not _is_optional(each)]
+    taken = ", ".join(_described(parameter) for parameter in _parameters(module))
+    parameters = [parameter for parameter in _parameters(module) if not _is_optional(parameter)]
     names = [*inputs, *["..."] * (len(parameters) - len(inputs))]
-    given = [_written(name, each) for name, each in zip(names, parameters, strict=False)] or list(inputs)
+    given = [_written(name, parameter) for name, parameter in zip(names, parameters, strict=False)] or list(inputs)
     return f"""# forward({taken}) takes other values than the tensors {", ".join(inputs)}. In {file}.py:
 class Wrapped(torch.nn.Module):
     def __init__(self):
@@ -209,12 +209,12 @@ def _described(parameter: inspect.Parameter) -> str:
 def wants_other_values(module: Any, inputs: Sequence[str]) -> bool:
     """Whether forward declares an input as a list, a dictionary or the like, or requires an input that is not given."""
     parameters = _parameters(module)
-    named = {each.name for each in parameters}
-    for place, each in enumerate(parameters):
-        given = each.name in inputs or (place < len(inputs) and not set(inputs) <= named)
-        text = str(each.annotation).lower()
+    named = {parameter.name for parameter in parameters}
+    for place, parameter in enumerate(parameters):
+        given = parameter.name in inputs or (place < len(inputs) and not set(inputs) <= named)
+        text = str(parameter.annotation).lower()
         if given and any(word in text for word in ("list[", "dict[", "tuple[", "sequence[", "mapping[")):
             return True
-        if not given and not _is_optional(each):
+        if not given and not _is_optional(parameter):
             return True
     return False

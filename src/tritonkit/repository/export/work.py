@@ -64,16 +64,16 @@ def _products(node: dict[str, Any]) -> int:
     inputs, outputs = _shapes(node["input_type_shape"]), _shapes(node["output_type_shape"])
     elements = sum(math.prod(shape) for shape in outputs)
     kind = node["op_name"]
-    each = 0
+    products = 0
     if kind in ("MatMul", "Gemm") and inputs and inputs[0]:
-        each = inputs[0][-1]
+        products = inputs[0][-1]
     elif kind in ("Conv", "ConvTranspose") and len(inputs) > 1:
-        each = math.prod(inputs[1][1:])
+        products = math.prod(inputs[1][1:])
     elif kind in _RECURRENT and len(inputs) > 2:
         steps = math.prod(inputs[0][:2])
         return _EACH_NODE + steps * sum(math.prod(shape) for shape in inputs[1:3])
-    return _EACH_NODE + elements * (each + _EACH_ELEMENT)
+    return _EACH_NODE + elements * (products + _EACH_ELEMENT)
 
 
-def _shapes(said: Sequence[dict[str, Sequence[int]]]) -> list[Sequence[int]]:
-    return [shape for entry in said for shape in entry.values()]
+def _shapes(entries: Sequence[dict[str, Sequence[int]]]) -> list[Sequence[int]]:
+    return [shape for entry in entries for shape in entry.values()]

@@ -39,10 +39,10 @@ _Loader.add_implicit_resolver(
 )
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """The nearest known name for an unknown one, or the list of known names."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"{close[0]!r}" if close else f"one of {', '.join(sorted(known)) or 'none'}"
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"{close[0]!r}" if close else f"one of {', '.join(sorted(names)) or 'none'}"
 
 
 def read_document(file: Path, kind: type[_Model]) -> _Model:
@@ -111,19 +111,19 @@ def _parse(file: Path, text: str) -> tuple[yaml.MappingNode, Any]:
         ) from error
 
 
-def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def _extent(node: yaml.Node, extents_by_node: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Nodes and levels of a part with its aliases written out; too many for a part that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1, 1
-    if id(node) not in known:
-        known[id(node)] = _MAX_NODES, 1
+    if id(node) not in extents_by_node:
+        extents_by_node[id(node)] = _MAX_NODES, 1
         parts = node.value
         if isinstance(node, yaml.MappingNode):
             parts = [part for pair in node.value for part in pair]
-        extents = [_extent(part, known) for part in parts]
+        extents = [_extent(part, extents_by_node) for part in parts]
         most_levels = max((levels for _, levels in extents), default=0)
-        known[id(node)] = (1 + sum(nodes for nodes, _ in extents), 1 + most_levels)
-    return known[id(node)]
+        extents_by_node[id(node)] = (1 + sum(nodes for nodes, _ in extents), 1 + most_levels)
+    return extents_by_node[id(node)]
 
 
 def _lines(
@@ -173,9 +173,9 @@ def _explain(
             where, found=f"unknown key {key!r}", wanted=nearest(key, fields), todo="correct the key, or remove it"
         )
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found, _, wanted = message.partition("; wanted ")
+    what, _, expected = message.partition("; wanted ")
     todo = "correct it; docs/model.schema.json lists the allowed values"
-    return SpecError(where, found=found, wanted=wanted, todo=todo, details=others)
+    return SpecError(where, found=what, wanted=expected, todo=todo, details=others)
 
 
 def _holds(outer: tuple[_Key, ...], inner: tuple[_Key, ...]) -> bool:

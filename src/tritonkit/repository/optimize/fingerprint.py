@@ -67,15 +67,15 @@ def network_facts(network: Network) -> dict[str, Any]:
 
 def _with_helpers(code: Set[Path]) -> set[Path]:
     """Modules, and the modules in the folders of `optimize` that they import, directly or not."""
-    found: set[Path] = set()
+    modules: set[Path] = set()
     left = list(code)
     while left:
         file = left.pop()
-        if file in found:
+        if file in modules:
             continue
-        found.add(file)
+        modules.add(file)
         left += _helpers(file, file.stat().st_mtime_ns)
-    return found
+    return modules
 
 
 @cache
@@ -133,15 +133,15 @@ def _named_files(spec: Spec) -> list[Path]:
     """The files that the spec names. For files of a package, the weights next to them are included; the files in the
     model's own folder are all hashed anyway."""
     network = spec.model.network
-    found = []
+    files = []
     for reference in (network.weights, network.onnx, *network.files):
         if reference is None:
             continue
         file = resolve_file(reference, spec, "network")
-        found.append(file)
+        files.append(file)
         if reference is network.onnx and isinstance(reference, PackageFile):
-            found += data_of(file, f"{spec.file} network.onnx").values()
-    return found
+            files += data_of(file, f"{spec.file} network.onnx").values()
+    return files
 
 
 def folder_digests(folder: Path, skip: Set[str] = frozenset()) -> dict[str, str]:

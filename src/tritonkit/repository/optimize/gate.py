@@ -150,5 +150,5 @@ def _drop(
 def _ratio(field: str, unit: str, pair: tuple[float, float], limit: float | None) -> list[Miss]:
     if limit is None or pair[0] <= limit * pair[1]:
         return []
-    found = f"{pair[0]:.6g} {unit}, {pair[0] / pair[1]:.2f} times those of onnx-fp32"
-    return [Miss(field, found, f"at most {limit} times", f"choose another variant, or raise {field}")]
+    ratio = f"{pair[0]:.6g} {unit}, {pair[0] / pair[1]:.2f} times those of onnx-fp32"
+    return [Miss(field, ratio, f"at most {limit} times", f"choose another variant, or raise {field}")]

@@ -48,7 +48,7 @@ class Job:
 
     Args:
         base: a function that returns the FP32 ONNX artifact of this job's network, built if need be.
-        known: a function that returns the same artifact if it is built already, else None.
+        find_base: a function that returns the same artifact if it is built already, else None.
         threads: cores the measurements may use.
         say: a function that is called with short phrases about what is being done.
         transform: a function that makes another network from the spec's, with notes. This job's variants are made
@@ -61,7 +61,7 @@ class Job:
         weights: WeightCache,
         base: Callable[[], Artifact],
         *,
-        known: Callable[[], Artifact | None] = lambda: None,
+        find_base: Callable[[], Artifact | None] = lambda: None,
         threads: int = 1,
         say: Callable[[str], None] = lambda _: None,
         transform: Callable[[Job], tuple[Any, tuple[str, ...]]] | None = None,
@@ -75,7 +75,7 @@ class Job:
         self.left_out: tuple[str, ...] = ()
         """Outputs of the PyTorch module that are not tensors, each with a reason."""
         self._base = base
-        self._known = known
+        self._find_base = find_base
         self._independence: Independence | None = None
         self._given: dict[Signature, list[Batch]] = {}
         self._transform = transform
@@ -83,9 +83,9 @@ class Job:
     @cached_property
     def batched(self) -> bool:
         """Whether axis 0 of every tensor holds items, rather than parts that belong together, such as time."""
-        asked = demand(self.spec.model.serving)
-        if asked == "none" or self.spec.model.network.onnx is None or asked == "declared":
-            return asked != "none"
+        demanded = demand(self.spec.model.serving)
+        if demanded == "none" or self.spec.model.network.onnx is None or demanded == "declared":
+            return demanded != "none"
         if (base := self._made_base()) is not None:
             return base.signature.batched or base.signature.single
         return self._file_has_items()
@@ -93,8 +93,13 @@ class Job:
     @property
     def one_by_one(self) -> bool:
         """Whether the network gets one item at a time: its items are not independent, and no batch is demanded."""
-        found = self.independence
-        return self.batched and found is not None and not found.holds and demand(self.spec.model.serving) == "open"
+        independence = self.independence
+        return (
+            self.batched
+            and independence is not None
+            and not independence.holds
+            and demand(self.spec.model.serving) == "open"
+        )
 
     @property
     def independence(self) -> Independence | None:
@@ -122,10 +127,10 @@ class Job:
         self.say("proving that items are independent")
         hints = self._hints_for(signature)
         samples = self._samples_for(signature, hints)
-        found = prove_network(self.spec, signature, samples, hints, run, file)
-        if found.state == "coupled" and is_quantized(self.number_format):
-            return self._judged(run, samples, found.seen)
-        return found
+        verdict = prove_network(self.spec, signature, samples, hints, run, file)
+        if verdict.state == "coupled" and is_quantized(self.number_format):
+            return self._judged(run, samples, verdict.seen)
+        return verdict
 
     def prove_rounded(self, run: Callable[[Batch], Batch]) -> Independence:
         """The same verdict on a variant with rounded numbers, made from a network whose items are independent.
@@ -145,7 +150,7 @@ class Job:
 
     @cached_property
     def _known_base(self) -> Artifact | None:
-        return self._known()
+        return self._find_base()
 
     def _file_has_items(self) -> bool:
         """Whether the first axes of a user's ONNX file are free and hold independent items.
@@ -161,17 +166,17 @@ class Job:
         signature = check_against_spec(read_signature(model, where, batched=True), self.spec, self.source.name)
         session = open_session(self.source, where)
         try:
-            found = self._proven(signature, lambda b: run_session(session, b, where), self.source)
+            verdict = self._proven(signature, lambda b: run_session(session, b, where), self.source)
         except BuildError as error:
             if demand(self.spec.model.serving) != "open" or not self._runs_whole(model, where):
                 raise
             self._independence = Independence("unknown", f"one item alone does not run: {error.found}")
             return False
-        hold_to_demand(self.spec, found, self.source.name)
-        self._independence = found
+        hold_to_demand(self.spec, verdict, self.source.name)
+        self._independence = verdict
         network = self.spec.model.network
         says_items = bool(network.inputs or network.outputs or self.spec.steps)
-        return found.holds or says_items or demand(self.spec.model.serving) != "open"
+        return verdict.holds or says_items or demand(self.spec.model.serving) != "open"
 
     def _runs_whole(self, model: Any, where: str) -> bool:
         """Whether the network runs at some size of its first axis, though not with one item."""
@@ -213,9 +218,9 @@ class Job:
         """Inputs and outputs of an ONNX file of this network, checked against the spec."""
         torch = self.spec.model.network.torch is not None
         where = f"{self.spec.file} network.{'torch' if torch else 'onnx'}"
-        found = read_signature(check_file(file, where), where, self.batched)
+        signature = read_signature(check_file(file, where), where, self.batched)
         name = "the exported file" if torch else self.source.name
-        return check_against_spec(found, self.spec, name)
+        return check_against_spec(signature, self.spec, name)
 
     @cached_property
     def source(self) -> Path:
@@ -347,17 +352,17 @@ class Job:
 
     def closeness(self, run: Callable[[Batch], Batch]) -> float:
         """Closeness, by `yardstick`, of a network's outputs to the FP32 ones on the calibration batches."""
-        found = [run(batch) for batch in self.calibration]
-        return self.yardstick.mean(found, self._calibration_outputs)
+        outputs = [run(batch) for batch in self.calibration]
+        return self.yardstick.mean(outputs, self._calibration_outputs)
 
     @cached_property
     def yardstick(self) -> Yardstick:
         """The measure behind `closeness`."""
         return self.yardstick_for(self._calibration_outputs)
 
-    def yardstick_for(self, wanted: list[Batch]) -> Yardstick:
+    def yardstick_for(self, reference: list[Batch]) -> Yardstick:
         """The same measure for other outputs of the network."""
-        return Yardstick.of(self.spec.model.quality.metric is not None, wanted, self.batched)
+        return Yardstick.of(self.spec.model.quality.metric is not None, reference, self.batched)
 
     @cached_property
     def _calibration_outputs(self) -> list[Batch]:

@@ -117,11 +117,11 @@ def job_of(
     def base() -> Artifact:
         return build(plan(spec, cache, variant=variant.base), cache, job)
 
-    def known() -> Artifact | None:
+    def find_base() -> Artifact | None:
         return None if fresh else plan(spec, cache, variant=variant.base).cached
 
     transform = variant.transform.make if variant.transform else None
-    job = Job(spec, weights, base, known=known, threads=threads, say=say, transform=transform)
+    job = Job(spec, weights, base, find_base=find_base, threads=threads, say=say, transform=transform)
     return job
 
 
@@ -235,18 +235,18 @@ def _independence(what: BuildPlan, job: Job, runner: Runner, file: Path) -> Inde
     BuildError if the spec demands batches and items are not independent; without such a demand, the variant is
     served without batches.
     """
-    form, found = what.variant.form, job.independence
+    form, verdict = what.variant.form, job.independence
     if not job.batched or form is None:
-        return found
-    if found is None:
-        found = job.prove(runner.run, file)
-        job.settle(found)
-    elif found.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
-        found = job.prove_again(runner.run)
-    elif found.state == "proven" and form.narrows:
-        found = job.prove_rounded(runner.run)
-    hold_to_demand(what.spec, found, f"variant {what.variant}")
-    return found
+        return verdict
+    if verdict is None:
+        verdict = job.prove(runner.run, file)
+        job.settle(verdict)
+    elif verdict.state == "proven" and what.variant.is_made_from_onnx and form.lossless:
+        verdict = job.prove_again(runner.run)
+    elif verdict.state == "proven" and form.narrows:
+        verdict = job.prove_rounded(runner.run)
+    hold_to_demand(what.spec, verdict, f"variant {what.variant}")
+    return verdict
 
 
 def _padded(

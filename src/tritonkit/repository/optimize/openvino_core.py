@@ -82,5 +82,5 @@ def _environment(name: str, value: str) -> Iterator[None]:
 def first_reason(error: Exception) -> str:
     """The reason of an error in one line, without the lines that name locations in OpenVINO's source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
-    return " ".join(told or lines)[:400]
+    reasons = [line for line in lines if not line.startswith(("Exception from ", "Check '"))]
+    return " ".join(reasons or lines)[:400]

@@ -49,13 +49,13 @@ def _of_onnxruntime(
 ) -> tuple[Runner, Signature]:
     file = folder / "model.onnx"
     shapes = runner.output_shapes()
-    found = _seen(job, runner, signature)
-    wrong = {name: _loosened(shapes[name], found[name]) for name in shapes if name in found}
+    actual = _seen(job, runner, signature)
+    wrong = {name: _loosened(shapes[name], actual[name]) for name in shapes if name in actual}
     contradicted = {name for name, shape in wrong.items() if shape != shapes[name]}
     if _correct(file, {**shapes, **wrong}, drop_inner=bool(contradicted)):
         runner = runner.reopened()
         shapes = runner.output_shapes()
-        _hold(job, shapes, found)
+        _hold(job, shapes, actual)
     where = f"{job.spec.file} output"
     outputs = tuple(_described(output, shapes[output.name], signature.batched, where) for output in signature.outputs)
     return runner, replace(signature, outputs=outputs)
@@ -81,14 +81,14 @@ def _few(job: Job, signature: Signature) -> Iterable[Batch]:
     return [first_items([most], count, True)[0] for count in _ITEMS if count <= count_items(most)]
 
 
-def _loosened(said: Shape, seen: list[tuple[int, ...]]) -> Shape:
+def _loosened(inferred: Shape, seen: list[tuple[int, ...]]) -> Shape:
     """The engine's shape; sizes that a run contradicts become free, and all sizes do if the rank differs."""
     ranks = {len(shape) for shape in seen}
-    if ranks != {len(said)}:
+    if ranks != {len(inferred)}:
         return (None,) * max(ranks)
     return tuple(
         None if isinstance(size, int) and any(shape[place] != size for shape in seen) else size
-        for place, size in enumerate(said)
+        for place, size in enumerate(inferred)
     )
 
 
@@ -101,12 +101,12 @@ def _correct(file: Path, shapes: Mapping[str, Shape], *, drop_inner: bool) -> bo
     model = onnx.load(file, format="protobuf", load_external_data=False)
     changed = False
     for value in model.graph.output:
-        said, shape = value.type.tensor_type, shapes[value.name]
-        if said.HasField("shape") and _of_proto(said.shape) == shape:
+        declared, shape = value.type.tensor_type, shapes[value.name]
+        if declared.HasField("shape") and _of_proto(declared.shape) == shape:
             continue
-        said.shape.CopyFrom(onnx.TensorShapeProto())
+        declared.shape.CopyFrom(onnx.TensorShapeProto())
         for size in shape:
-            axis = said.shape.dim.add()
+            axis = declared.shape.dim.add()
             if isinstance(size, int):
                 axis.dim_value = size
             elif size:
@@ -129,11 +129,11 @@ def _of_proto(shape: Any) -> Shape:
 
 def _hold(job: Job, shapes: Mapping[str, Shape], seen: Mapping[str, list[tuple[int, ...]]]) -> None:
     """Raise BuildError for an output whose shape in the engine still contradicts the runs."""
-    for name, said in shapes.items():
-        if name in seen and _loosened(said, seen[name]) != said:
+    for name, inferred in shapes.items():
+        if name in seen and _loosened(inferred, seen[name]) != inferred:
             raise BuildError(
                 f"{job.spec.file} output {name}",
-                found=f"ONNX Runtime infers the shape {_text(said)}, and gives {list(seen[name][-1])}",
+                found=f"ONNX Runtime infers the shape {_text(inferred)}, and gives {list(seen[name][-1])}",
                 wanted="a shape that holds: servers and clients go by it",
                 todo="export the network again, or end it with an operator that fixes the shape",
             )
@@ -143,19 +143,19 @@ def _text(shape: Shape) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> TensorInfo:
+def _described(tensor: TensorInfo, shape: Shape, batched: bool, where: str) -> TensorInfo:
     """An output with an engine's shape; free axes keep their names."""
     if batched and (not shape or isinstance(shape[0], int)):
         raise BuildError(
-            f"{where} {found.name}",
+            f"{where} {tensor.name}",
             found=f"ONNX Runtime infers the shape {_text(shape)}: no free batch axis in front",
             wanted="a first axis of free size in every input and output",
             todo="export with a dynamic batch axis, or set serving.max_batch_size: 0",
         )
     own = shape[1:] if batched else shape
-    names = found.axis_names if len(found.shape) == len(own) else ("",) * len(own)
+    names = tensor.axis_names if len(tensor.shape) == len(own) else ("",) * len(own)
     return replace(
-        found,
+        tensor,
         shape=tuple(size if isinstance(size, int) else -1 for size in own),
         axes=tuple("" if isinstance(size, int) else name or size or "" for size, name in zip(own, names, strict=True)),
     )
@@ -164,14 +164,14 @@ def _described(found: TensorInfo, shape: Shape, batched: bool, where: str) -> Te
 def _of_openvino(runner: OpenVINORunner, signature: Signature) -> Signature:
     """The signature with OpenVINO's own sizes where it knows them, because its backend refuses free axes there."""
     shapes = runner.output_shapes(signature.batched)
-    return replace(signature, outputs=tuple(_sized(each, shapes.get(each.name)) for each in signature.outputs))
+    return replace(signature, outputs=tuple(_sized(tensor, shapes.get(tensor.name)) for tensor in signature.outputs))
 
 
-def _sized(found: TensorInfo, shape: tuple[int, ...] | None) -> TensorInfo:
-    if shape is None or len(shape) != len(found.shape):
-        return found
+def _sized(tensor: TensorInfo, shape: tuple[int, ...] | None) -> TensorInfo:
+    if shape is None or len(shape) != len(tensor.shape):
+        return tensor
     return replace(
-        found,
-        shape=tuple(size if size >= 0 else old for size, old in zip(shape, found.shape, strict=True)),
-        axes=tuple("" if size >= 0 else axis for size, axis in zip(shape, found.axis_names, strict=True)),
+        tensor,
+        shape=tuple(size if size >= 0 else old for size, old in zip(shape, tensor.shape, strict=True)),
+        axes=tuple("" if size >= 0 else axis for size, axis in zip(shape, tensor.axis_names, strict=True)),
     )

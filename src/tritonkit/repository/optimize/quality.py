@@ -101,11 +101,11 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
     reference, spec = job.reference, job.spec
     job.say("measuring quality")
     given = [runner.run(batch) for batch in reference.batches]
-    found, largest, edges = _compared(job, runner, given, lossless=lossless, file=file)
+    compared, largest, edges = _compared(job, runner, given, lossless=lossless, file=file)
     quality, count = spec.model.quality, reference.samples
-    found, outputs = found[:count], reference.outputs[:count]
+    compared, outputs = compared[:count], reference.outputs[:count]
     # The spec's own metric judges the variant's unchanged outputs.
-    judged = found if quality.metric is None else given[:count]
+    judged = compared if quality.metric is None else given[:count]
     main = score(spec, quality.metric, "quality.metric", judged, outputs, job.batched)
     also = [
         score(spec, hook, f"quality.also.{place}", given[:count], outputs, job.batched)
@@ -120,8 +120,8 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
         samples=sum(map(count_items, reference.batches[:count])),
         drop_low=low,
         drop_high=high,
-        also={each.name: (each.value, each.reference) for each in also},
-        differences=differences(found, outputs),
+        also={score.name: (score.value, score.reference) for score in also},
+        differences=differences(compared, outputs),
         against=reference.name,
         parts=main.parts,
         edges=edges,
@@ -129,7 +129,7 @@ def measure(job: Job, runner: Runs, *, lossless: bool, file: Path | None = None)
 
 
 def _compared(
-    job: Job, runner: Runs, found: list[Batch], *, lossless: bool, file: Path | None
+    job: Job, runner: Runs, outputs: list[Batch], *, lossless: bool, file: Path | None
 ) -> tuple[Sequence[Batch], float, str]:
     """The outputs to judge, their largest difference from the reference's, and a sentence on values that rounding
     decides.
@@ -138,14 +138,14 @@ def _compared(
     """
     spec, reference = job.spec, job.reference
     try:
-        return (found, compare(spec, reference.batches, found, reference.outputs, lossless=lossless), "")
+        return (outputs, compare(spec, reference.batches, outputs, reference.outputs, lossless=lossless), "")
     except BuildError as error:
         if error.todo == TRAINING_MODE:
             _refuse_changing(job, runner, reference.batches[0])
-        if not lossless or file is None or set(found[0]) != set(reference.outputs[0]):
+        if not lossless or file is None or set(outputs[0]) != set(reference.outputs[0]):
             raise
         job.say("looking for decisions that rounding turns over")
-        settled, edges = settle_edges(file, reference.batches, found, reference.outputs, spec.model.quality.tolerance)
+        settled, edges = settle_edges(file, reference.batches, outputs, reference.outputs, spec.model.quality.tolerance)
         try:
             return (settled, compare(spec, reference.batches, settled, reference.outputs, lossless=True), edges)
         except BuildError:

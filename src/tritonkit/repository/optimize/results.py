@@ -82,7 +82,7 @@ class Result:
         return facts
 
 
-def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
+def wanted_variants(spec: Spec, requested: Sequence[str]) -> tuple[Variant, ...]:
     """The variants to build for a spec: the requested ones (`all`, `spec` or names), the one it serves, and onnx-fp32
     if others are compared with it."""
     if spec.model.network.python:
@@ -93,8 +93,8 @@ def wanted_variants(spec: Spec, asked: Sequence[str]) -> tuple[Variant, ...]:
     else:
         plain, every, auto = PLAIN, [*variant_names(), *of_spec], spec.model.serving.variant == AUTO
         compared = auto or quality.max_size_ratio is not None or quality.max_latency_ratio is not None
-    names = [plain] if asked or compared else []
-    for name in asked:
+    names = [plain] if requested or compared else []
+    for name in requested:
         names += {"all": every, "spec": of_spec}.get(name, [name])
     names += of_spec if auto else [served_name(spec)]
     return tuple(variant_of(spec, name) for name in dict.fromkeys(names))
@@ -204,8 +204,8 @@ def _timed(
         for what, _ in able.values():
             progress.runs(what)  # for its samples
         progress.timing(spec.name, len(able))
-        wanted = {name: Timed(jobs[name], a.folder, _opener(p, a, jobs[name].threads)) for name, (p, a) in able.items()}
-        times = time_together(wanted, progress.say)
+        opened = {name: Timed(jobs[name], a.folder, _opener(p, a, jobs[name].threads)) for name, (p, a) in able.items()}
+        times = time_together(opened, progress.say)
     timed: list[Result] = []
     for what, result in pairs:
         time = times.get(result.variant)
@@ -223,10 +223,10 @@ def _known_times(
 ) -> dict[str, VariantTiming | TritonkitError] | None:
     """Earlier times, if all were measured in one run, because only times of one run can be compared."""
     threads = next((job.threads for job in jobs.values()), 1)
-    found = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
-    known = {name: time for name, time in found.items() if time is not None}
-    together = len({time.run for time in known.values()}) <= 1
-    return dict(known) if len(known) == len(found) and together else None
+    timings = {artifact.variant: find_timing(artifact, threads) for artifact in artifacts}
+    usable = {name: time for name, time in timings.items() if time is not None}
+    together = len({time.run for time in usable.values()}) <= 1
+    return dict(usable) if len(usable) == len(timings) and together else None
 
 
 def _opener(what: BuildPlan, artifact: Artifact, threads: int) -> Callable[[], Runner]:

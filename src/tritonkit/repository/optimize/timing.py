@@ -69,10 +69,10 @@ class Timed:
 def find_timing(artifact: Artifact, threads: int) -> VariantTiming | None:
     """Earlier figures for the same number of threads, from a file next to the artifact's record."""
     try:
-        found = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
+        timing = VariantTiming(**unseal((artifact.folder / RECORD).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    return found if found.threads == threads else None
+    return timing if timing.threads == threads else None
 
 
 def time_together(
@@ -98,12 +98,12 @@ def time_together(
                 _measure(timed, times[name])
             except TritonkitError as error:
                 failed[name] = error
-    found = {n: _timing(variants[n], times[n], run) for n in variants if n not in failed}
-    for name, timing in found.items():
+    timings = {n: _timing(variants[n], times[n], run) for n in variants if n not in failed}
+    for name, timing in timings.items():
         # On a full disk the figures are measured again next time; `find_timing` ignores an incomplete record.
         with contextlib.suppress(OSError):
             (variants[name].folder / RECORD).write_text(seal(asdict(timing)))
-    return {**found, **failed}
+    return {**timings, **failed}
 
 
 def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
@@ -119,7 +119,7 @@ def _measure(timed: Timed, times: dict[int, list[float]]) -> None:
 
 
 def _timing(timed: Timed, times: Mapping[int, list[float]], run: str) -> VariantTiming:
-    medians = {size: statistics.median(each) for size, each in times.items()}
+    medians = {size: statistics.median(values) for size, values in times.items()}
     best = min(medians, key=lambda size: medians[size] / size)
     return VariantTiming(timed.job.threads, medians[1], best, medians[best], run)
 

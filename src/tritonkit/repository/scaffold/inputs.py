@@ -84,5 +84,5 @@ def as_usage_error(where: str) -> Iterator[None]:
         yield
     except ValueError as error:  # pydantic's ValidationError is one
         problems = error.errors() if isinstance(error, ValidationError) else [{"msg": str(error)}]
-        found, _, wanted = str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
-        raise UsageError(where, found=found, wanted=wanted or "a value that model.yaml allows") from None
+        problem, _, expected = str(problems[0]["msg"]).removeprefix("Value error, ").partition("; wanted ")
+        raise UsageError(where, found=problem, wanted=expected or "a value that model.yaml allows") from None

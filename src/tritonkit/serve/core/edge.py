@@ -25,8 +25,8 @@ def no_trust() -> dict[str, Any]:
     Docker's bridge and pods put every caller; no packet comes from the broadcast address. The headers are removed as
     well, by the beginnings of their names: which of them count, and for whom, differs between releases.
     """
-    obeyed = [*({"prefix": each} for each in _OBEYED), *({"exact": each} for each in _OBEYED_NAMES)]
-    mutations = [{"remove_on_match": {"key_matcher": each}} for each in obeyed]
+    obeyed = [*({"prefix": name} for name in _OBEYED), *({"exact": name} for name in _OBEYED_NAMES)]
+    mutations = [{"remove_on_match": {"key_matcher": matcher}} for matcher in obeyed]
     return {
         "use_remote_address": True,
         "skip_xff_append": True,

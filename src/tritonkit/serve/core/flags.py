@@ -23,6 +23,15 @@ GRPC_FLAGS: dict[str, object] = {
 }
 """Defaults of tritonkit's own, which a user's flags replace."""
 
+_LOADING = {
+    "model-control-mode": "explicit",
+    # With one bad model the others still come up, and the index says which one it was.
+    "exit-on-error": "false",
+    # While a model is loaded again, or where its new version does not load, the old one answers: a balancer that
+    # asks must not take the server out. Whether all models came up at the start is looked at by itself.
+    "strict-readiness": "false",
+}
+
 HTTP_SOCKET = "http.sock"
 METRICS_SOCKET = "metrics.sock"
 """In the server's working directory, which is its owner's alone. Relative, because the path of a socket
@@ -96,23 +105,11 @@ def server_arguments(
     flags: dict[str, object] = {
         "model-repository": repository,
         "backend-directory": backends,
-        "model-control-mode": "explicit",
-        # With one bad model the others still come up, and the index says which one it was.
-        "exit-on-error": "false",
         "exit-timeout-secs": drain_s,
-        # While a model is loaded again, or where its new version does not load, the old one answers: a balancer that
-        # asks must not take the server out. Whether all models came up at the start is looked at by itself.
-        "strict-readiness": "false",
+        **_LOADING,
         **GRPC_FLAGS,
+        **_optional_flags(caches, limits_rate, config),
     }
-    if not Path("/dev/nvidiactl").exists():
-        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
-    if caches is not None:
-        flags |= {"cache-directory": caches, "cache-config": f"local,size={CACHE_BYTES}"}
-    if limits_rate:
-        flags["rate-limit"] = "execution_count"
-    if config:
-        flags["model-config-name"] = config
     return [
         str(binary),
         "--disable-auto-complete-config",
@@ -123,3 +120,16 @@ def server_arguments(
         f"--backend-config=python,shm-region-prefix-name={prefix}",
         f"--backend-config=python,shm-default-byte-size={region_bytes}",
     ]
+
+
+def _optional_flags(caches: Path | None, limits_rate: bool, config: str) -> dict[str, object]:
+    flags: dict[str, object] = {}
+    if not Path("/dev/nvidiactl").exists():
+        flags |= {"allow-gpu-metrics": "false", "pinned-memory-pool-byte-size": 0}
+    if caches is not None:
+        flags |= {"cache-directory": caches, "cache-config": f"local,size={CACHE_BYTES}"}
+    if limits_rate:
+        flags["rate-limit"] = "execution_count"
+    if config:
+        flags["model-config-name"] = config
+    return flags

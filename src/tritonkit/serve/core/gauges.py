@@ -55,23 +55,23 @@ class Gauges:
         )
 
     def _stub_lines(self) -> Iterable[str]:
-        found = {} if self.stubs is None else self.stubs.health()
-        if found:
+        health = {} if self.stubs is None else self.stubs.health()
+        if health:
             yield _head("stub_up", "gauge", "1 while the model's Python processes are all there")
-            for model, (up, _) in found.items():
+            for model, (up, _) in health.items():
                 yield _line("stub_up", model, int(up))
             yield _head("stub_deaths_total", "counter", "Python processes of the model that died")
-            for model, (_, deaths) in found.items():
+            for model, (_, deaths) in health.items():
                 yield _line("stub_deaths_total", model, deaths)
 
     def _limit_lines(self, models: Iterable[str]) -> Iterable[str]:
-        now, wanted = time.monotonic(), frozenset(models)
-        if wanted - self._asked or now - self._asked_at >= _KNOWN_S:
-            self._asked, self._asked_at = wanted, now
+        now, names = time.monotonic(), frozenset(models)
+        if names - self._asked or now - self._asked_at >= _KNOWN_S:
+            self._asked, self._asked_at = names, now
             self._limits = {}
             # A server that does not answer in time is not queried for the other models.
             with contextlib.suppress(OSError, http.client.HTTPException):
-                for model in sorted(wanted):
+                for model in sorted(names):
                     self._ask(model)
         if self._limits:
             yield _head("max_batch_size", "gauge", "max_batch_size of the model; 0: no batch axis")
@@ -95,11 +95,11 @@ class Gauges:
 def _space(name: str, what: str, place: Path) -> Iterable[str]:
     """Free space for this user, and total space."""
     with contextlib.suppress(OSError):
-        found = os.statvfs(place)
+        system = os.statvfs(place)
         yield _head(f"{name}_free_bytes", "gauge", f"Free bytes of {what}")
-        yield f"tritonkit_{name}_free_bytes {found.f_bavail * found.f_frsize}\n"
+        yield f"tritonkit_{name}_free_bytes {system.f_bavail * system.f_frsize}\n"
         yield _head(f"{name}_size_bytes", "gauge", f"Bytes of {what}, free or not")
-        yield f"tritonkit_{name}_size_bytes {found.f_blocks * found.f_frsize}\n"
+        yield f"tritonkit_{name}_size_bytes {system.f_blocks * system.f_frsize}\n"
 
 
 def _head(name: str, kind: str, text: str) -> str:

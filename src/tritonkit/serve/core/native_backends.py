@@ -61,15 +61,15 @@ def find_native_backends(environment: Path, server_libraries: Path) -> dict[str,
         environment: a virtual environment with lib/tritonkit.
         server_libraries: the folder of libtritonserver.
     """
-    found = {}
+    backends = {}
     for name, pattern in ENGINES.items():
         library = environment / "lib" / "tritonkit" / f"libtriton_{name}.so"
         if not library.is_file():
             continue
         engine = next(environment.glob(f"lib/python3.*/site-packages/{pattern}"), None)
         wrong = _tried(library, engine, server_libraries) if engine else "its engine is not installed"
-        found[name] = NativeBackend(name, library, engine, wrong)
-    return found
+        backends[name] = NativeBackend(name, library, engine, wrong)
+    return backends
 
 
 def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
@@ -77,14 +77,16 @@ def backend_flags(backends: Iterable[NativeBackend]) -> list[str]:
     return [f"--backend-config={one.name},library={one.engine}" for one in backends if not one.wrong]
 
 
-def why_not(found: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
+def why_not(backends: Mapping[str, NativeBackend], names: Iterable[str] = tuple(ENGINES)) -> str:
     """The reason why each of these backends is not served natively; empty if all are.
 
     Args:
-        found: those that were compiled.
+        backends: those that were compiled.
         names: of backends; others than those of ENGINES are never native.
     """
-    reasons = {name: found[name].wrong if name in found else "it is not compiled" for name in ENGINES if name in names}
+    reasons = {
+        name: backends[name].wrong if name in backends else "it is not compiled" for name in ENGINES if name in names
+    }
     return "; ".join(f"{name}: {wrong}" for name, wrong in reasons.items() if wrong)
 
 
@@ -93,9 +95,9 @@ def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
     note = library.with_name(f"{library.name}.tried")
     files = _identities(library, engine)
     try:
-        said = json.loads(note.read_text())
-        if said["files"] == files:
-            return str(said["wrong"])
+        record = json.loads(note.read_text())
+        if record["files"] == files:
+            return str(record["wrong"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     wrong = _try(library, engine, server_libraries)

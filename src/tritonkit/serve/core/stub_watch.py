@@ -116,9 +116,9 @@ class StubWatch:
 
     def _rescan(self) -> None:
         """Take in the stubs of models that were loaded meanwhile."""
-        found = {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
-        self._unloaded -= {stub.model for stub in found - self._running}
-        self._running |= found
+        stubs = {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
+        self._unloaded -= {stub.model for stub in stubs - self._running}
+        self._running |= stubs
 
     def _grown(self) -> set[Stub]:
         """One stub of each model whose shared memory has grown too far, and not again within a minute:

@@ -36,7 +36,7 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
     A stub's command line is: program, model file, region, sizes, the server's pid, its folder, a
     handle, the instance, the backend's folder (python_backend, stub_launcher.cc).
     """
-    found = []
+    stubs = []
     for folder in proc.glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -44,8 +44,8 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
             continue
         if len(words) > 8 and words[0].endswith(_PROGRAM) and words[2].startswith(prefix):
             # <repository>/<model>/<version>/<file>
-            found.append(Stub(int(folder.name), Path(words[1]).parts[-3], words[8], words[2]))
-    return tuple(sorted(found, key=lambda stub: stub.pid))
+            stubs.append(Stub(int(folder.name), Path(words[1]).parts[-3], words[8], words[2]))
+    return tuple(sorted(stubs, key=lambda stub: stub.pid))
 
 
 def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY) -> set[str]:
@@ -57,13 +57,13 @@ def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path
         planned: bytes of a region for each model; a model that is not there has no limit.
         folder: where the regions are.
     """
-    found = set()
+    models = set()
     for stub in stubs:
         with contextlib.suppress(OSError):
             size = (folder / stub.region).stat().st_size
             if stub.model in planned and size > planned[stub.model] + GROWN_BYTES:
-                found.add(stub.model)
-    return found
+                models.add(stub.model)
+    return models
 
 
 def end_stubs(prefix: str) -> None:

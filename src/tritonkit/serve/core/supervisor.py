@@ -109,8 +109,8 @@ class Orders:
                 read = os.read(0, 1 << 16)
                 self._buffer += read
                 self._closed = not read
-        line, found, rest = self._buffer.partition(b"\n")
-        if not found:
+        line, newline, rest = self._buffer.partition(b"\n")
+        if not newline:
             return None
         self._buffer = rest
         order: dict[str, Any] = json.loads(line)

@@ -49,14 +49,14 @@ def test_the_large_product_takes_the_time(tmp_path: Path) -> None:
     started = time.perf_counter()
     operators = runner.profile(batch, 20)
     took_ms = (time.perf_counter() - started) * 1000
-    found = {operator.name: operator for operator in operators}
-    assert {name: operator.kind for name, operator in found.items()} == {
+    by_name = {operator.name: operator for operator in operators}
+    assert {name: operator.kind for name, operator in by_name.items()} == {
         "first": "MatMul",
         "cut": "Slice",
         "second": "MatMul",
     }
-    assert found["first"].ms > 5 * found["second"].ms
-    assert 0 < sum(operator.ms for operator in found.values()) * 20 < took_ms
+    assert by_name["first"].ms > 5 * by_name["second"].ms
+    assert 0 < sum(operator.ms for operator in by_name.values()) * 20 < took_ms
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ MakeJob = Callable[..., Job]
 def make_job(write_model: WriteModel, tmp_path: Path) -> MakeJob:
     """A job from model.yaml and the folder's files; what it says is in `said`."""
 
-    def make(text: str, said: list[str] | None = None, **files: str) -> Job:
+    def make(text: str, lines: list[str] | None = None, **files: str) -> Job:
         def no_artifact() -> Artifact:
             raise AssertionError("nothing is exported here")
 
         spec = write_model(text, **files)
-        say = (lambda _: None) if said is None else said.append
+        say = (lambda _: None) if lines is None else lines.append
         return Job(spec, WeightCache(tmp_path, spec), no_artifact, say=say)
 
     return make

@@ -35,10 +35,10 @@ def training():
 
 def test_the_student_comes_to_give_what_the_teacher_gives(make_job: MakeJob) -> None:
     """A fifth of the error of its beginning is left; it is in evaluation mode, and its size is told."""
-    said: list[str] = []
-    job = make_job(SPEC, said, network__py=NETWORK, data__py=DATA)
+    lines: list[str] = []
+    job = make_job(SPEC, lines, network__py=NETWORK, data__py=DATA)
     student, notes = make(job)
-    losses = [float(line.split("loss ")[1]) for line in said]
+    losses = [float(line.split("loss ")[1]) for line in lines]
     assert len(losses) == 30
     assert losses[-1] < losses[0] / 5
     assert not any(module.training for module in student.modules())
@@ -55,7 +55,7 @@ def test_the_same_student_comes_out_again(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "network", "found"),
+    ("spec", "network", "message"),
     [
         (SPEC.replace("student: network:student, ", ""), NETWORK, "it is not given"),
         (SPEC, NETWORK.replace("return build(4)", "return nn.Linear(4, 2)"), "the shapes [[16, 2]]"),
@@ -64,13 +64,13 @@ def test_the_same_student_comes_out_again(make_job: MakeJob) -> None:
     ],
     ids=["none", "other outputs", "other inputs", "no module"],
 )
-def test_what_is_no_student_is_refused(make_job: MakeJob, spec: str, network: str, found: str) -> None:
+def test_what_is_no_student_is_refused(make_job: MakeJob, spec: str, network: str, message: str) -> None:
     """Each mistake is told under optimize.student."""
     job = make_job(spec.replace("30", "1"), network__py=network, data__py=DATA)
     with pytest.raises(BuildError) as caught:
         make(job)
     assert caught.value.where.endswith("optimize.student")
-    assert found in caught.value.found
+    assert message in caught.value.found
 
 
 def test_a_target_that_is_no_class_is_refused(make_job: MakeJob) -> None:

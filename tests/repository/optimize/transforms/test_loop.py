@@ -62,11 +62,11 @@ def test_alpha_weighs_the_teacher_against_the_targets() -> None:
 def test_the_soft_loss_is_that_of_the_paper() -> None:
     """Temperature squared times the divergence of the softened probabilities, item by item."""
     batches = pairs(targets=True, count=1)
-    found = trained(batches, changed(epochs=1, temperature=3.0))[1]
+    loss = trained(batches, changed(epochs=1, temperature=3.0))[1]
     with torch.no_grad():
         scores = [net(*batches[0][0]).double() for net in (linear(1), linear(2))]
     p, q = (torch.softmax(s / 3.0, 1) for s in scores)
-    assert found == pytest.approx(float(9.0 * (p * (p / q).log()).sum(1).mean()), rel=1e-4)
+    assert loss == pytest.approx(float(9.0 * (p * (p / q).log()).sum(1).mean()), rel=1e-4)
 
 
 def test_scores_and_other_outputs_are_learned_together() -> None:
@@ -102,13 +102,13 @@ def test_training_repeats_itself_and_leaves_the_generators_alone() -> None:
 
 def test_progress_is_told_epoch_by_epoch() -> None:
     """Each epoch is announced to the caller and, once over, to a person with its loss."""
-    said: list[str] = []
+    lines: list[str] = []
     begun: list[int] = []
     settings = changed(epochs=2)
-    fit(linear(2), linear(1), pairs(True), settings, WHERE, said.append, begun.append)
+    fit(linear(2), linear(1), pairs(True), settings, WHERE, lines.append, begun.append)
     assert begun == [0, 1]
-    assert [line.split(", ")[0] for line in said] == ["epoch 1 of 2", "epoch 2 of 2"]
-    assert all(float(line.split("loss ")[1]) > 0 for line in said)
+    assert [line.split(", ")[0] for line in lines] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert all(float(line.split("loss ")[1]) > 0 for line in lines)
 
 
 def test_a_loss_that_is_no_number_says_what_to_do() -> None:

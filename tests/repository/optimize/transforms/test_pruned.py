@@ -102,8 +102,8 @@ def spec(make_job: MakeJob) -> Spec:
 
 def test_a_network_is_halved_and_fine_tuned(make_job: MakeJob) -> None:
     """Each layer keeps half its channels and the last its outputs; training brings the loss down."""
-    said: list[str] = []
-    job = make_job(SPEC, said, network__py=NETWORK, data__py=DATA)
+    lines: list[str] = []
+    job = make_job(SPEC, lines, network__py=NETWORK, data__py=DATA)
     module, notes = make(job)
     assert [tuple(layer.weight.shape) for layer in module if isinstance(layer, nn.Conv2d)] == [
         (8, 3, 3, 3),
@@ -113,7 +113,7 @@ def test_a_network_is_halved_and_fine_tuned(make_job: MakeJob) -> None:
     assert not module.training
     assert parameter_count(module) == 1765
     assert notes == ("parameters: 1,765, before 5,829 (0.303 of them)",)
-    losses = [float(line.split("loss ")[1]) for line in said if "loss" in line]
+    losses = [float(line.split("loss ")[1]) for line in lines if "loss" in line]
     assert len(losses) == 4
     assert losses[-1] < losses[0]
 
@@ -197,7 +197,7 @@ def test_every_output_keeps_its_channels(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "found"),
+    ("network", "message"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), "no layer has channels that can be removed"),
         (nn.Sequential(nn.Flatten(), nn.Softmax(1)), "no layer has channels that can be removed"),
@@ -205,10 +205,10 @@ def test_every_output_keeps_its_channels(spec: Spec) -> None:
     ],
     ids=["one layer", "no layer", "fixed shape"],
 )
-def test_what_cannot_be_pruned_is_refused(spec: Spec, network: nn.Module, found: str) -> None:
+def test_what_cannot_be_pruned_is_refused(spec: Spec, network: nn.Module, message: str) -> None:
     """A network of one layer, of none, or that knows its channels by heart is an error of its own."""
     with pytest.raises(BuildError) as caught:
         remove_channels(spec, network, IMAGES)
     assert caught.value.where.endswith("optimize.channels")
-    assert found in caught.value.found
+    assert message in caught.value.found
     assert "another variant" in caught.value.todo

@@ -111,8 +111,8 @@ def run(network: onnx.ModelProto | Path, x: Array) -> Array:
     given = network if isinstance(network, Path) else network.SerializeToString()
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    found: Array = ort.InferenceSession(given, options, ["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
-    return found
+    output: Array = ort.InferenceSession(given, options, ["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
+    return output
 
 
 def kinds(network: onnx.ModelProto, folder: Path) -> collections.Counter[str]:

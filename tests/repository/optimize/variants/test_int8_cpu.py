@@ -34,8 +34,8 @@ def product(weights: np.ndarray) -> onnx.ModelProto:
 def test_the_largest_weights_multiply_exactly(sign: int, batch: int, length: int, width: int) -> None:
     """With the largest activations, too: no sum saturates."""
     weights = np.full((length, width), sign * largest_weight(), np.int8)
-    found = run(product(weights), np.full((batch, length), 255, np.uint8))
-    assert (found == sign * 255 * length * largest_weight()).all()
+    output = run(product(weights), np.full((batch, length), 255, np.uint8))
+    assert (output == sign * 255 * length * largest_weight()).all()
 
 
 def test_an_environment_variable_chooses_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

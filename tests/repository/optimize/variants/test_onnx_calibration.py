@@ -12,7 +12,7 @@ from tritonkit.repository.optimize.variants import onnx_calibration
 from tritonkit.repository.optimize.variants.onnx_calibration import Calibrator, entropy_threshold, percentile_limits
 
 
-def found(batches: list[Array], method: str = "minmax") -> dict[str, tuple[float, float]]:
+def ranges_of(batches: list[Array], method: str = "minmax") -> dict[str, tuple[float, float]]:
     """Ranges of a small network's input and output."""
     given = [{"x": batch} for batch in batches]
     return Calibrator(perceptron(), ["x", "y"], given, True, "here").by(method)
@@ -21,7 +21,7 @@ def found(batches: list[Array], method: str = "minmax") -> dict[str, tuple[float
 def test_minmax_is_over_all_batches_of_any_size() -> None:
     """Smallest and largest of three batches, one of them of a single item."""
     batches = [random(5, 32, seed=1), random(1, 32, seed=2), random(3, 32, seed=3)]
-    ranges = found(batches)
+    ranges = ranges_of(batches)
     every = np.concatenate(batches)
     assert ranges["x"] == (every.min(), every.max())
     outputs = np.concatenate([run(perceptron(), batch) for batch in batches])
@@ -32,7 +32,7 @@ def test_minmax_is_over_all_batches_of_any_size() -> None:
 def test_parts_of_a_batch_give_what_the_whole_gives(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for two items, the ranges are the same, and no run has more items."""
     batches = [random(7, 32, seed=1), random(4, 32, seed=2)]
-    whole = found(batches, method)
+    whole = ranges_of(batches, method)
     item = 2 * 32 * 4  # bytes of x and y of one item
     monkeypatch.setattr(onnx_calibration, "_BYTES", 2 * item)
     sizes: list[int] = []
@@ -56,7 +56,7 @@ def test_percentile_and_entropy_leave_a_lone_outlier_out() -> None:
     """One value a hundred times the others' size widens the range by min-max alone."""
     batch = random(1000, 32)
     batch[0, 0] = 400.0
-    wide, by_percentile, by_entropy = (found([batch], m)["x"] for m in ("minmax", "percentile", "entropy"))
+    wide, by_percentile, by_entropy = (ranges_of([batch], m)["x"] for m in ("minmax", "percentile", "entropy"))
     assert wide[1] == 400.0
     assert 3 < by_percentile[1] < 8
     # The narrowest that entropy tries has a bin for each of the 255 levels: a sixteenth of the whole.

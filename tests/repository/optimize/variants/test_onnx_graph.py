@@ -18,12 +18,12 @@ def test_the_exporters_notes_go_and_the_models_own_stay() -> None:
         node.doc_string = "made on a machine"
     network.metadata_props.add(key="classes", value="five")
     x = random(2, 3, 8, 8)
-    wanted = run(network, x)
+    expected = run(network, x)
     tidy(network)
     assert b"/home/someone" not in network.SerializeToString()
     assert b"made on a machine" not in network.SerializeToString()
     assert network.metadata_props[0].value == "five"
-    assert np.array_equal(run(network, x), wanted)
+    assert np.array_equal(run(network, x), expected)
 
 
 def test_equal_constants_become_one_and_unused_ones_none() -> None:
@@ -33,10 +33,10 @@ def test_equal_constants_become_one_and_unused_ones_none() -> None:
     network.graph.initializer[1].raw_data = weight.raw_data
     network.graph.initializer.append(numpy_helper.from_array(random(9), "unused"))
     x = random(2, 32)
-    wanted = run(network, x)
+    expected = run(network, x)
     tidy(network)
     assert [tensor.name for tensor in network.graph.initializer] == ["w1"]
-    assert np.array_equal(run(network, x), wanted)
+    assert np.array_equal(run(network, x), expected)
 
 
 def test_a_constant_that_a_caller_may_override_stays_its_own() -> None:
@@ -58,10 +58,10 @@ def test_attributes_that_say_the_default_go() -> None:
     ]
     weights = {"w1": random(4, 4, 3, 3), "w2": random(4, 2, 3, 3)}
     network = model(nodes, weights, ["batch", 4, 8, 8], ["batch", 4, 6, 6])
-    wanted = run(network, random(1, 4, 8, 8))
+    expected = run(network, random(1, 4, 8, 8))
     shorten(network)
     assert [attributes(n) for n in network.graph.node] == [{"pads"}, {"group"}]
-    assert np.array_equal(run(network, random(1, 4, 8, 8)), wanted)
+    assert np.array_equal(run(network, random(1, 4, 8, 8)), expected)
 
 
 def test_short_names_leave_inputs_outputs_and_operators_alone() -> None:

@@ -173,8 +173,8 @@ def test_bf16_weights_are_unpacked_on_loading(write_model: WriteModel, tmp_path:
     """At a run there is no cast of weights; the rows of a table are cast when they are looked up."""
     out = folder(tmp_path)
     BF16(make_job(write_model, words(), [INDICES]), out)
-    found = kinds(onnx.load(out / "model.onnx"), tmp_path)
-    assert (found["Gather"], found["MatMul"], found["Cast"]) == (1, 1, 1)
+    counts = kinds(onnx.load(out / "model.onnx"), tmp_path)
+    assert (counts["Gather"], counts["MatMul"], counts["Cast"]) == (1, 1, 1)
 
 
 def test_bf16_rounds_to_the_nearest(write_model: WriteModel, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_bf16_rounds_to_the_nearest(write_model: WriteModel, tmp_path: Path) -> 
     network = model([product], {"w": given}, ["batch", 1], ["batch", 5])
     out, one = folder(tmp_path), np.ones((1, 1), np.float32)
     BF16(make_job(write_model, network, [one]), out)
-    found = run(out / "model.onnx", one)[0]
-    assert list(found) == [1.0, 1.0, 1.0, 1 + 2**-6, pytest.approx(-3.3895314e38)]
+    output = run(out / "model.onnx", one)[0]
+    assert list(output) == [1.0, 1.0, 1.0, 1 + 2**-6, pytest.approx(-3.3895314e38)]
 
 
 def test_bf16_needs_a_layer(write_model: WriteModel, tmp_path: Path) -> None:

@@ -84,14 +84,14 @@ def sensitive() -> tuple[onnx.ModelProto, Array]:
 def test_the_layer_that_costs_most_is_left_fp32(write_model: WriteModel, tmp_path: Path) -> None:
     """No method can hold both sizes of numbers: the note names the one layer that stays FP32."""
     network, x = sensitive()
-    said: list[str] = []
+    lines: list[str] = []
     job = make_job(write_model, network, [x])
-    job.say = said.append
+    job.say = lines.append
     out = folder(tmp_path)
     notes = STATIC(job, out)
     assert "left FP32, because they cost most closeness: two" in notes
     assert "3 of 4 layers compute in INT8" in notes
-    assert "trying layer 4 of 4" in said
+    assert "trying layer 4 of 4" in lines
     assert cosine(run(out / "model.onnx", x), run(network, x)) > 0.992
 
 

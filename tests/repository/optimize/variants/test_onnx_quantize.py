@@ -67,10 +67,10 @@ def test_every_way_stays_close_to_fp32(make: MakeNet, x: Array, way: str) -> Non
 
 def test_onnx_runtime_melts_the_pairs_into_operators_of_bytes(tmp_path: Path) -> None:
     """Convolutions, the residual sum, pooling and the linear layer all run in 8 bits; both Relus are gone."""
-    found = kinds(written(residual(), IMAGES), tmp_path)
-    assert (found["QLinearConv"], found["QLinearAdd"], found["QGemm"]) == (2, 1, 1)
-    assert not {"Conv", "Add", "Gemm", "Relu", "DequantizeLinear"} & set(found)
-    assert found["QuantizeLinear"] == 1, "of the input alone"
+    counts = kinds(written(residual(), IMAGES), tmp_path)
+    assert (counts["QLinearConv"], counts["QLinearAdd"], counts["QGemm"]) == (2, 1, 1)
+    assert not {"Conv", "Add", "Gemm", "Relu", "DequantizeLinear"} & set(counts)
+    assert counts["QuantizeLinear"] == 1, "of the input alone"
 
 
 def test_each_product_of_bytes_is_one_operator(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_dynamic_ranges_in_older_operators(opset: int) -> None:
 def test_a_layer_left_fp32_computes_so_and_is_still_bytes_in_the_file(tmp_path: Path) -> None:
     """The second convolution is FP32 when loaded, without a step at each run; its weights are int8."""
     made = written(residual(), IMAGES, ["second"])
-    found = kinds(made, tmp_path)
-    assert (found["Conv"] + found["FusedConv"], found["QLinearConv"]) == (1, 1)
-    assert found["Cast"] == 0, "the weights are unpacked on loading"
+    counts = kinds(made, tmp_path)
+    assert (counts["Conv"] + counts["FusedConv"], counts["QLinearConv"]) == (1, 1)
+    assert counts["Cast"] == 0, "the weights are unpacked on loading"
     shapes = {tuple(t.dims): t.data_type for t in made.graph.initializer}
     assert shapes[8, 8, 3, 3] == onnx.TensorProto.INT8
     assert cosine(run(made, IMAGES), run(residual(), IMAGES)) > 0.999
@@ -117,9 +117,9 @@ def test_what_a_relu_leaves_is_what_a_layer_beside_it_reads() -> None:
     network = residual()
     # Without its Relu the first convolution's negative numbers would pass straight through the sum.
     network.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.full(8, -5, np.float32), "b1"))
-    wanted = run(network, IMAGES)
-    assert cosine(run(written(network, IMAGES, ["second"]), IMAGES), wanted) > 0.999
-    assert cosine(run(written(network, IMAGES, ["first", "second"]), IMAGES), wanted) > 0.999
+    expected = run(network, IMAGES)
+    assert cosine(run(written(network, IMAGES, ["second"]), IMAGES), expected) > 0.999
+    assert cosine(run(written(network, IMAGES, ["first", "second"]), IMAGES), expected) > 0.999
 
 
 def test_a_convolution_at_the_end_keeps_its_outputs_name() -> None:

@@ -18,19 +18,19 @@ def additive(costs: dict[str, float]) -> Callable[[Collection[str]], float]:
 COSTS = {"a": 0.001, "b": 0.05, "c": 0.002, "d": 0.03, "e": 0.001, "f": 0.0}
 
 
-@pytest.mark.parametrize(("wanted", "left"), [(0.94, ("b",)), (0.99, ("b", "d")), (0.9975, ("b", "c", "d"))])
-def test_the_costliest_layers_are_left_out_and_no_more(wanted: float, left: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("target", "left"), [(0.94, ("b",)), (0.99, ("b", "d")), (0.9975, ("b", "c", "d"))])
+def test_the_costliest_layers_are_left_out_and_no_more(target: float, left: tuple[str, ...]) -> None:
     """The fewest layers that reach the requested closeness are left out, in the network's order."""
-    assert layers_to_exclude(list(COSTS), additive(COSTS), additive(COSTS), wanted) == left
+    assert layers_to_exclude(list(COSTS), additive(COSTS), additive(COSTS), target) == left
 
 
-@pytest.mark.parametrize(("wanted", "left"), [(0.985, 3), (0.999, 4)])
-def test_as_many_are_left_out_as_it_takes(wanted: float, left: int) -> None:
+@pytest.mark.parametrize(("target", "left"), [(0.985, 3), (0.999, 4)])
+def test_as_many_are_left_out_as_it_takes(target: float, left: int) -> None:
     """Three of four layers of equal cost are left out, or all."""
     costs = dict.fromkeys("abcd", 0.01)
-    found = layers_to_exclude("abcd", additive(costs), additive(costs), wanted)
-    assert found is not None
-    assert len(found) == left
+    layers = layers_to_exclude("abcd", additive(costs), additive(costs), target)
+    assert layers is not None
+    assert len(layers) == left
 
 
 def test_no_layers_are_searched_for_if_none_helps() -> None:

@@ -100,8 +100,8 @@ def test_a_plan_is_built_without_a_gpu(write_model: WriteModel, root: Path, prec
     assert sorted(artifact.files) == ["model.rtxplan", *typed, "plan.json"]
     assert artifact.quality is None
     record = json.loads((artifact.folder / "plan.json").read_text())
-    wanted = [{n: asdict(s) for n, s in p.items()} for p in profiles(spec, artifact.signature)]
-    assert record["profiles"] == json.loads(json.dumps(wanted))
+    expected = [{n: asdict(s) for n, s in p.items()} for p in profiles(spec, artifact.signature)]
+    assert record["profiles"] == json.loads(json.dumps(expected))
     assert "8.6" in record["compute_capabilities"]
     assert (artifact.folder / "model.rtxplan").stat().st_size > 1000
 
@@ -111,11 +111,11 @@ def test_the_notes_say_what_was_built_and_what_to_run_where(write_model: WriteMo
     more = "tensorrt: {version_compatible: true, hardware_compatibility: ampere_plus}"
     result = built(spec_of(write_model, more), root, "tensorrt-fp16")
     assert result.artifact is not None
-    said = "\n".join(result.artifact.notes)
-    assert "model.rtxplan was built by tensorrt_rtx" in said
-    assert "not served" in said
-    assert "tritonkit build net --variants tensorrt-fp16 --target gpu" in said
-    assert "version_compatible and hardware_compatibility: left to that build" in said
+    notes = "\n".join(result.artifact.notes)
+    assert "model.rtxplan was built by tensorrt_rtx" in notes
+    assert "not served" in notes
+    assert "tritonkit build net --variants tensorrt-fp16 --target gpu" in notes
+    assert "version_compatible and hardware_compatibility: left to that build" in notes
 
 
 def test_a_plan_for_another_runtime_is_never_served(write_model: WriteModel, root: Path) -> None:
@@ -244,7 +244,7 @@ def test_kernel_times_are_kept_for_later_builds(write_model: WriteModel, root: P
     timing = root / "timing.cache"
     timing.write_bytes(left)
     library = tensorrt_library.Library(tensorrt_library.choose_library().module, "a GPU")
-    wanted = profiles(spec, artifact.signature)
-    _, facts = build_plan(spec, library, artifact.folder / "model.onnx", wanted, timing)
-    assert facts["profiles"] == [{n: asdict(s) for n, s in p.items()} for p in wanted]
+    ranges = profiles(spec, artifact.signature)
+    _, facts = build_plan(spec, library, artifact.folder / "model.onnx", ranges, timing)
+    assert facts["profiles"] == [{n: asdict(s) for n, s in p.items()} for p in ranges]
     assert timing.read_bytes() not in (b"", left)

@@ -35,37 +35,37 @@ def spec_of(write_model: WriteModel, serving: str = "", warm: str = "") -> Spec:
 def test_each_preferred_batch_size_has_a_profile(write_model: WriteModel) -> None:
     """From 1 to max_batch_size, fastest at each preferred size once, in rising order."""
     serving = "max_batch_size: 32, dynamic_batching: {preferred_batch_size: [16, 4, 16]}"
-    found = profiles(spec_of(write_model, serving), BATCHED)
-    assert [each["scale"] for each in found] == [Range((1, 3), (4, 3), (32, 3)), Range((1, 3), (16, 3), (32, 3))]
+    made = profiles(spec_of(write_model, serving), BATCHED)
+    assert [profile["scale"] for profile in made] == [Range((1, 3), (4, 3), (32, 3)), Range((1, 3), (16, 3), (32, 3))]
 
 
 def test_without_a_preferred_size_full_batches_are_fastest(write_model: WriteModel) -> None:
     """One profile, whose best size is the largest."""
-    (found,) = profiles(spec_of(write_model, "max_batch_size: 8"), BATCHED)
-    assert found["scale"] == Range((1, 3), (8, 3), (8, 3))
+    (profile,) = profiles(spec_of(write_model, "max_batch_size: 8"), BATCHED)
+    assert profile["scale"] == Range((1, 3), (8, 3), (8, 3))
 
 
 def test_the_oldest_strategy_prefers_sizes_too(write_model: WriteModel) -> None:
     """Preferred sizes of sequence batching make profiles as those of dynamic batching do."""
     oldest = "oldest: {max_candidate_sequences: 4, preferred_batch_size: [2]}"
     serving = f"max_batch_size: 4, sequence_batching: {{{oldest}}}"
-    (found,) = profiles(spec_of(write_model, serving), BATCHED)
-    assert found["scale"].opt == (2, 3)
+    (profile,) = profiles(spec_of(write_model, serving), BATCHED)
+    assert profile["scale"].opt == (2, 3)
 
 
 @pytest.mark.parametrize(("warm", "best"), [("", 256), ("[128, 16, 64]", 64)])
 def test_a_free_axis_goes_from_min_to_max(write_model: WriteModel, warm: str, best: int) -> None:
     """It is fastest in the middle of the warm sizes, or at its largest where none is named."""
-    (found,) = profiles(spec_of(write_model, "max_batch_size: 4", warm), BATCHED)
-    assert found["ids"] == Range((1, 2), (4, best), (4, 256))
+    (profile,) = profiles(spec_of(write_model, "max_batch_size: 4", warm), BATCHED)
+    assert profile["ids"] == Range((1, 2), (4, best), (4, 256))
 
 
 def test_a_network_of_one_size_needs_no_profile(write_model: WriteModel) -> None:
     """Without batch and free axis there is nothing to choose; with a free axis alone there is."""
     spec = spec_of(write_model, "max_batch_size: 0")
     assert profiles(spec, Signature((SCALE,), (), batched=False)) == ()
-    (found,) = profiles(spec, Signature((IDS,), (), batched=False))
-    assert found == {"ids": Range((2,), (256,), (256,))}
+    (profile,) = profiles(spec, Signature((IDS,), (), batched=False))
+    assert profile == {"ids": Range((2,), (256,), (256,))}
 
 
 def test_a_free_axis_without_sizes_is_refused(write_model: WriteModel) -> None:

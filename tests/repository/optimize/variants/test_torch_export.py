@@ -77,13 +77,13 @@ def refused(spec: Spec, root: Path, variant: str = "torchscript") -> BuildError:
 @pytest.mark.parametrize("result", ["{'y': y, 'total': y.sum((1, 2))}", "[y, y.sum((1, 2))]"])
 def test_torchscript_gives_what_the_module_gives(write_model: WriteModel, root: Path, result: str) -> None:
     """At every batch size and length, for a module that returns a dict or a list."""
-    found = built(spec_of(write_model, result=result), root)
-    assert found.problem is None
-    assert found.passed
-    assert found.artifact is not None
-    assert sorted(found.artifact.files) == ["model.pt", "tensors.json"]
-    assert found.artifact.quality is not None
-    assert found.artifact.quality.max_difference < 1e-5
+    evaluated = built(spec_of(write_model, result=result), root)
+    assert evaluated.problem is None
+    assert evaluated.passed
+    assert evaluated.artifact is not None
+    assert sorted(evaluated.artifact.files) == ["model.pt", "tensors.json"]
+    assert evaluated.artifact.quality is not None
+    assert evaluated.artifact.quality.max_difference < 1e-5
 
 
 def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel, root: Path) -> None:
@@ -95,8 +95,8 @@ def test_the_runner_names_its_outputs_and_its_operators(write_model: WriteModel,
     outputs = runner.run(batch)
     assert {name: array.shape for name, array in outputs.items()} == {"y": (5, 7, 4), "total": (5,)}
     times = runner.profile(batch, 3)
-    assert any("mm" in each.kind for each in times)
-    assert [each.ms for each in times] == sorted((each.ms for each in times), reverse=True)
+    assert any("mm" in operator.kind for operator in times)
+    assert [operator.ms for operator in times] == sorted((operator.ms for operator in times), reverse=True)
 
 
 def test_names_that_the_backend_would_take_for_other_arguments_are_refused(write_model: WriteModel, root: Path) -> None:
@@ -146,8 +146,8 @@ def test_what_the_compiler_says_is_told(write_model: WriteModel, root: Path, mon
     import torch._inductor
 
     def fail(*_: object, **__: object) -> None:
-        said = "a.h:1: fatal error: when writing output to a.i: No space left on device"
-        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{said}")
+        message = "a.h:1: fatal error: when writing output to a.i: No space left on device"
+        raise RuntimeError(f"CppCompileError: C++ compile error\n\nCommand:\ng++ a.h\n\nOutput:\n{message}")
 
     monkeypatch.setenv("CXX", sys.executable)
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)

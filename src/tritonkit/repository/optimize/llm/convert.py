@@ -89,12 +89,12 @@ def _check_runs(folder: Path, where: str, precision: Precision) -> None:
         handle = pipeline.add_request(0, ov.Tensor(np.zeros((1, 2), np.int64)), options)
         while pipeline.has_non_finished_requests():
             pipeline.step()
-        found = [each for output in handle.read_all() for each in output.generated_ids]
+        tokens = [token for output in handle.read_all() for token in output.generated_ids]
     except Exception as error:
         raise BuildError(
             where,
             found=f"the engine cannot run it: {first_reason(error)}",
             wanted="an architecture that OpenVINO GenAI runs with paged attention",
         ) from error
-    if len(found) != 1:
-        raise BuildError(where, found=f"the engine gave {len(found)} tokens for 1", wanted="1")
+    if len(tokens) != 1:
+        raise BuildError(where, found=f"the engine gave {len(tokens)} tokens for 1", wanted="1")

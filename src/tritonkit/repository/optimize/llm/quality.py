@@ -34,14 +34,14 @@ def measure_language(job: Job, folder: Path) -> MeasuredQuality:
 
     job.say("measuring quality")
     texts = job.texts
-    found, wanted = (served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods)
-    low, high = bootstrap_drop(found, wanted)
+    served, reference = (served_log_likelihoods(folder, texts.tokens, job.threads), texts.log_likelihoods)
+    low, high = bootstrap_drop(served, reference)
     return MeasuredQuality(
         METRIC,
-        float(found.mean()),
-        float(wanted.mean()),
-        float(np.abs(found - wanted).max()),
-        len(found),
+        float(served.mean()),
+        float(reference.mean()),
+        float(np.abs(served - reference).max()),
+        len(served),
         low,
         high,
         against="PyTorch",
@@ -58,7 +58,7 @@ def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], thr
 
     model = open_core().read_model(str(folder / FILE))
     request = compile_for_cpu(model, threads).create_infer_request()
-    found = []
+    means = []
     for ids in texts:
         request.reset_state()
         row = ids[None]
@@ -70,5 +70,5 @@ def served_log_likelihoods(folder: Path, texts: Sequence[NDArray[np.int64]], thr
                 "beam_idx": np.zeros(1, np.int32),
             }
         )["logits"]
-        found.append(mean_log_likelihood(logits[0], ids))
-    return np.array(found)
+        means.append(mean_log_likelihood(logits[0], ids))
+    return np.array(means)

@@ -50,7 +50,7 @@ def _example_past(torch: Any, network: Any) -> tuple[Any, ...]:
     """Keys and values of a few tokens, in the shapes that the network itself makes."""
     ids = torch.zeros(_BATCH, _BEFORE, dtype=torch.int64)
     layers = network(input_ids=ids, use_cache=True).past_key_values.layers
-    return tuple(each for layer in layers for each in (layer.keys, layer.values))
+    return tuple(tensor for layer in layers for tensor in (layer.keys, layer.values))
 
 
 def _stepping(torch: Any, network: Any) -> Any:
@@ -84,13 +84,13 @@ def _stepping(torch: Any, network: Any) -> Any:
             keys, queries = torch.arange(every), torch.arange(new) + (every - new)
             seen = (keys[None, :] <= queries[:, None])[None, None]
             cache = Past(past)
-            found = self.network(
+            output = self.network(
                 input_ids=input_ids,
                 position_ids=position_ids,
                 use_cache=True,
                 past_key_values=cache,
                 attention_mask=seen & attention_mask[:, None, None, :].bool(),
             )
-            return (found.logits, *cache.after)
+            return (output.logits, *cache.after)
 
     return Stepping().eval()

@@ -61,8 +61,8 @@ class _Plan:
         for _ in range(repeats):
             self._run(batch, context)
         del profiler
-        found = [OperatorTime(n, n.partition("_")[0].partition("(")[0], ms / repeats) for n, ms in times.items()]
-        return sorted(found, key=lambda each: -each.ms)
+        operators = [OperatorTime(n, n.partition("_")[0].partition("(")[0], ms / repeats) for n, ms in times.items()]
+        return sorted(operators, key=lambda operator: -operator.ms)
 
     def _nearest(self, batch: Batch) -> int:
         """The profile whose `opt` shapes are nearest, which Triton chooses too (GetMostOptimizedProfile)."""

@@ -35,10 +35,10 @@ class _Function:
         tensors = [self._torch.from_numpy(batch[name]) for name in self._inputs]
         try:
             with self._on_threads(), self._torch.inference_mode():
-                found = self._call(*tensors)
+                returned = self._call(*tensors)
         except Exception as error:  # RuntimeError mostly, and whatever an operator raises
             raise cannot_run(self._where, "PyTorch", batch, first_line(error)) from error
-        results = list(found) if isinstance(found, tuple | list) else [found]
+        results = list(returned) if isinstance(returned, tuple | list) else [returned]
         return {n: r.numpy() for n, r in zip(self._outputs, results, strict=True)}
 
     def profile(self, batch: Batch, repeats: int) -> list[OperatorTime]:
@@ -58,11 +58,11 @@ class _Function:
                     self.run(batch)
             averages = record.key_averages()
         times = [
-            OperatorTime(each.key, _kind(each.key), each.self_cpu_time_total / 1000 / repeats)
-            for each in averages
-            if each.self_cpu_time_total > 0
+            OperatorTime(average.key, _kind(average.key), average.self_cpu_time_total / 1000 / repeats)
+            for average in averages
+            if average.self_cpu_time_total > 0
         ]
-        return sorted(times, key=lambda each: -each.ms)
+        return sorted(times, key=lambda operator: -operator.ms)
 
     @contextlib.contextmanager
     def _on_threads(self) -> Iterator[None]:

@@ -38,13 +38,13 @@ def make(job: Job) -> tuple[Any, tuple[str, ...]]:
     teacher = job.teacher()
     student = make_module(spec, hook, "optimize.student")
     with hook_errors(spec, "optimize.student", "running the student on the training data"), torch.no_grad():
-        found = [tuple(output.shape) for output in outputs_of(student.eval(), pairs[0][0])]
-        wanted = [tuple(output.shape) for output in outputs_of(teacher, pairs[0][0])]
-    if found != wanted:
+        shapes = [tuple(output.shape) for output in outputs_of(student.eval(), pairs[0][0])]
+        expected = [tuple(output.shape) for output in outputs_of(teacher, pairs[0][0])]
+    if shapes != expected:
         raise BuildError(
             f"{spec.file} optimize.student",
-            found=f"{hook} gives outputs of the shapes {[list(shape) for shape in found]}",
-            wanted=f"{[list(shape) for shape in wanted]}, as the teacher gives for the same batch",
+            found=f"{hook} gives outputs of the shapes {[list(shape) for shape in shapes]}",
+            wanted=f"{[list(shape) for shape in expected]}, as the teacher gives for the same batch",
         )
     with hook_errors(spec, "optimize.student", "training the student"):
         fit(student.train(), teacher, pairs, spec.model.optimize, f"{spec.file} optimize", job.say)

@@ -49,8 +49,8 @@ def fit(
     torch = need("torch", "build")
     weights = [p for p in student.parameters() if p.requires_grad]
     with torch.no_grad():
-        wanted = [outputs_of(teacher, inputs) for inputs, _ in batches]
-    _can_learn(weights, wanted[0], where)
+        references = [outputs_of(teacher, inputs) for inputs, _ in batches]
+    _can_learn(weights, references[0], where)
     optimizer = torch.optim.AdamW(weights, optimize.learning_rate, weight_decay=_WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _warm_then_cosine(optimize.epochs * len(batches)))
     mean = 0.0
@@ -61,7 +61,7 @@ def fit(
             losses = []
             for place in torch.randperm(len(batches)).tolist():
                 inputs, targets = batches[place]
-                loss = _loss(torch, outputs_of(student, inputs), wanted[place], targets, optimize)
+                loss = _loss(torch, outputs_of(student, inputs), references[place], targets, optimize)
                 losses.append(_finite(float(loss.detach()), epoch, optimize, where))
                 _step(torch, loss, weights, optimizer)
                 schedule.step()
@@ -77,8 +77,8 @@ def _step(torch: Any, loss: Any, weights: list[Any], optimizer: Any) -> None:
     optimizer.step()
 
 
-def _can_learn(weights: list[Any], wanted: list[Any], where: str) -> None:
-    if not weights or not any(output.is_floating_point() for output in wanted):
+def _can_learn(weights: list[Any], references: list[Any], where: str) -> None:
+    if not weights or not any(output.is_floating_point() for output in references):
         what = "floating-point output to learn from" if weights else "parameter to train"
         raise BuildError(
             where, found=f"the network has no {what}", wanted="a network with both, for a variant that trains"
@@ -109,51 +109,51 @@ def _warm_then_cosine(steps: int) -> Callable[[int], float]:
     return share
 
 
-def _loss(torch: Any, found: list[Any], wanted: list[Any], targets: Any, optimize: Optimize) -> Any:
+def _loss(torch: Any, outputs: list[Any], references: list[Any], targets: Any, optimize: Optimize) -> Any:
     """The loss alpha x soft + (1 - alpha) x hard; the soft loss alone without integer targets."""
-    scores = _class_scores(torch, found, targets)
+    scores = _class_scores(torch, outputs, targets)
     soft = [
         _divergence(torch, f, w, optimize.temperature) if place == scores else _error(f, w)
-        for place, (f, w) in enumerate(zip(found, wanted, strict=True))
+        for place, (f, w) in enumerate(zip(outputs, references, strict=True))
         if w.is_floating_point()
     ]
     total = torch.stack(soft).mean()
     if scores is None:
         return total
-    hard = torch.nn.functional.cross_entropy(found[scores], targets.long())
+    hard = torch.nn.functional.cross_entropy(outputs[scores], targets.long())
     return optimize.alpha * total + (1 - optimize.alpha) * hard
 
 
-def _class_scores(torch: Any, found: list[Any], targets: Any) -> int | None:
+def _class_scores(torch: Any, outputs: list[Any], targets: Any) -> int | None:
     """Position of the first output [items, classes], if the targets are a class for each item."""
     if targets is None or targets.is_floating_point() or targets.ndim != 1:
         return None
     return next(
         (
             place
-            for place, output in enumerate(found)
+            for place, output in enumerate(outputs)
             if output.ndim == 2 and output.is_floating_point() and len(output) == len(targets)
         ),
         None,
     )
 
 
-def _divergence(torch: Any, found: Any, wanted: Any, temperature: float) -> Any:
+def _divergence(torch: Any, output: Any, reference: Any, temperature: float) -> Any:
     """Kullback-Leibler divergence of [items, classes] scores, times the temperature's square, so that
     its gradient does not shrink with the temperature."""
     functional = torch.nn.functional
     return temperature**2 * functional.kl_div(
-        functional.log_softmax(found / temperature, dim=1),
-        functional.log_softmax(wanted / temperature, dim=1),
+        functional.log_softmax(output / temperature, dim=1),
+        functional.log_softmax(reference / temperature, dim=1),
         reduction="batchmean",
         log_target=True,
     )
 
 
-def _error(found: Any, wanted: Any) -> Any:
+def _error(output: Any, reference: Any) -> Any:
     """Mean squared error divided by the variance of the wanted outputs: 1 is as bad as their mean."""
-    variance = wanted.var(unbiased=False).clamp_min(1e-8)
-    return (found - wanted).square().mean() / variance
+    variance = reference.var(unbiased=False).clamp_min(1e-8)
+    return (output - reference).square().mean() / variance
 
 
 def _finite(loss: float, epoch: int, optimize: Optimize, where: str) -> float:

@@ -58,14 +58,14 @@ def remove_channels(spec: Spec, module: Any, inputs: tuple[Any, ...]) -> Any:
     share = spec.model.optimize.channels
     smaller = copy.deepcopy(module).eval()
     kept = list(_kept_layers(spec, smaller))
-    wanted = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
+    before = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
     try:
         _prune(pruning, smaller, inputs, share, kept)
-        found = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
+        after = [tuple(output.shape) for output in outputs_of(smaller, inputs)]
     except Exception as error:
         raise _refused(spec, f"its channels cannot be removed: {type(error).__name__}: {first_line(error)}") from error
-    if found != wanted:
-        raise _refused(spec, f"its outputs would change from {wanted} to {found}")
+    if after != before:
+        raise _refused(spec, f"its outputs would change from {before} to {after}")
     if parameter_count(smaller) == parameter_count(module):
         raise _refused(
             spec,

@@ -42,7 +42,7 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
         if closeness < _WANTED:
             floats = search.layers_to_exclude(layers.names, lambda out: _written(layers, out)) or ()
             closeness = search.closeness(_written(layers, floats))
-        notes.append(search.said(closeness))
+        notes.append(search.reached(closeness))
     if floats:
         notes.append(f"weights left FP32, because they cost most closeness: {', '.join(floats)}")
     save(_written(layers, floats), folder / "model.onnx")

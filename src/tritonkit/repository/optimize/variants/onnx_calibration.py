@@ -67,11 +67,11 @@ class Calibrator:
         """Limits from each histogram, no wider than the values seen."""
         if not self._histograms:
             self._fill_histograms()
-        found = {}
+        ranges = {}
         for name, (low, high) in self._limits.items():
             first, last = limits(self._histograms[name], max(-low, high))
-            found[name] = (max(low, first), min(high, last))
-        return found
+            ranges[name] = (max(low, first), min(high, last))
+        return ranges
 
     def _find_limits(self) -> None:
         import numpy as np
@@ -139,27 +139,27 @@ def entropy_threshold(counts: Any, largest: float) -> Range:
     best, threshold = np.inf, middle
     for half in range(middle, levels // 2, -_STEP):
         inside = counts[middle - half : middle + half]
-        wanted = inside.copy()
-        wanted[0] += counts[: middle - half].sum()
-        wanted[-1] += counts[middle + half :].sum()
+        clipped = inside.copy()
+        clipped[0] += counts[: middle - half].sum()
+        clipped[-1] += counts[middle + half :].sum()
         level = np.arange(2 * half) * levels // (2 * half)
         filled = (inside > 0).astype(float)
         share = np.bincount(level, inside) / np.maximum(np.bincount(level, filled), 1)
-        divergence = _divergence(wanted, share[level] * filled)
+        divergence = _divergence(clipped, share[level] * filled)
         if divergence < best:
             best, threshold = divergence, half
     limit = largest * threshold / middle
     return -limit, limit
 
 
-def _divergence(wanted: Any, found: Any) -> float:
-    """The Kullback-Leibler divergence, with a little mass where `found` has none."""
+def _divergence(clipped: Any, quantized: Any) -> float:
+    """The Kullback-Leibler divergence, with a little mass where `quantized` has none."""
     import numpy as np
 
-    if not found.sum():
+    if not quantized.sum():
         return float("inf")
-    p = wanted / wanted.sum()
-    q = np.maximum(found / found.sum(), 1e-9)
+    p = clipped / clipped.sum()
+    q = np.maximum(quantized / quantized.sum(), 1e-9)
     filled = p > 0
     return float((p[filled] * np.log(p[filled] / q[filled])).sum())
 

@@ -53,16 +53,16 @@ def make(job: Job, folder: Path) -> tuple[str, ...]:
     closeness = search.closeness(half.write(beyond, imitated=True))
     if closeness < _WANTED:
         rest = [name for name in half.operators if name not in beyond]
-        found = search.layers_to_exclude(rest, lambda out: half.write([*beyond, *out], imitated=True))
-        if found is None:
+        excluded = search.layers_to_exclude(rest, lambda out: half.write([*beyond, *out], imitated=True))
+        if excluded is None:
             raise _none(job, f"a {job.yardstick.name} of {closeness:.4f} to FP32, with half of the operators FP32 too")
-        imprecise = list(found)
+        imprecise = list(excluded)
         closeness = search.closeness(half.write([*beyond, *imprecise], imitated=True))
     save(half.write([*beyond, *imprecise]), folder / "model.onnx")
     _hold_to_loading(job, folder / "model.onnx")
     count = len(half.operators) - len(beyond) - len(imprecise)
     notes = [
-        search.said(closeness),
+        search.reached(closeness),
         f"{count} of {len(half.operators)} operators FP16",
         "on a CPU, ONNX Runtime computes them in FP32: the file is smaller, not faster",
     ]

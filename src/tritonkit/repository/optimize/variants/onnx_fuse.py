@@ -75,8 +75,8 @@ def fuse(model: Any) -> tuple[Any, dict[str, int]]:
     with quiet():
         try:
             plain = ir.serde.deserialize_model(with_shapes(model))
-            found, _ = fusions.optimize_for_ort(plain)
-            fused = ir.serde.serialize_model(found)
+            result, _ = fusions.optimize_for_ort(plain)
+            fused = ir.serde.serialize_model(result)
         except Exception:  # its passes fail in ways of their own on graphs they do not know
             return model, {}
     kinds = [node.op_type for node in fused.graph.node if node.domain == "com.microsoft"]
@@ -101,13 +101,13 @@ def _same(plain: Path, fused: Path, batches: Sequence[Batch], where: str) -> boo
 
     first, second = open_session(plain, where), open_session(fused, where)
     for batch in batches:
-        wanted, found = run_session(first, batch, where), run_session(second, batch, where)
-        for name, array in wanted.items():
+        expected, outputs = run_session(first, batch, where), run_session(second, batch, where)
+        for name, array in expected.items():
             if not np.issubdtype(array.dtype, np.floating):
-                if not np.array_equal(array, found[name]):
+                if not np.array_equal(array, outputs[name]):
                     return False
                 continue
             room = _SAME * float(np.abs(array).max(initial=1.0))
-            if not np.allclose(found[name], array, rtol=0, atol=room, equal_nan=True):
+            if not np.allclose(outputs[name], array, rtol=0, atol=room, equal_nan=True):
                 return False
     return True

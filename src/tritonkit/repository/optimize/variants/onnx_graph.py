@@ -55,8 +55,8 @@ class Graph:
         used = {name for node in nodes for name in node.input} | self.outputs
         model.graph.initializer.extend(t for name, t in self.weights.items() if name in used)
         model.graph.initializer.extend(constants)
-        known = {entry.domain for entry in model.opset_import}
-        if "com.microsoft" not in known and any(n.domain == "com.microsoft" for n in nodes):
+        domains = {entry.domain for entry in model.opset_import}
+        if "com.microsoft" not in domains and any(n.domain == "com.microsoft" for n in nodes):
             model.opset_import.add(domain="com.microsoft", version=1)
         tidy(model)
         return model
@@ -111,10 +111,10 @@ def tidy(model: Any) -> None:
         _keep(model.opset_import, lambda entry: (entry.domain or "") in domains)
 
 
-def _keep(protos: Any, wanted: Any) -> None:
+def _keep(protos: Any, keep: Any) -> None:
     """Delete the entries of a repeated field that are not wanted."""
     for index in reversed(range(len(protos))):
-        if not wanted(protos[index]):
+        if not keep(protos[index]):
             del protos[index]
 
 
@@ -125,13 +125,13 @@ def _drop_defaults(model: Any) -> None:
     for node in model.graph.node:
         if node.domain or not onnx.defs.has(node.op_type, version, ""):
             continue
-        known = onnx.defs.get_schema(node.op_type, version, "").attributes
-        _keep(node.attribute, lambda attribute, known=known: not _is_default(attribute, known))
+        defaults = onnx.defs.get_schema(node.op_type, version, "").attributes
+        _keep(node.attribute, lambda attribute, defaults=defaults: not _is_default(attribute, defaults))
 
 
-def _is_default(attribute: Any, known: Any) -> bool:
+def _is_default(attribute: Any, defaults: Any) -> bool:
     onnx = need("onnx", "build")
-    default = known[attribute.name].default_value if attribute.name in known else None
+    default = defaults[attribute.name].default_value if attribute.name in defaults else None
     if default is None or not default.name or default.type != attribute.type:
         return False
     value = onnx.helper.get_attribute_value
@@ -169,8 +169,8 @@ def shorten(model: Any) -> None:
 
     def short(name: str) -> str:
         while name not in fixed and name not in names:
-            found = f"{len(names):x}"
-            names[name] = found if found not in fixed else f"_{found}"
+            short_name = f"{len(names):x}"
+            names[name] = short_name if short_name not in fixed else f"_{short_name}"
         return names.get(name, name)
 
     for node in graph.node:

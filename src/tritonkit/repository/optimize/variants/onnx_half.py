@@ -54,8 +54,8 @@ class Half:
     def constants(self, name: str) -> list[Any]:
         """The float constants that are FP16 when the node `name` is, as arrays."""
         node = self._named[name]
-        found = [self._graph.float_weight(node.input[place]) for place in self._halves[name]]
-        return [array for array in found if array is not None]
+        weights = [self._graph.float_weight(node.input[place]) for place in self._halves[name]]
+        return [array for array in weights if array is not None]
 
     def write(self, floats: Collection[str], *, imitated: bool = False) -> Any:
         """The model in FP16 except the operators `floats`; inputs and outputs stay FP32.
@@ -138,9 +138,9 @@ class Half:
         followed = {variable(schema.inputs, place) for place in places}
         given = [(place, name) for place, name in enumerate(node.output) if name]
         floats = [place for place, name in given if self._dtypes.get(name) == self._float]
-        known = all(name in self._dtypes for _, name in given)
+        typed = all(name in self._dtypes for _, name in given)
         follow = all(variable(schema.outputs, place) in followed for place in floats)
-        return places if floats and known and follow else []
+        return places if floats and typed and follow else []
 
     def _version(self, domain: str) -> int:
         return next((e.version for e in self._model.opset_import if e.domain == domain), 1)
@@ -151,5 +151,5 @@ def _half_constant(array: Any, name: str, imitated: bool) -> Any:
 
     with np.errstate(over="ignore"):  # such a node is among `floats`, unless it is just tried
         half = np.asarray(array).astype(np.float16)
-    found = half.astype(np.float32) if imitated else half
-    return need("onnx", "build").numpy_helper.from_array(found, name)
+    values = half.astype(np.float32) if imitated else half
+    return need("onnx", "build").numpy_helper.from_array(values, name)

@@ -36,10 +36,10 @@ def make_static(job: Job, folder: Path) -> tuple[str, ...]:
     ranges = Calibrator(network.model, network.layers.tensors, calibration, job.batched, where, job.say)
     tried: dict[str, float] = {}
     for method in job.spec.model.optimize.calibration_methods:
-        found = ranges.by(method)
+        limits = ranges.by(method)
         job.say(f"comparing {method} ranges")
-        tried[method] = search.closeness(network.write(found))
-        if tried[method] >= search.wanted:
+        tried[method] = search.closeness(network.write(limits))
+        if tried[method] >= search.target:
             break
     best = max(tried, key=lambda method: tried[method])
     notes = network.finish(ranges.by(best), tried[best], search, folder)
@@ -80,12 +80,12 @@ class _Network:
         self, ranges: dict[str, Range] | None, closeness: float, search: LayerSearch, folder: Path
     ) -> tuple[str, ...]:
         """Leave as many layers FP32 as closeness requires, write the file, and return notes."""
-        floats, whole = self._left_float(ranges, search) if closeness < search.wanted else ((), ())
+        floats, whole = self._left_float(ranges, search) if closeness < search.target else ((), ())
         model = self.write(ranges, floats, whole)
         if floats:
             closeness = search.closeness(model)
         save(model, folder / "model.onnx")
-        return (search.said(closeness), *self.notes(ranges, floats, whole))
+        return (search.reached(closeness), *self.notes(ranges, floats, whole))
 
     def _left_float(self, ranges: dict[str, Range] | None, search: LayerSearch) -> tuple[Sequence[str], Sequence[str]]:
         """Layers whose products must be FP32, and the layers among them whose weights must be FP32 too."""

@@ -149,9 +149,9 @@ class Quantizer:
         import numpy as np
 
         if ("pair", name) not in self._made:
-            found = self._scale(name)
-            scale = self._constant(np.array(found.step, np.float32))
-            zero = self._constant(np.array(found.zero, np.uint8))
+            affine = self._scale(name)
+            scale = self._constant(np.array(affine.step, np.float32))
+            zero = self._constant(np.array(affine.zero, np.uint8))
             stored = self._add("QuantizeLinear", [made or name, scale, zero])
             self._made["pair", name] = self._add("DequantizeLinear", [stored, scale, zero], out)
         return str(self._made["pair", name])

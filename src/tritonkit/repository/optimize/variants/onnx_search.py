@@ -33,16 +33,16 @@ Closeness = Callable[[Collection[str]], float]
 class LayerSearch:
     """A search for the layers of a network that must stay FP32, by its FP32 outputs on `optimize.calibration`.
 
-    `wanted` is the closeness (`Job.closeness`) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
+    `target` is the closeness (`Job.closeness`) to reach; without it, 1 - 0.8 x `quality.max_drop`. Without
     `layouts` ONNX Runtime may not change the layout of tensors. Versions 1.24 to 1.31 are faster with layout changes,
     but may crash if there are casts from FP16.
     """
 
-    def __init__(self, job: Job, wanted: float | None = None, *, layouts: bool = True) -> None:
+    def __init__(self, job: Job, target: float | None = None, *, layouts: bool = True) -> None:
         self.job = job
         self.where = str(job.spec.file)
         self._layouts = layouts
-        self.wanted = wanted or 1 - job.spec.model.quality.max_drop * _SHARE_OF_DROP
+        self.target = target or 1 - job.spec.model.quality.max_drop * _SHARE_OF_DROP
 
     def closeness(self, model: Any) -> float:
         """Closeness of a model's outputs to the FP32 ones, on all calibration data."""
@@ -56,19 +56,19 @@ class LayerSearch:
             layers,
             lambda floats: self._probe(write(floats)),
             lambda floats: self.closeness(write(floats)),
-            self.wanted,
+            self.target,
             self.job.say,
         )
 
-    def said(self, closeness: float) -> str:
+    def reached(self, closeness: float) -> str:
         """A note with the closeness that was reached."""
-        short = f", below the {self.wanted:g} aimed at" if closeness < self.wanted else ""
+        short = f", below the {self.target:g} aimed at" if closeness < self.target else ""
         return f"{self.job.yardstick.name} {closeness:.5f} to FP32 on the calibration data{short}"
 
     def _probe(self, model: Any) -> float:
-        batches, wanted = self._few
+        batches, reference = self._few
         run = self._runner(model)
-        return self.job.yardstick.mean([run(batch) for batch in batches], wanted)
+        return self.job.yardstick.mean([run(batch) for batch in batches], reference)
 
     @cached_property
     def _few(self) -> tuple[list[Batch], list[Batch]]:
@@ -94,7 +94,7 @@ def layers_to_exclude(
     layers: Sequence[str],
     probe: Closeness,
     closeness: Closeness,
-    wanted: float,
+    target: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...] | None:
     """The fewest layers to leave in full precision to reach the requested closeness, in the network's order.
@@ -105,7 +105,7 @@ def layers_to_exclude(
     layers is not enough.
     """
     groups = _groups(layers)
-    if closeness(layers) < wanted:
+    if closeness(layers) < target:
         return None
     costs = []
     for place, group in enumerate(groups):
@@ -118,7 +118,7 @@ def layers_to_exclude(
 
     def enough(count: int) -> bool:
         say(f"leaving {len(first(count))} of {len(layers)} layers in full precision")
-        return closeness(first(count)) >= wanted
+        return closeness(first(count)) >= target
 
     low, high = 0, 1  # `low` are not enough
     while high < len(groups) and not enough(high):

@@ -52,13 +52,13 @@ def quantize(job: Job, model: Any) -> tuple[Any, tuple[str, ...]]:
     """
     split_constants(model)
     drop = job.spec.model.quality.max_drop
-    wanted = min(1 - drop, _CLOSEST)
+    target = min(1 - drop, _CLOSEST)
     in_fp32 = _outputs(job, model)
     yardstick = job.yardstick_for(in_fp32)
     tried: list[_Attempt] = []
     failed: list[BuildError] = []
     for way, make in _ways(job, model, in_fp32, yardstick):
-        enough = wanted if way in _COSTLY else 1 - _NEAR * drop
+        enough = target if way in _COSTLY else 1 - _NEAR * drop
         if tried and max(attempt.closeness for attempt in tried) >= enough:
             break
         job.say(f"quantizing with {way}")
@@ -132,14 +132,14 @@ def _made(where: str, way: str, make: Callable[[], Any]) -> Any:
 def _controlled(job: Job, in_fp32: list[Batch], yardstick: Yardstick, model: Any, settings: dict[str, Any]) -> Any:
     """The model made by NNCF's accuracy control, which reverts the costliest layers until the rest is close enough."""
     nncf = open_nncf()
-    wanted = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
+    references = {id(batch): outputs for batch, outputs in zip(job.calibration, in_fp32, strict=True)}
 
     def closeness(compiled: Any, data: Any) -> tuple[float, list[float]]:
         names = [node.get_any_name() for node in compiled.outputs]
         scores = []
         for batch in data:
-            found = dict(zip(names, compiled(batch).values(), strict=True))
-            items = yardstick.items([without_padding(found, batch)], [wanted[id(batch)]])
+            outputs = dict(zip(names, compiled(batch).values(), strict=True))
+            items = yardstick.items([without_padding(outputs, batch)], [references[id(batch)]])
             scores.append(float(items.mean()))
         return sum(scores) / len(scores), scores
 
@@ -211,12 +211,12 @@ def without_padding(outputs: Batch, batch: Batch) -> Batch:
     and forms of one network need not agree on them.
     """
     masks = [array for array in batch.values() if _is_mask(array)]
-    found = dict(outputs)
+    masked = dict(outputs)
     for name, array in outputs.items():
         for mask in masks:
             if array.shape[:2] == mask.shape and array.ndim > 2:
-                found[name] = array * mask.astype(array.dtype)[(..., *(None,) * (array.ndim - 2))]
-    return found
+                masked[name] = array * mask.astype(array.dtype)[(..., *(None,) * (array.ndim - 2))]
+    return masked
 
 
 def _is_mask(array: Any) -> bool:

@@ -88,7 +88,7 @@ class Int8Quantizer:
     def validate(self, model: Any) -> None:
         """Refuse nothing, because operators that are not annotated stay FP32."""
 
-    def prepare_obs_or_fq_callback(self, model: Any, found: dict[Any, Any]) -> None:
+    def prepare_obs_or_fq_callback(self, model: Any, observers: dict[Any, Any]) -> None:
         """Adjust nothing."""
 
     def annotate(self, model: Any) -> Any:

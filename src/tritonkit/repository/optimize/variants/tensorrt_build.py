@@ -19,7 +19,7 @@ __all__ = ["build_plan"]
 
 
 def build_plan(
-    spec: Spec, library: Library, onnx: Path, wanted: Sequence[Profile], timing: Path
+    spec: Spec, library: Library, onnx: Path, ranges: Sequence[Profile], timing: Path
 ) -> tuple[Any, dict[str, Any]]:
     """Build a plan from a typed ONNX file, for the given profiles.
 
@@ -33,7 +33,7 @@ def build_plan(
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     _parse(spec, library, network, log, onnx)
     config = builder.create_builder_config()
-    made = [_add_profile(spec, builder, config, each) for each in wanted]
+    made = [_add_profile(spec, builder, config, shapes) for shapes in ranges]
     _configure(spec, library, config, onnx.name)
     # Held until the build is over, as TensorRT wants it.
     kernels = _timing_cache(config, timing) if library.gpu else None
@@ -51,7 +51,7 @@ def build_plan(
             write_whole(timing, memoryview(kernels.serialize()))
     profiles = [
         {name: asdict(Range(*map(tuple, profile.get_shape(name)))) for name in names}
-        for profile, names in zip(made, wanted, strict=True)
+        for profile, names in zip(made, ranges, strict=True)
     ]
     return data, {"profiles": profiles, "compute_capabilities": _capabilities(config, library)}
 
@@ -85,43 +85,43 @@ def _parse(spec: Spec, library: Library, network: Any, log: Log, onnx: Path) -> 
     )
 
 
-def _add_profile(spec: Spec, builder: Any, config: Any, wanted: Profile) -> Any:
+def _add_profile(spec: Spec, builder: Any, config: Any, ranges: Profile) -> Any:
     profile = builder.create_optimization_profile()
-    for name, shapes in wanted.items():
+    for name, shapes in ranges.items():
         profile.set_shape(name, shapes.min, shapes.opt, shapes.max)
     if config.add_optimization_profile(profile) < 0:
-        said = ", ".join(f"{name} {s.min} to {s.max}" for name, s in wanted.items())
+        described = ", ".join(f"{name} {s.min} to {s.max}" for name, s in ranges.items())
         raise BuildError(
             f"{spec.file} serving.dynamic_batching",
-            found=f"TensorRT takes no profile of {said}",
+            found=f"TensorRT takes no profile of {described}",
             wanted="1 <= preferred batch size <= max_batch_size, and min <= warm <= max",
         )
     return profile
 
 
 def _configure(spec: Spec, library: Library, config: Any, file: str) -> None:
-    trt, asked = library.module, spec.model.optimize.tensorrt
-    if asked.memory_limit is not None:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, asked.memory_limit)
+    trt, settings = library.module, spec.model.optimize.tensorrt
+    if settings.memory_limit is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.memory_limit)
     if library.gpu is None:
         # Flags of `tensorrt` that this library does not have are for the GPU machine's build.
         config.num_compute_capabilities = len(library.capabilities)
         for place, capability in enumerate(library.capabilities):
             config.set_compute_capability(capability, place)
         return
-    if asked.version_compatible:
+    if settings.version_compatible:
         config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
-    if asked.hardware_compatibility != "none":
-        level = asked.hardware_compatibility.upper()
-        known = trt.HardwareCompatibilityLevel.__members__
-        if level not in known:
+    if settings.hardware_compatibility != "none":
+        level = settings.hardware_compatibility.upper()
+        levels = trt.HardwareCompatibilityLevel.__members__
+        if level not in levels:
             raise BuildError(
                 f"{spec.file} optimize.tensorrt.hardware_compatibility",
-                found=f"{library.name} has no {asked.hardware_compatibility}",
-                wanted=f"one of {', '.join(name.lower() for name in known)}",
+                found=f"{library.name} has no {settings.hardware_compatibility}",
+                wanted=f"one of {', '.join(name.lower() for name in levels)}",
                 todo="install a newer TensorRT, or change it",
             )
-        config.hardware_compatibility_level = known[level]
+        config.hardware_compatibility_level = levels[level]
 
 
 def _timing_cache(config: Any, timing: Path) -> Any:
@@ -146,5 +146,5 @@ def _undeprecated() -> Iterator[None]:
 def _capabilities(config: Any, library: Library) -> list[str]:
     if library.gpu is not None:
         return []
-    found = map(int, map(config.get_compute_capability, range(config.num_compute_capabilities)))
-    return [f"{each // 10}.{each % 10}" for each in found]
+    numbers = map(int, map(config.get_compute_capability, range(config.num_compute_capabilities)))
+    return [f"{number // 10}.{number % 10}" for number in numbers]

@@ -63,25 +63,25 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
     where = f"{job.spec.file} optimize.calibration"
     read = list(dict.fromkeys(node.input[0] for node in layers))
     ranges = Calibrator(model, read, job.calibration, job.batched, where, job.say)
-    found: dict[str, float] = {}
+    closeness: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=file.parent) as place:
         for method in methods:
             tried = Path(place) / f"{method}.onnx"
             _quantize(model, [node.name for node in layers], ranges.by(method), tried)
             session = open_session(tried, where)
-            found[method] = job.closeness(partial(run_session, session, where=where))
-            if found[method] >= _CLOSE:
+            closeness[method] = job.closeness(partial(run_session, session, where=where))
+            if closeness[method] >= _CLOSE:
                 break
-        best = max(found, key=lambda method: found[method])
+        best = max(closeness, key=lambda method: closeness[method])
         shutil.move(Path(place) / f"{best}.onnx", file)
-    if found[best] <= 0:
+    if closeness[best] <= 0:
         raise BuildError(
             where,
-            found=f"quantized by {', '.join(found)}, the network gives nothing like its FP32 outputs",
+            found=f"quantized by {', '.join(closeness)}, the network gives nothing like its FP32 outputs",
             wanted="calibration data like real input",
             todo="look at the data, or choose another variant",
         )
-    tried_all = ", ".join(f"{method} {value:.4f}" for method, value in found.items())
+    tried_all = ", ".join(f"{method} {value:.4f}" for method, value in closeness.items())
     name = job.yardstick.name
     return (f"{name} of INT8 to FP32 on the calibration data, by ONNX Runtime: {tried_all}",)
 

@@ -39,14 +39,14 @@ def _make(job: Job, folder: Path, precision: str) -> tuple[str, ...]:
     """
     library = choose_library()
     spec, signature = job.spec, replace(job.signature, single=job.one_by_one)
-    wanted = profiles(spec, signature)
+    ranges = profiles(spec, signature)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         file = Path(scratch if library.gpu else folder) / NETWORK
         typed, notes = typed_network(job, precision, file, thorough=library.gpu is not None)
         job.say(f"building with {library.name}")
         # Next to the model's artifacts, so that later builds find it.
         timing = folder.parent / f"timing-{library.name.replace(' ', '-')}.cache"
-        data, facts = build_plan(spec, library, typed, wanted, timing)
+        data, facts = build_plan(spec, library, typed, ranges, timing)
     with (folder / library.file).open("wb") as stream:
         stream.write(data)
     record = {"library": library.name, "precision": precision, **facts}
@@ -71,16 +71,16 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
 
 
 def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, ...]:
-    count, asked = len(record["profiles"]), spec.model.optimize.tensorrt
+    count, settings = len(record["profiles"]), spec.model.optimize.tensorrt
     about = f"{count} optimization profile{'' if count == 1 else 's'}" if count else "fixed shapes"
     if library.gpu:
         built = f"built by {library.name} on {library.gpu}: {about}"
-        if not asked.version_compatible:
+        if not settings.version_compatible:
             return (built,)
         flag = "--backend-config=tensorrt,version-compatible=true"
         return built, f"Triton loads it with {flag} only"
-    left_out = ["version_compatible"] if asked.version_compatible else []
-    left_out += ["hardware_compatibility"] if asked.hardware_compatibility != "none" else []
+    left_out = ["version_compatible"] if settings.version_compatible else []
+    left_out += ["hardware_compatibility"] if settings.hardware_compatibility != "none" else []
     return (
         f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
         f" {', '.join(record['compute_capabilities'])}, {about}; it is kept in the cache and not served",
@@ -100,18 +100,18 @@ def trtexec_command(
     """
     if variant not in _VARIANTS:
         raise BuildError(f"variant {variant!r}", found="it is not a TensorRT plan", wanted=", ".join(_VARIANTS))
-    asked = spec.model.optimize.tensorrt
+    settings = spec.model.optimize.tensorrt
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--stronglyTyped"]
     for place, profile in enumerate(profiles(spec, signature)):
         command.append(f"--profile={place}")
         for key in ("min", "opt", "max"):
             shapes = ",".join(f"{name}:{'x'.join(map(str, getattr(shape, key)))}" for name, shape in profile.items())
             command.append(f"--{key}Shapes={shapes}")
-    if asked.memory_limit is not None:
-        command.append(f"--memPoolSize=workspace:{asked.memory_limit}B")
-    if asked.hardware_compatibility != "none":
+    if settings.memory_limit is not None:
+        command.append(f"--memPoolSize=workspace:{settings.memory_limit}B")
+    if settings.hardware_compatibility != "none":
         level = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
-        command.append(f"--hardwareCompatibilityLevel={level[asked.hardware_compatibility]}")
-    if asked.version_compatible:
+        command.append(f"--hardwareCompatibilityLevel={level[settings.hardware_compatibility]}")
+    if settings.version_compatible:
         command.append("--versionCompatible")
     return [*command, "--timingCacheFile=timing.cache", "--skipInference"]

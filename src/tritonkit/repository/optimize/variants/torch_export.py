@@ -113,8 +113,8 @@ def _positional(torch: Any, module: Any) -> Any:
             self.network = module
 
         def forward(self, *inputs: Any) -> Any:
-            found = outputs_of(self.network, inputs)
-            return tuple(found) if len(found) > 1 else found[0]
+            outputs = outputs_of(self.network, inputs)
+            return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
     return Positional().eval()
 
@@ -168,15 +168,15 @@ def _compiler_blamed(spec: Spec) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = [line for line in str(error).splitlines() if " error: " in line]
-        if not said:
+        lines = [line for line in str(error).splitlines() if " error: " in line]
+        if not lines:
             raise
         raise BuildError(
             f"{spec.file} variant torch-compile",
-            found=f"the C++ compiler failed: {said[0]}",
+            found=f"the C++ compiler failed: {lines[0]}",
             wanted="a compiler of C++20, and room for its files",
             todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
-            details="\n".join(said[1:5]),
+            details="\n".join(lines[1:5]),
         ) from error
 
 

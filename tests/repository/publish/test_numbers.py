@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tritonkit.errors import UsageError
-from tritonkit.operate.release.history import keep, latest
 from tritonkit.repository.publish.numbers import FOLDER, remember, used
 
 
@@ -59,13 +58,3 @@ def test_what_cannot_be_written_is_said(root: Path) -> None:
     with pytest.raises(UsageError, match=r"numbers\.json"):
         remember(root, "net", {"net": 1})
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_former_versions_lie_beside_it(root: Path) -> None:
-    """Neither is taken for the other."""
-    served = root / "served"
-    (served / "net" / "1").mkdir(parents=True)
-    remember(root, "net", {"net": 2})
-    kept = [keep(root, served, "net", ["net 2"]) for _ in range(4)]
-    assert latest(root, "net") == kept[-1]
-    assert used(root, "net") == {"net": 2}
