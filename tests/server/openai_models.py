@@ -1,10 +1,25 @@
-"""Models for the OpenAI-compatible server: language models that answer what they were asked, and one that embeds."""
+"""Models for the OpenAI-compatible server: language models that answer with their requests, and one that embeds.
+
+In addition: parts of the requests to them.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.server.models import ModelText
 
-__all__ = ["EMBEDDER", "PARROT", "SIMPLE"]
+__all__ = ["EMBEDDER", "PARROT", "SAMPLING", "SIMPLE", "user"]
+
+SAMPLING: Any = {
+    "temperature": 0.5,
+    "top_p": 0.25,
+    "seed": 7,
+    "stop": ["u", "v"],
+    "presence_penalty": 1,
+    "frequency_penalty": -1.5,
+}
+"""The settings of OpenAI's API that say how tokens are chosen, none by its default."""
 
 _INPUTS = {
     "text": "STRING",
@@ -21,6 +36,11 @@ _INPUTS = {
     "ignore_eos": "BOOL",
     "logprobs": "BOOL",
 }
+
+
+def user(text: str) -> Any:
+    """The messages of a chat with one message of the user's."""
+    return [{"role": "user", "content": text}]
 
 
 def _config(*names: str) -> str:

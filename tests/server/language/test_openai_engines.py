@@ -16,6 +16,7 @@ import pytest
 from tests.openai.running import running
 from tests.server.language.engine_models import TENSORRT_LLM, VLLM
 from tests.server.models import write_repository
+from tests.server.openai_models import SAMPLING, user
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.serve import Endpoint, serve
 
@@ -65,11 +66,6 @@ def client(triton: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield client
 
 
-def user(text: str) -> Any:
-    """Messages of one."""
-    return [{"role": "user", "content": text}]
-
-
 def echoed(text: str | None) -> tuple[dict[str, Any], str]:
     """Settings and prompt of a model that answers with them."""
     settings, end = json.JSONDecoder().raw_decode(str(text).strip())
@@ -92,26 +88,16 @@ def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
         model="vllm",
         messages=user("x"),
         max_completion_tokens=50,
-        temperature=0.5,
-        top_p=0.25,
-        seed=7,
-        stop=["u", "v"],
-        presence_penalty=1,
-        frequency_penalty=-1.5,
+        **SAMPLING,
         extra_body={"top_k": 0, "min_tokens": 2, "repetition_penalty": 1.5, "ignore_eos": True},
     )
     assert echoed(made.choices[0].message.content)[0] == {
-        "frequency_penalty": -1.5,
+        **SAMPLING,
         "ignore_eos": True,
         "max_tokens": 50,
         "min_tokens": 2,
-        "presence_penalty": 1.0,
         "repetition_penalty": 1.5,
-        "seed": 7,
-        "stop": ["u", "v"],
-        "temperature": 0.5,
         "top_k": -1,
-        "top_p": 0.25,
     }
     plain = client.completions.create(model="plain", prompt="x")
     assert echoed(plain.choices[0].text) == ({}, "'x'")
@@ -120,27 +106,8 @@ def test_every_setting_of_vllm(client: openai.OpenAI) -> None:
 def test_every_setting_of_tensorrt_llm(client: openai.OpenAI) -> None:
     """Settings go as tensors; one without a tensor is refused."""
     arguments: Any = {"model": "trt", "prompt": "x"}
-    made = client.completions.create(
-        **arguments,
-        max_tokens=50,
-        temperature=0.5,
-        top_p=0.25,
-        seed=7,
-        stop=["u", "v"],
-        presence_penalty=1,
-        frequency_penalty=-1.5,
-        extra_body={"top_k": 3},
-    )
-    assert echoed(made.choices[0].text)[0] == {
-        "frequency_penalty": -1.5,
-        "max_tokens": 50,
-        "presence_penalty": 1.0,
-        "seed": 7,
-        "stop": ["u", "v"],
-        "temperature": 0.5,
-        "top_k": 3,
-        "top_p": 0.25,
-    }
+    made = client.completions.create(**arguments, max_tokens=50, **SAMPLING, extra_body={"top_k": 3})
+    assert echoed(made.choices[0].text)[0] == {**SAMPLING, "max_tokens": 50, "top_k": 3}
     refused: list[tuple[str, dict[str, Any]]] = [
         ("min_tokens", {"extra_body": {"min_tokens": 1}}),
         ("repetition_penalty", {"extra_body": {"repetition_penalty": 2}}),

@@ -20,7 +20,7 @@ from tests.openai.running import asked, running
 from tests.python_backends.llm_network import WORDS
 from tests.server.language.test_llm import LONG, write_served
 from tests.server.models import write_repository
-from tests.server.openai_models import EMBEDDER, PARROT
+from tests.server.openai_models import EMBEDDER, PARROT, user
 from tests.server.watched import Watched
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.client import TLS
@@ -90,11 +90,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             yield made
     finally:
         watched.stop()
-
-
-def user(text: str) -> Any:
-    """Messages of one."""
-    return [{"role": "user", "content": text}]
 
 
 def test_a_key_of_one_model_streams(gateway: Gateway) -> None:

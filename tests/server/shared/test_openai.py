@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from tests.openai.running import asked, running
-from tests.server.openai_models import EMBEDDER, PARROT, SIMPLE
+from tests.server.openai_models import EMBEDDER, PARROT, SAMPLING, SIMPLE, user
 from tests.server.sharing import SharedServer
 from tests.waiting import PATIENCE_S, eventually
 from tritonkit.operate.certificates import make_certificates
@@ -51,11 +51,6 @@ def client(url: str) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def user(text: str) -> Any:
-    """Messages of one."""
-    return [{"role": "user", "content": text}]
-
-
 def test_a_chat(client: openai.OpenAI) -> None:
     """Text, why it ended, and the tokens on both sides."""
     messages: Any = [{"role": "developer", "content": "be brief"}, *user("a ü 三")]
@@ -74,12 +69,7 @@ def test_every_setting_reaches_the_model(client: openai.OpenAI) -> None:
         model="parrot",
         messages=user("x"),
         max_completion_tokens=50,
-        temperature=0.5,
-        top_p=0.25,
-        seed=7,
-        stop=["u", "v"],
-        presence_penalty=1,
-        frequency_penalty=-1.5,
+        **SAMPLING,
         extra_body={"top_k": 3, "min_tokens": 2, "repetition_penalty": 1.5, "ignore_eos": True},
     )
     assert sorted(str(made.choices[0].message.content).split()) == [
