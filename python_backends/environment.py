@@ -106,8 +106,8 @@ def make(folder: Path, say: Say, python: str = "", torch: bool = False, hashes: 
     An interrupted environment is removed, or has no marker and is made again by the next call.
 
     Args:
-        folder: the place for it.
-        say: takes a line about progress.
+        folder: the folder of the environment.
+        say: function that takes a line about progress.
         python: the interpreter to use instead of looking for one.
         torch: install requirements-torch.txt too (about 1 GB more), without hashes.
         hashes: install requirements.lock, and no file of another hash; else the versions that requirements.txt allows.
@@ -216,7 +216,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _probe(path: str) -> Interpreter | None:
-    """The Python of an interpreter; None if it does not run, is of another version or cannot make environments."""
+    """The Python of an interpreter; None if it does not run, has another version or cannot make environments."""
     try:
         ran = subprocess.run([path, "-I", "-c", _PROBE], capture_output=True, text=True, check=False, timeout=60)
         program, number, version, shared = json.loads(ran.stdout)
@@ -308,7 +308,7 @@ def _last_line(text: str) -> str:
 
 
 def _is_compiled(folder: Path) -> bool:
-    """Make all libraries that can be made: without shipped ones and a C++ compiler, Python stand-ins serve."""
+    """Make the libraries that can be made; without shipped ones and a C++ compiler, Python stand-ins serve."""
     shipped = HERE / "native" / "prebuilt" / platform.machine()
     possible = shipped.is_dir() or any(map(shutil.which, ("c++", "g++", "clang++")))
     libraries = (GUARD, *(BACKENDS if possible else ()))
@@ -316,7 +316,7 @@ def _is_compiled(folder: Path) -> bool:
 
 
 def _compile(folder: Path, say: Say) -> None:
-    """Take or compile the libraries that run inside tritonserver, and report the result; serving needs none of them."""
+    """Copy or compile the libraries that run inside tritonserver, and report the result; serving needs none of them."""
     wrong = _build(folder, "guard")
     say(
         f"guard not compiled: the server runs unguarded; install gcc and libc6-dev, and repeat this ({wrong})"
@@ -334,7 +334,7 @@ def _compile(folder: Path, say: Say) -> None:
 
 
 def _build(folder: Path, *words: str) -> str:
-    """Run native/build.py; empty, or the reason of a failure in a line."""
+    """Run native/build.py; return the reason of a failure in a line, or an empty text."""
     script = HERE / "native" / "build.py"
     ran = subprocess.run(
         [str(folder / "bin" / "python"), str(script), "--venv", str(folder), *words],
@@ -365,11 +365,11 @@ def _alone(folder: Path, say: Say) -> Iterator[None]:
 
 
 def main() -> int:
-    """Make the environment as the arguments say; 0, or 4 with the reason on stderr."""
+    """Make the environment that the arguments describe; return 0, or 4 with the reason on stderr."""
     parser = argparse.ArgumentParser(description="Make the server's Python environment.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", default="", help="the interpreter; by default a fitting one is searched")
-    parser.add_argument("--torch", action="store_true", help="PyTorch too, about 1 GB")
+    parser.add_argument("--python", default="", help="the interpreter; by default a suitable one is looked for")
+    parser.add_argument("--torch", action="store_true", help="install PyTorch too, about 1 GB")
     parser.add_argument("--no-hashes", action="store_true", help="accept files other than PyPI's")
     arguments = parser.parse_args()
     try:

@@ -42,7 +42,7 @@ class StandIn:
 
 
 def _response(answer: Arrays | RequestError, names: Sequence[str]) -> Any:
-    """Triton's response for one answer, with the outputs that its request wanted."""
+    """Triton's response for one answer, with the outputs that its request names."""
     if isinstance(answer, RequestError):
         error = pb_utils.TritonError(str(answer), pb_utils.TritonError.INVALID_ARG)
         return pb_utils.InferenceResponse(output_tensors=[], error=error)

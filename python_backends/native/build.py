@@ -1,11 +1,11 @@
 """Compile what runs inside tritonserver: `python build.py --venv .venv-server`.
 
-The guard that it preloads (guard/, C), the backends onnxruntime and openvino (backend/, C++), and what answers
-for the shipped steps before Triton's Python backend does (steps/, C++). What lies compiled in prebuilt/ is taken
-where it is of these sources and runs here, as in a wheel of tritonkit. Else needed are Python's standard library
-and a compiler: the machine's, or the PyPI package `ziglang`, which is installed into a temporary folder and
-thrown away. `--out FOLDER --sanitize address,undefined` (or `thread`) makes libraries that watch themselves, for the
-runs of docs/native-backends.md.
+It makes the guard that tritonserver preloads (guard/, C), the backends onnxruntime and openvino (backend/, C++), and
+the library in front of Triton's Python backend that answers for the shipped steps (steps/, C++). A compiled library in
+prebuilt/, as a wheel of tritonkit has it, is used if it was made from these sources and runs here. Otherwise only
+Python's standard library and a compiler are needed: the machine's, or the PyPI package `ziglang`, which is installed
+into a temporary folder and removed afterwards. `--out FOLDER --sanitize address,undefined` (or `thread`) makes
+libraries with sanitizers, for the runs in docs/native-backends.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PREBUILT = HERE / "prebuilt" / platform.machine()
 """The folder of libraries that were compiled elsewhere; a clone has none unless --prebuilt made it."""
 
 OLDEST_GLIBC = (2, 35)
-"""The embedded server's own need: what is compiled to be taken elsewhere shall need no newer one."""
+"""The glibc that the embedded server needs; libraries for other machines must not need a newer one."""
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 COMPILE = (
@@ -47,24 +47,24 @@ COMPILE = (
     "-D_FORTIFY_SOURCE=2",
     "-fstack-protector-strong",
 )
-# Frames and lines for a report; no fortified functions, which a sanitizer does not see.
+# With frames and lines for reports, and without fortified functions, which a sanitizer does not see.
 SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined", "-U_FORTIFY_SOURCE")
 SANITIZERS = ("address,undefined", "thread")
 LINK = ("-shared", "-s", "-pthread", "-Wl,-z,relro,-z,now", "-ldl")
 
-# The oldest glibc that a file of ziglang's runs with; one of the machine's own compiler runs here.
+# The oldest glibc for files that ziglang compiles; those of the machine's own compiler need the machine's.
 _GLIBC = "2.31"
 _ZIG = "ziglang>=0.13"
 
 
 @dataclass(frozen=True)
 class Language:
-    """How the sources of a language are compiled: the machine's compilers, best first, and what they are told."""
+    """How the sources of a language are compiled: the machine's compilers, best first, and their flags."""
 
     compilers: tuple[str, ...]
     zig: str
     flags: tuple[str, ...]
-    # A C++ library that the server loads beside others brings its own runtime, hidden. Zig does so by itself.
+    # The server loads the C++ library next to others, so it brings its own hidden runtime. Zig does so by default.
     link: tuple[str, ...] = ()
 
 
@@ -73,14 +73,14 @@ CPP = Language(
     ("c++", "g++", "clang++"),
     "c++",
     ("-std=c++17", "-ffp-contract=off"),
-    # Without what nothing uses of that runtime the files have half the size, and need no glibc newer than the server.
+    # Dropping the unused parts of that runtime halves the files, and they need no newer glibc than the server.
     ("-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"),
 )
 
 
 @dataclass(frozen=True)
 class Library:
-    """A file to make, and from what: patterns of sources below this folder."""
+    """A file to make, and the patterns of its sources below this folder."""
 
     file: str
     language: Language
@@ -113,20 +113,20 @@ class BuildError(Exception):
 
 
 def build(name: str, folder: Path, compiler: str = "", download: bool = True, sanitize: str = "") -> str:
-    """Bring a library into a folder: one of PREBUILT, else compiled; gives what was done, in a few words.
+    """Put a library into a folder, from PREBUILT or compiled; return what was done, in a few words.
 
-    Nothing is done where it is there and current. The file appears in one step. Beside it lies a note of what
-    it was made from.
+    Nothing is done if a current one is there. The file appears in one step, and a note next to it identifies its
+    sources.
 
     Args:
         name: a key of LIBRARIES.
-        folder: where the file goes.
-        compiler: a command to use instead of looking for one; `ziglang` takes the package.
-        download: whether `ziglang` may be installed where this machine has no compiler.
-        sanitize: what the library shall watch of itself, of SANITIZERS; GCC's runtime must be preloaded to use it.
+        folder: the folder of the file.
+        compiler: a command to use instead of looking for one; `ziglang` stands for the package.
+        download: whether `ziglang` may be installed if this machine has no compiler.
+        sanitize: one of SANITIZERS for the library to have; using it requires preloading GCC's runtime.
 
     Raises:
-        BuildError: no compiler did it, or the folder cannot be written.
+        BuildError: every compiler failed, or the folder cannot be written.
     """
     if is_current(name, folder, compiler, sanitize):
         return "is current"
@@ -148,13 +148,13 @@ def build(name: str, folder: Path, compiler: str = "", download: bool = True, sa
 
 
 def prebuild(folder: Path, download: bool = True) -> tuple[int, int]:
-    """Compile all libraries to be taken by other machines of this kind; gives the oldest glibc they run with.
+    """Compile all libraries for other machines of this kind; return the oldest glibc that they run with.
 
-    A compiler binds to the glibc of its machine: where that makes a file need more than OLDEST_GLIBC,
-    `ziglang` makes it, if it may be installed.
+    A compiler links to the glibc of its machine. If a file then needs more than OLDEST_GLIBC, `ziglang` makes it,
+    if it may be installed.
 
     Raises:
-        BuildError: as `build`.
+        BuildError: the errors of `build`.
     """
     needed = [OLDEST_GLIBC]
     for name, library in LIBRARIES.items():
@@ -168,13 +168,13 @@ def prebuild(folder: Path, download: bool = True) -> tuple[int, int]:
 
 
 def needed_glibc(file: Path) -> tuple[int, int]:
-    """The newest glibc whose symbols a library needs: their versions are names in the file."""
+    """The newest glibc version that a library needs, from the names of the versions in the file."""
     releases = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", file.read_bytes())
     return max(((int(major), int(minor)) for major, minor in releases), default=(0, 0))
 
 
 def this_glibc() -> tuple[int, int]:
-    """The version of this machine's glibc; (0, 0) where it has another C library."""
+    """The version of this machine's glibc; (0, 0) if it has another C library."""
     try:
         version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1]
         major, minor = version.split(".")[:2]
@@ -184,7 +184,7 @@ def this_glibc() -> tuple[int, int]:
 
 
 def _put(made: Path, out: Path, fingerprint: str) -> None:
-    # Beside its place, because a file cannot be renamed to another file system.
+    # The copy is made in the same folder, because a file cannot be renamed to another file system.
     ready = out.with_name(f".{out.name}.{os.getpid()}")
     shutil.copyfile(made, ready)
     ready.chmod(0o755)
@@ -225,7 +225,7 @@ def _sanitizer(names: str) -> list[str]:
 
 
 def _compile(library: Library, scratch: Path, compiler: str, download: bool, sanitize: str) -> Path:
-    """The compiled file in `scratch`, by the first compiler that can."""
+    """The file in `scratch` that the first working compiler made."""
     failures = []
     for command, own in _compilers(library.language, compiler, download):
         try:
@@ -238,7 +238,7 @@ def _compile(library: Library, scratch: Path, compiler: str, download: bool, san
 def _compile_with(
     command: Sequence[str], link: Sequence[str], library: Library, scratch: Path, sanitize: str = ""
 ) -> Path:
-    """Each source by a process of its own, as many at a time as there are cores."""
+    """Compile each source in a process of its own, as many concurrently as there are cores, and link them."""
     flags = [*COMPILE, *library.language.flags, "-I", str(HERE / "backend"), *_sanitizer(sanitize)]
     objects = {scratch / f"{place}.o": source for place, source in enumerate(_files(library.sources))}
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -248,7 +248,7 @@ def _compile_with(
             )
         )
     out = scratch / library.file
-    # A report needs the names that -s takes out.
+    # A report needs the names that -s removes.
     linked = [flag for flag in LINK if not (sanitize and flag == "-s")]
     _run([*command, "-o", str(out), *map(str, objects), *linked, *link, *_sanitizer(sanitize)], scratch)
     return out
@@ -261,7 +261,7 @@ def _run(command: Sequence[str], scratch: Path) -> None:
 
 
 def _compilers(language: Language, compiler: str, download: bool) -> Iterator[tuple[list[str], tuple[str, ...]]]:
-    """Commands, with what each is told to link."""
+    """Compiler commands, each with its flags for linking."""
     if compiler and compiler != "ziglang":
         yield shlex.split(compiler), language.link
         return
@@ -298,7 +298,7 @@ def _ziglang() -> Path:
     )
     if ran.returncode != 0:
         raise BuildError(
-            "no compiler on this machine could do it, and the package ziglang cannot be installed:"
+            "no compiler on this machine could compile it, and the package ziglang cannot be installed:"
             f" {ran.stderr.strip()[-1000:]}\ninstall gcc and g++ with libc's headers, or let pip reach"
             " a package index"
         )
@@ -306,27 +306,31 @@ def _ziglang() -> Path:
 
 
 def main() -> int:
-    """Build as the arguments say; 0, or 3 with the reasons on stderr."""
+    """Build what the arguments name; return 0, or 3 with the reasons on stderr."""
     parser = argparse.ArgumentParser(description="Compile what runs inside tritonserver.")
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--venv", type=Path, help=f"the server's environment: {PLACE} in it")
+    place.add_argument("--venv", type=Path, help=f"the server's environment; the libraries go to {PLACE} in it")
     place.add_argument("--out", type=Path, help="the folder to write to")
     place.add_argument(
         "--prebuilt",
         action="store_true",
-        help=f"all of them to {PREBUILT}, for images that are built here and other machines",
+        help=f"write all libraries to {PREBUILT}, for images that are built here and for other machines",
     )
-    parser.add_argument("--compiler", default="", help="a compiler's command, or: ziglang")
-    parser.add_argument("--no-download", action="store_true", help="without a compiler on this machine, leave it")
+    parser.add_argument("--compiler", default="", help="the command of a compiler, or ziglang")
     parser.add_argument(
-        "--sanitize", choices=SANITIZERS, default="", help="libraries for a sanitizer's run; with --out"
+        "--no-download", action="store_true", help="do not install ziglang if this machine has no compiler"
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LIBRARIES)}; all by default")
+    parser.add_argument(
+        "--sanitize", choices=SANITIZERS, default="", help="make libraries with these sanitizers; requires --out"
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"libraries to make: {', '.join(LIBRARIES)}; all by default"
+    )
     arguments = parser.parse_args()
     if arguments.venv is not None and not arguments.venv.is_dir():
         parser.error(f"there is no folder {arguments.venv}")
     if arguments.sanitize and arguments.out is None:
-        parser.error("--sanitize makes libraries that no server should use: say --out FOLDER")
+        parser.error("--sanitize makes libraries that no server should use; name their folder with --out")
     if unknown := set(arguments.names) - set(LIBRARIES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     if arguments.prebuilt:

@@ -25,7 +25,7 @@ TRUE_FALSE = {"1": True, "true": True, "0": False, "false": False}
 
 
 class Busy(Exception):
-    """A good request without room next to those that Triton merged with it; the caller may send it again."""
+    """A valid request that does not fit next to those that Triton merged with it; the caller may send it again."""
 
 
 def settings_from(kind: type[Settings], parameters: Mapping[str, str]) -> Settings:

@@ -25,7 +25,7 @@ _BYTES, _BYTES_PER_BYTE, _MOST_BYTES = 64 << 20, 64, 512 << 20
 DEEPEST = 100
 """Most levels of nested values. Python's own hash of a tuple would end the process at some deeper level."""
 _CHARACTER_BYTES = 80
-"""Bytes of a text of one character, with its place in a list."""
+"""Bytes of a text of one character and of its slot in a list."""
 _HASHED_BELOW = sys.hash_info.modulus
 _SCALARS = (str, int, float, bool, type(None))
 
@@ -76,7 +76,7 @@ class Budget:
         self.take(sys.getsizeof(value))
 
     def read(self, value: Any, times: int = 1) -> None:
-        """Pay for a value with all its contents, as often as each is in there."""
+        """Pay for a value with all its contents, each as often as it occurs."""
         if type(value) in _SCALARS:
             _hold_number(value)
             self.take(times * sys.getsizeof(value))
@@ -91,7 +91,7 @@ class Budget:
                 self.step(times)
                 self.take(times * sys.getsizeof(part))
                 _hold_number(part)
-                # Contents count before they are listed: one value may be in there a million times.
+                # Contents are counted before they are listed, because one value may occur in it a million times.
                 inner = _within(part)
                 self.take(8 * len(inner))
                 below.extend(inner)
@@ -155,7 +155,7 @@ def current() -> Budget:
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[Budget]:
-    """Let everything that is rendered inside pay from this budget."""
+    """Make everything that is rendered inside the block pay from this budget."""
     token = _CURRENT.set(budget)
     try:
         yield budget

@@ -83,8 +83,8 @@ class Engine:
 
     Args:
         settings: the model's settings.
-        make: makes the pipeline, also a new one after a step that failed.
-        deliver: sends the results of a step; the next step waits for it.
+        make: function that makes the pipeline, also a new one after a failed step.
+        deliver: function that sends the results of a step; the next step waits for it.
         counts: counters for the metrics.
     """
 
@@ -214,7 +214,7 @@ class Engine:
     def _step(self) -> tuple[int, float]:
         """Run one step. Returns the number of running sequences without a part in it, and the part of the cache that
         sequences hold, 0 to 1. Blocks that are kept for equal beginnings can be freed and do not count."""
-        time.sleep(0)  # threads that waited for Python's lock have it now, such as a new request's
+        time.sleep(0)  # threads that waited for Python's lock, such as that of a new request, run now
         with self.between_steps:
             pass
         running, began = len(self._running), time.monotonic()
@@ -314,7 +314,7 @@ def _names() -> tuple[Callable[[list[list[int]]], Any], Any, dict[Any, str], Any
 
 
 def _config_maker(settings: Settings) -> Callable[[Task], Any]:
-    """Makes the engine's configuration of one request."""
+    """A function that makes the engine's configuration of one request."""
     from openvino_genai import GenerationConfig
 
     def make(task: Task) -> Any:
@@ -351,7 +351,7 @@ def _chance() -> int:
 
 
 def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
-    """Makes the pipeline of a version's folder, with the cache and the threads of the settings."""
+    """A function that makes the pipeline of a version's folder, with the cache and threads of the settings."""
     from openvino_genai import ContinuousBatchingPipeline, SchedulerConfig
 
     def make() -> Any:
@@ -364,7 +364,7 @@ def pipeline_maker(settings: Settings, folder: str) -> Callable[[], Any]:
         scheduler.enable_prefix_caching = settings.prefix_cache
         properties = {
             "INFERENCE_NUM_THREADS": settings.threads,
-            # Processes that pin their threads without knowing of each other all take the first cores.
+            # Processes that pin their threads independently would all take the first cores.
             "ENABLE_CPU_PINNING": False,
             # The value by which `llm_config` counts the cache's bytes.
             "KV_CACHE_PRECISION": settings.cache_precision,

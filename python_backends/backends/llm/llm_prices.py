@@ -58,7 +58,7 @@ def items(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, A
 
 
 def ordered(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Cost of comparing items with each other; a sort compares each about twenty times."""
+    """Cost of comparing items with each other; a sort compares each item about twenty times."""
     value = items(budget, value, args, named)
     budget.read(value, times=20)
     return value
@@ -289,14 +289,14 @@ def _is_in(_context: Context, value: Any, values: Any) -> bool:
 
 
 def _both(budget: Budget, value: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """A test that compares takes the other side as its argument."""
+    """The cost of a test that compares a value with its argument."""
     for side in (value, *args, *named.values()):
         budget.read(side)
     return value
 
 
 def paid(price: Price, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter or test that pays first. It takes the context, so that Jinja never runs it while it compiles."""
+    """A filter or test that pays first. It takes the context, so Jinja never runs it during compilation."""
     first = {
         _PassArg.context: lambda context: context,
         _PassArg.eval_context: lambda context: context.eval_ctx,

@@ -44,7 +44,7 @@ class Task:
         seed: seed of the drawing; None: it differs with each request.
         stop: strings before the first of which the text ends.
         ignore_eos: whether the answer goes on to `max_tokens` in any case.
-        logprobs: whether each token's log probability is wanted.
+        logprobs: whether the answer has each token's log probability.
     """
 
     prompt: list[int]
@@ -67,15 +67,15 @@ class Reader:
 
     Args:
         settings: the model's limits.
-        tokenizer: makes tokens of text.
-        chat: makes text of messages; None: the model has no chat template.
+        tokenizer: object that turns text into tokens.
+        chat: object that turns messages into text; None if the model has no chat template.
     """
 
     def __init__(self, settings: Settings, tokenizer: Tokenizer, chat: Chat | None) -> None:
         self._settings = settings
         self._tokenizer = tokenizer
         self._chat = chat
-        # No token stands for more bytes than its name has, so longer texts need not be cut into tokens.
+        # A token stands for at most the bytes of its name, so longer texts need not be tokenized.
         widest = max((len(name.encode()) for name in tokenizer.get_vocab()), default=1)
         self._most_bytes = widest * settings.longest
 
@@ -83,7 +83,7 @@ class Reader:
         """Check all inputs of a request, by name; absent ones have their defaults.
 
         Raises:
-            RequestError: names the first input that does not fit.
+            RequestError: an input is wrong; the message names the first one.
         """
         given = _Inputs(inputs)
         prompt = self._prompt(given)

@@ -161,7 +161,7 @@ def _check_name(name: Any) -> None:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, by which templates mark answers for training: only a scope."""
+    """`{% generation %}`, which marks answers for training in templates; here it is only a scope."""
 
     tags = {"generation"}
 
@@ -185,7 +185,7 @@ class _Paying(NodeTransformer):
         return nodes.Const(value, lineno=line, environment=self._environment)
 
     def _body(self, node: Any) -> Any:
-        """A body that pays each time for its whole content, whether or not that is reached."""
+        """A body that pays each time for all its content, even for parts that are not reached."""
         steps = 1 + _size(node) // _NODES_PER_STEP
         self.generic_visit(node)
         pays = self._filter(_BODY, self._const(steps, node.lineno))
@@ -204,7 +204,7 @@ class _Paying(NodeTransformer):
         return node
 
     def visit_Output(self, node: nodes.Output) -> nodes.Node:
-        """Written values become text."""
+        """Turn written values into text."""
         self.generic_visit(node)
         node.nodes = [
             part if isinstance(part, nodes.TemplateData) else self._filter(_TEXT, part) for part in node.nodes
@@ -228,7 +228,7 @@ class _Paying(NodeTransformer):
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        """`a[b:c]` makes a copy."""
+        """Pay for `a[b:c]`, which makes a copy."""
         self.generic_visit(node)
         if not isinstance(node.arg, nodes.Slice):
             return node

@@ -34,7 +34,7 @@ class Reply(Protocol):
         """Send an error as the last response."""
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the caller no longer waits for the answer."""
 
 
 THREADS = 4
@@ -42,10 +42,10 @@ THREADS = 4
 
 
 class Sending:
-    """Gives steps to the replies of their sequences.
+    """Passes steps to the replies of their sequences.
 
     Args:
-        log: takes a line about what failed.
+        log: function that takes a line about a failure.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:

@@ -33,10 +33,10 @@ class ChatTemplate:
     """A compiled template.
 
     Args:
-        source: its text.
+        source: the template's text.
 
     Raises:
-        TemplateError: it does not compile, or is larger than any should be.
+        TemplateError: the text does not compile, or is too large.
     """
 
     def __init__(self, source: str) -> None:
@@ -50,7 +50,7 @@ class ChatTemplate:
             special: the values `bos_token`, `eos_token` and so on.
 
         Raises:
-            Exhausted: it takes more steps or memory than it may.
+            Exhausted: the template needs more steps or memory than the budget has.
             RenderError: the template refuses the messages, or fails over them.
         """
         given = {"messages": messages, "add_generation_prompt": True, "tools": None, "documents": None, **special}
@@ -59,7 +59,7 @@ class ChatTemplate:
                 return "".join(_paid_for(self._template.generate(given), budget))
         except Exhausted as error:
             raise Exhausted(f"{error}{_line_of(error)}") from None
-        # A template indexes and adds any value it finds: every error is one of the messages.
+        # A template indexes and adds any values, so every error counts as one of the messages.
         except Exception as error:
             message = str(error) or type(error).__name__
             raise RenderError(message[:_LONGEST_MESSAGE]) from error

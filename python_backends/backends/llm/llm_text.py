@@ -20,8 +20,8 @@ class Characters:
     """The text of one sequence's tokens. A token may be part of a character, which then waits for the others.
 
     Args:
-        tokenizer: gives text for tokens.
-        silent: tokens that are never text: those that end an answer.
+        tokenizer: object that decodes tokens.
+        silent: tokens without text: those that end an answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, silent: Collection[int] = ()) -> None:
@@ -60,10 +60,10 @@ class Characters:
 
 
 class StopStrings:
-    """Passes text on up to the first of some strings; text that may be the beginning of one waits.
+    """Passes text on up to the first stop string; text that may be the beginning of one waits.
 
     Args:
-        strings: none of them empty.
+        strings: the stop strings, none of them empty.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -106,8 +106,8 @@ class AnswerText:
     """The text of one answer: characters from tokens, up to a stop string.
 
     Args:
-        tokenizer: gives text for tokens.
-        silent: tokens that are never text.
+        tokenizer: object that decodes tokens.
+        silent: tokens without text.
         stop: strings before the first of which the text ends.
     """
 

@@ -1,4 +1,4 @@
-"""Watches callers and writes metrics, in a thread of its own: both are messages to Triton, which no token waits for."""
+"""Watches callers and writes metrics in a thread of its own, so that no token waits for these messages to Triton."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Watch:
     """Ends sequences that nobody waits for, or whose time is over.
 
     Args:
-        engine: has the sequences.
-        write_metrics: says whether there will be more to write.
-        log: takes a line about a failure.
+        engine: the engine that runs the sequences.
+        write_metrics: function that writes metrics and tells whether they still change.
+        log: function that takes a line about a failure.
     """
 
     def __init__(self, engine: Engine, write_metrics: Callable[[], bool], log: Callable[[str], None]) -> None:

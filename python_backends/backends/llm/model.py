@@ -50,7 +50,7 @@ class TritonPythonModel:
         except ModelError as refused:
             message = f"model '{args['model_name']}': {refused}"
             raise pb_utils.TritonModelException(message) from refused
-        # The engine's thread waits at most this long (seconds) until another one lets it go on.
+        # The engine's thread waits at most this long (seconds) for another one.
         sys.setswitchinterval(0.0005)
         self._counts = Counts()
         self._metrics = _metrics(args)
@@ -140,7 +140,7 @@ class Responses:
         self._ended = False
 
     def send(self, text: str, tokens: list[int], logprobs: list[float], end: str | None) -> None:
-        """Send one response with few tensors, because each costs as much as a token's whole way otherwise."""
+        """Send one response with few tensors, because each costs about as much as everything else for a token."""
         values: dict[str, np.ndarray[Any, Any]] = {
             "text": np.array([text.encode()], np.object_),
             "tokens": np.array(tokens, np.int64),
@@ -169,13 +169,13 @@ class Responses:
                 _fail(self._sender, failure)
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the caller no longer waits for the answer."""
         with self._ending:
             return not self._ended and bool(self._sender.is_cancelled())
 
 
 def _fail(sender: Any, failure: Failure) -> None:
-    # Triton 2.51 gives an error in a stream no status but its text: callers read it there.
+    # Triton 2.51 gives an error in a stream no status, so callers read it in the text.
     name = _STATUS.get(failure.code, failure.code)
     code = getattr(pb_utils.TritonError, failure.code)
     error = pb_utils.TritonError(f"{name}: {failure.message}", code)

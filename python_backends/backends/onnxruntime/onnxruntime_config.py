@@ -79,7 +79,7 @@ def check_accelerators(config: Mapping[str, Any]) -> None:
 
 
 def idle_workers(version: str) -> dict[str, str]:
-    """Behavior of a session's worker threads while they wait, as session entries of this version of ONNX Runtime.
+    """Session entries of this version of ONNX Runtime for how worker threads wait.
 
     Waking a worker for each operator takes a good part of a run's time; one that spins until the next run takes a core
     from Triton and from other models. So workers spin briefly, and only within a run, if this version has that option.
@@ -95,7 +95,7 @@ def session_options(config: Mapping[str, Any]) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.logid = config.get("name", "")
     threads, alone = _threads(config, "intra_op_thread_count"), _integer(config, ALONE)
-    # A stub does not see the others' runs: it takes up to twice its share, and yields it while it waits.
+    # A stub does not see the runs of others, so it takes up to twice its share, and yields it while it waits.
     options.intra_op_num_threads = max(threads, min(alone, 2 * threads))
     version = ort.__version__ if options.intra_op_num_threads == threads else ""
     for key, value in idle_workers(version).items():
@@ -123,7 +123,7 @@ def _threads(config: Mapping[str, Any], key: str) -> int:
 
 
 def run_options(config: Mapping[str, Any]) -> ort.RunOptions | None:
-    """Options of every run, or None if the configuration has none."""
+    """The options of every run; None if the configuration has none."""
     entry = text_parameter(config, RUN_ENTRY)
     if not entry:
         return None

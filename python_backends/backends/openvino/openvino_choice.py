@@ -61,8 +61,8 @@ def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[
     for size in sizes:
         if free_s and _expected(free_s, size) > LONGEST_S:
             break
-        free(size)  # finds kernels and memory for the shape
-        fixed(size)  # compiles the form
+        free(size)  # this run finds kernels and memory for the shape
+        fixed(size)  # this run compiles the form
         free_s[size], fixed_s[size] = _seconds(free, size), _seconds(fixed, size)
     tried, deadline = tuple(free_s), time.perf_counter() + BUDGET_S
     for _ in range(ROUNDS):

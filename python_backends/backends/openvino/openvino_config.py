@@ -51,7 +51,7 @@ def is_yes(config: Mapping[str, Any], key: str) -> bool:
 
 
 def pads_batches(config: Mapping[str, Any]) -> bool:
-    """Whether batches below `max_batch_size` are answered, which the native backend otherwise fails."""
+    """Whether batches below `max_batch_size` are answered; without it the native backend fails on them."""
     return not is_batched(config) or is_yes(config, "ENABLE_BATCH_PADDING")
 
 
@@ -79,7 +79,7 @@ def properties(config: Mapping[str, Any], of_file: str = DEFAULT_PRECISION) -> d
     share = max(1, threads // instances)
     chosen: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": max(share, min(_number(config, ALONE), 2 * share)),
-        # Processes that pin their threads without knowing of each other all take the first cores.
+        # Processes that pin their threads independently would all take the first cores.
         "ENABLE_CPU_PINNING": False,
     }
     if compiling := _number(config, "COMPILATION_NUM_THREADS"):

@@ -45,7 +45,7 @@ RESAMPLE = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
 }
-SUPPORT = {"box": 0.5, "bilinear": 1, "bicubic": 2}  # pixels to either side that a filter weighs
+SUPPORT = {"box": 0.5, "bilinear": 1, "bicubic": 2}  # source pixels on either side that a filter uses
 BACKGROUND = {"white": (255, 255, 255, 255), "black": (0, 0, 0, 255)}
 DTYPES = {"FP32": np.dtype(np.float32), "UINT8": np.dtype(np.uint8)}
 LIMITS = ("max_pixels", "max_bytes", "max_decoded_bytes", "max_batch_decoded_bytes")
@@ -137,8 +137,8 @@ def decode_image(data: bytes, settings: Settings) -> np.ndarray:
 
 
 def fitting(counts: Sequence[int], limit: int) -> list[bool]:
-    """The requests of these `decoded_bytes` that are taken together. Smaller ones come first, so that none is refused
-    because of a neighbor's data."""
+    """The requests of these `decoded_bytes` that are decoded together. Smaller ones come first, so that none is refused
+    because of another request's data."""
     order = sorted(range(len(counts)), key=counts.__getitem__)
     totals = accumulate(counts[index] for index in order)
     fits = {index: total <= limit for index, total in zip(order, totals, strict=True)}
@@ -190,10 +190,10 @@ def _loaded(data: bytes, header: Header) -> ImageFile:
 
 
 def _check_resize(size: tuple[int, int], settings: Settings) -> None:
-    """Refuse an image that Pillow could only resize in more memory than an image may take.
+    """Refuse an image that Pillow cannot resize within the memory limit.
 
-    It may shrink the width first and the height after, and keeps the weight of each source pixel along either side: a
-    few KiB of a picture one pixel wide would take gigabytes.
+    Pillow may shrink the width first and then the height, and keeps a weight for each source pixel along both sides, so
+    an image of a few KiB that is one pixel wide would take gigabytes.
     """
     if settings.resample == "nearest":
         return
@@ -214,7 +214,7 @@ def _flat(image: Image.Image, settings: Settings) -> Image.Image:
     if not image.mode.startswith("I") and not image.has_transparency_data:
         return image if image.mode == mode else image.convert(mode)
     flat = Image.new(mode, image.size)
-    # Part by part: the intermediate values take four and more bytes for each pixel.
+    # The image is processed in parts, because the intermediate values take four or more bytes per pixel.
     width = min(image.width, TILE)
     height = max(TILE // width, 1)
     for top in range(0, image.height, height):

@@ -44,7 +44,7 @@ def usable_backends(backends: Mapping[str, NativeBackend], *, demanded: bool) ->
             raise ServerNotFound(
                 f"the native backend {name}",
                 found=wrong,
-                wanted="one that can be used",
+                wanted="a usable native backend",
                 todo="see `tritonkit doctor`, or serve with --backend auto",
             )
     return tuple(backend for backend in backends.values() if not backend.wrong)
@@ -148,7 +148,7 @@ def _own_flags(flags: Mapping[str, str | int], words: Sequence[str]) -> list[str
             raise UsageError(
                 f"triton_flags: {name}",
                 found="a flag that tritonkit sets itself",
-                wanted="others of tritonserver's",
+                wanted="other flags of tritonserver",
                 todo="remove it",
             )
     return [f"--{name}={value}" for name, value in flags.items()]

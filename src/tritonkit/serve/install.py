@@ -37,7 +37,7 @@ class ServerInstallation:
         version: the version of the wheel or the release, from its files.
         backends: folders named after the backends it brings.
         caches: its response caches.
-        native: whether this is NVIDIA's own installation, whose backends are used in place.
+        native: whether this is NVIDIA's own installation, whose backends are used where they are.
         libraries: folders to put first in LD_LIBRARY_PATH.
         python_bin: the folder whose `python3` decides what the stubs can import; None leaves it
             to PATH.
@@ -61,7 +61,7 @@ class ServerInstallation:
 
     @property
     def runs_sources_alone(self) -> bool:
-        """Whether its Python loads models only from their sources, and no compiled file next to them."""
+        """Whether its Python loads models only from their sources, and never a compiled file next to them."""
         places = self.python_bin.parent.glob("lib/python3.*/site-packages") if self.python_bin else ()
         return any((place / _SOURCES_ALONE).is_file() for place in places)
 
@@ -120,7 +120,7 @@ def environment_at(venv: Path) -> ServerInstallation:
         raise ServerNotFound(
             str(venv),
             found="the wheel nvidia-pytriton is not installed there",
-            wanted="a server environment, whole",
+            wanted="a complete server environment",
             todo=f"remove it, and run: {how_to_install()}",
         )
     packages = package.parents[1]

@@ -29,7 +29,7 @@ _DONE = re.compile(r"(?:successfully loaded|failed to load) '([^']+)'\"?$", re.M
 
 @dataclass(frozen=True)
 class Loads:
-    """State of a start's loads according to its log so far.
+    """The state of a start's loads, as its log shows it so far.
 
     Args:
         begun: the models whose loads have begun, in order.

@@ -13,7 +13,7 @@ __all__ = ["read_tail", "relevant"]
 
 _HEAD = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ +([\w.]+:\d+\]) *")
 _TRACE = re.compile(r"Traceback|^At:$|^ {2,}|\w*(Error|Exception|Interrupt)\b.*:|Aborted|Segmentation")
-# A machine without a GPU says these at every start; they explain nothing.
+# A machine without a GPU logs these at every start; they explain nothing.
 _NOISE = re.compile(
     r"CudaDriverHelper|pinned (system )?memory|pinned_memory_manager|DCGM|NVML|unable to create stream"
     r"|TRITONBACKEND_ModelInstance|has no file named"
@@ -44,7 +44,7 @@ def read_tail(file: Path, offset: int = 0) -> str:
     try:
         with file.open("rb") as log:
             size = file.stat().st_size
-            # A shorter log was started again.
+            # A log that is shorter now was started again.
             log.seek(max(offset if offset <= size else 0, size - _TAIL_BYTES))
             return log.read().decode(errors="replace")
     except OSError:

@@ -78,7 +78,7 @@ def run_from_sources(folder: Path) -> None:
 
 
 def interpreter() -> tuple[str, str]:
-    """Path and version of the Python that `install` would take, of those on this machine.
+    """Path and version of the Python on this machine that `install` would use.
 
     Raises:
         ServerNotFound: no interpreter fits.
@@ -96,7 +96,9 @@ def remove() -> list[Path]:
     folder = cache_folder()
     environments = sorted(path for path in folder.glob("*") if path.is_dir())
     for path in environments:
-        (path / environment_script().MARKER).unlink(missing_ok=True)  # an interrupted removal leaves none whole
+        (path / environment_script().MARKER).unlink(
+            missing_ok=True
+        )  # an interrupted removal must leave no complete one
         shutil.rmtree(path)
     return environments
 

@@ -1,4 +1,4 @@
-"""The program's end of the supervisor: one server process, started, stopped, and waited for."""
+"""The program's side of the supervisor: it starts one server process, stops it and waits for it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SupervisedProcess:
         return -signal.SIGKILL if self.exit_code is None else self.exit_code
 
     def stop(self, drain_s: float, finalize_s: float) -> None:
-        """Ask it to answer the requests in flight, let the models finalize, and end. Does not wait."""
+        """Tell it to answer the requests in flight, let the models finalize, and end, without waiting for it."""
         self._send({"stop": {"drain_s": drain_s, "finalize_s": finalize_s}})
 
     def kill(self) -> None:

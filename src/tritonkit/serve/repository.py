@@ -33,7 +33,7 @@ class ServedModel:
     """One model of the repository.
 
     Args:
-        name: the folder's name, which Triton goes by.
+        name: the folder's name, which Triton uses.
         folder: the folder with `config.pbtxt`, the numbered versions and `warmup/`.
         config: Triton's own `ModelConfig` message, of the configuration that is served.
         versions: the numbers that its version policy serves, newest last.

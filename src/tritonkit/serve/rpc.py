@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["NotAnswered", "Service", "connect"]
 
 _LARGEST = 2**31 - 1
-"""Most bytes of an answer, which is protobuf's limit, because this server runs the user's own models."""
+"""Largest answer in bytes: protobuf's limit, because this server runs the user's own models."""
 
 
 class NotAnswered(Exception):
@@ -54,7 +54,7 @@ class Service:
         """Send a `ModelInferRequest` and wait for its answer; for all of them if the model is decoupled.
 
         Raises:
-            NotAnswered: the server refused it, or `timeout_s` went by.
+            NotAnswered: the server refused it, or did not answer within `timeout_s`.
         """
         body = [request.SerializeToString()]
         try:
@@ -67,7 +67,7 @@ class Service:
             raise NotAnswered(error.found, silent=silent) from error
 
     def _stream(self, body: list[bytes], deadline: float) -> None:
-        # The stream ends when both sides have said all; until then Triton holds it open.
+        # The stream ends when both sides have finished; until then Triton keeps it open.
         stream = self._transport.stream(timeout_s=_left(deadline))
         try:
             stream.write(body, _left(deadline))

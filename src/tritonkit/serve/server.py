@@ -68,7 +68,7 @@ class Server:
             ServerError: with `verify`, a file that is not as it was published.
         """
         begun_at = time.monotonic()
-        # Before anything is written: the commonest refusals leave no trace.
+        # The most common refusals come first, before anything is written.
         ports = self._choose()
         run = self._run = prepare(self._settings)
         verifier = Verifier(self._settings.repository, tuple(run.models))
@@ -85,7 +85,7 @@ class Server:
             verifier.stop()
             self.kill()
             raise
-        # Before anyone hears of it: a stub that dies before it was seen would never be missed.
+        # The watch starts before the server is announced; a stub that died before its first scan would go unnoticed.
         stubs = self._stub_watch(run)
         self._settings.emit(ServeEvent("ready", f"after {self.endpoint.ready_s:.1f} s"))
         self._watcher = threading.Thread(
@@ -337,7 +337,7 @@ class Server:
             try:
                 run = self._run = read_again(run)
                 run = self._start_process(run, ports, started)
-            except Exception as error:  # of any kind: this thread is all that watches the server
+            except Exception as error:  # any error is caught: only this thread watches the server
                 if self._triton is not None:
                     self._triton.kill()
                 self._settings.emit(ServeEvent("server_died", _reason(error)))
@@ -355,7 +355,7 @@ class Server:
         return ServerDied(
             f"tritonserver (pid {triton.pid})",
             found=describe_exit(triton.exit_code),
-            wanted="it to serve until asked to stop",
+            wanted="a server that runs until it is stopped",
             todo=f"the whole log is {triton.log}",
             details="\n".join(relevant(read_tail(triton.log))),
         )

@@ -85,7 +85,7 @@ class ShmPlan:
     Args:
         models: one entry per model that Python runs.
         default_bytes: the size a region starts with (`shm-default-byte-size`). One setting holds for
-            the `python` backend and for every backend made of Python, so it is the least need.
+            the `python` backend and for every Python-based backend, so it is the smallest need.
         total_bytes: the space that the file system must hold when every region has grown to its need.
     """
 
@@ -110,7 +110,7 @@ def plan(models: Iterable[ServedModel], python_run: Collection[str] = ("python",
 
 
 def check_room(plan: ShmPlan, folder: Path) -> None:
-    """Refuse to start where the file system at `folder` has less free than the plan needs.
+    """Refuse to start if the file system at `folder` has less free space than the plan needs.
 
     Raises:
         ServerStartError: too little space is free; the message names the models that need the most.

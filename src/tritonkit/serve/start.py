@@ -61,7 +61,7 @@ _POLICIES = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "i
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that is settled before a process starts; `folder` is this run's own.
+    """Everything that is decided before a process starts; `folder` belongs to this run.
 
     `selection` has the models, `key` is the run's admin key, and `message_bytes` is its largest request. `config` is
     the name of the models' configurations for its cores. It is empty for an older server, which knows no such names,
@@ -244,7 +244,7 @@ def _shm_plan(
     models: Sequence[ServedModel],
 ) -> shm.ShmPlan:
     served_from = installation.backends if installation.native else settings.stand_ins
-    # A network that is native needs nothing of /dev/shm; a step keeps its stub.
+    # A native network needs no shared memory; a step keeps its stub.
     without_stubs = {backend.name for backend in native} - {STEPS}
     return shm.plan(models, python_run(served_from) - without_stubs)
 

@@ -31,26 +31,26 @@ RequiredModels = Annotated[
 
 EventKind = Literal[
     "not_served",  # a model that cannot be served, and why; the others are
-    "loading",  # what is loaded so far, where that takes long
+    "loading",  # the models loaded so far, if that takes long
     "warm_failed",  # a model's first request failed, and why; it is served all the same
     "preparing",  # before the process starts: what will be served, and by which server
-    "stand_in",  # native backends are not there or cannot be used, and why: Python stand-ins serve
+    "stand_in",  # native backends are missing or unusable, and why: Python stand-ins serve
     "starting",  # the process runs and loads the models
     "warm_skipped",  # a model was sent no first request, and why
     "ready",  # every model answered
     "stub_died",  # a model's Python process ended; the model is loaded again
     "stub_back",  # and answers again
-    "stub_lost",  # or it does not, and why
-    "streams_lost",  # or it answers in streams, which only the server's end ends: it is started again
+    "stub_lost",  # or it does not answer, and why
+    "streams_lost",  # or it has streams, which only the end of the server ends: the server is restarted
     "stub_grown",  # its shared memory grew far beyond the plan; the model is loaded again
     "short_of_memory",  # warming up takes more memory than is free, by the builds' figures
-    "unguarded",  # the native guard is missing, and what is open for that
+    "unguarded",  # the native guard is missing, and the gaps that it leaves
     "server_died",  # tritonserver ended without a call of stop; it is started again
     "server_back",  # and answers again
-    "server_lost",  # or it is given up, and why
-    "proxy_died",  # the proxy before HTTP ended by itself, and what comes of it
+    "server_lost",  # or it is not started again, and why
+    "proxy_died",  # the proxy in front of HTTP ended, and what is done about it
     "stopping",  # no new requests; those in flight are being answered
-    "stopped",  # nothing is left
+    "stopped",  # nothing of the server is left
 ]
 
 
@@ -144,20 +144,18 @@ class Settings:
     _: KW_ONLY
     models: ServedModels = None
     require: RequiredModels = ()
-    grpc_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.grpc
-    http_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.http
-    metrics_port: Annotated[int, Option("0 picks a free one.", min=0, max=65535)] = Ports.metrics
+    grpc_port: Annotated[int, Option("Port of gRPC; 0 picks a free one.", min=0, max=65535)] = Ports.grpc
+    http_port: Annotated[int, Option("Port of REST; 0 picks a free one.", min=0, max=65535)] = Ports.http
+    metrics_port: Annotated[int, Option("Port of the metrics; 0 picks a free one.", min=0, max=65535)] = Ports.metrics
     host: Annotated[str, Option("Address to listen on; the default cannot be reached from outside.")] = "127.0.0.1"
     ready_timeout_s: float = 120.0
     python_backends: Path | None = None
-    backend: Annotated[Backend, Option("Backends of ONNX Runtime and OpenVINO; auto is native where it can be.")] = (
-        "auto"
-    )
+    backend: Annotated[Backend, Option("Backends of ONNX Runtime and OpenVINO; auto prefers native ones.")] = "auto"
     root: Path | None = None
     drain_timeout_s: float = 30.0
     finalize_timeout_s: float = 5.0
     shared_memory: Path = SHARED_MEMORY
-    http: Annotated[bool, Option("Also serve REST, through a guard (docs/rest.md).")] = False
+    http: Annotated[bool, Option("Also serve REST, through a proxy (docs/rest.md).")] = False
     http_hosts: Annotated[
         Sequence[str],
         Option(
@@ -180,7 +178,9 @@ class Settings:
         Option("Largest request; by default what the models' configurations allow, at least 64.", min=1, max=2047),
     ] = None
     restarts: int = 5
-    verify: Annotated[bool, Option("Refuse files that are not as they were published; a second for each GB.")] = False
+    verify: Annotated[
+        bool, Option("Refuse files that were changed after they were published; takes a second per GB.")
+    ] = False
     triton_flags: Mapping[str, str | int] = field(default_factory=dict)
     on_event: Callable[[ServeEvent], None] | None = None
 

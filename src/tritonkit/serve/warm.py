@@ -1,4 +1,4 @@
-"""One request per model, made from its own configuration: ready means that each was answered."""
+"""One request per model, made from its configuration; a server is ready when each was answered."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ __all__ = ["command"]
 def command(settings: partial[Settings], source: Source, root: Root = None) -> None:
     """Serve a repository in the foreground until Ctrl-C, which answers the requests in flight first.
 
-    A model that cannot be served keeps no other from it, unless it is in --require.
-    A server that dies is started again. What changes it needs a key, which other commands of this user
-    find by themselves (docs/security.md).
+    A model that cannot be served does not stop the others, unless it is in --require. A server that dies
+    is restarted. Calls that change the server need a key, which other commands of this user find by
+    themselves (docs/security.md).
 
     Example: tritonkit serve --model digits --grpc-port 0
     """

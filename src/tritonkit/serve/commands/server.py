@@ -20,21 +20,23 @@ app = typer.Typer(
 def install(
     python: Annotated[
         str,
-        typer.Option(metavar="PROGRAM", help="The Python to make it with, 3.11 or 3.12; found by itself by default."),
+        typer.Option(metavar="PROGRAM", help="Python 3.11 or 3.12 to make it with; by default one is found."),
     ] = "",
     torch: Annotated[
-        bool, typer.Option("--torch", help="PyTorch too (1 GB), for torchscript and torch-compile.")
+        bool, typer.Option("--torch", help="Install PyTorch too (1 GB), for torchscript and torch-compile.")
     ] = False,
     hashes: Annotated[
         bool,
-        typer.Option("--hashes/--no-hashes", help="Refuse files that are not PyPI's, or take an index's own builds."),
+        typer.Option(
+            "--hashes/--no-hashes", help="Refuse files whose hashes are not PyPI's, or allow an index's own builds."
+        ),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Install Triton and what its Python backends import, below your cache folder.
 
-    With uv where it is on PATH, else with venv and pip; from wheels alone. An interrupted one is not taken
-    for whole.
+    uv installs it if it is on PATH, otherwise venv and pip; only wheels are installed. An interrupted
+    installation is not used.
 
     Example: tritonkit server install
     """
@@ -51,7 +53,7 @@ def install(
 
 @app.command()
 def path(as_json: AsJson = False, root: Root = None) -> None:
-    """Print the folder of the server environment that `serve` would take.
+    """Print the folder of the server environment that `serve` would use.
 
     Example: tritonkit server path --json
     """

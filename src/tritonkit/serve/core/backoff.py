@@ -1,4 +1,4 @@
-"""When a server that died is started again, and when it is left alone."""
+"""Decides when a server that died is started again, and when it is given up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Backoff:
         self._deaths: deque[float] = deque()
 
     def after_death(self, *, was_ready: bool) -> float | None:
-        """Seconds to wait before the next start; None where it is to be left alone.
+        """Seconds to wait before the next start; None if the server is given up.
 
         Args:
             was_ready: whether it had become ready before it died.

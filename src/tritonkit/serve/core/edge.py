@@ -1,4 +1,4 @@
-"""Envoy's settings for a listener whose callers are all strangers: no header of theirs changes what Envoy does."""
+"""Envoy's settings for a listener that trusts none of its callers: no header changes what Envoy does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OBEYED = (
     "x-forwarded-",  # addresses, hosts and certificates of others
     "triton-grpc-protocol-",  # Triton: the admin key
 )
-"""Beginnings of the names of headers that Envoy or Triton obeys."""
+"""Prefixes of the names of headers that Envoy or Triton obeys."""
 _OBEYED_NAMES = ("admin-key", "forwarded", "x-client-trace-id", "x-request-id")
 _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 
@@ -22,8 +22,8 @@ def no_trust() -> dict[str, Any]:
     """Options of an HTTP connection manager.
 
     Envoy obeys `x-envoy-*` of internal addresses. An empty list of these means loopback and the private networks, where
-    Docker's bridge and pods put every caller; no packet comes from the broadcast address. The headers are removed as
-    well, by the beginnings of their names: which of them count, and for whom, differs between releases.
+    Docker's bridge and pods put every caller, so the list has the broadcast address, which sends no packets. The
+    headers are removed too, by their prefixes, because releases differ in which headers they obey, and from whom.
     """
     obeyed = [*({"prefix": name} for name in _OBEYED), *({"exact": name} for name in _OBEYED_NAMES)]
     mutations = [{"remove_on_match": {"key_matcher": matcher}} for matcher in obeyed]

@@ -1,4 +1,4 @@
-"""The arguments of tritonserver: the same in the container and without one, above all who can do what."""
+"""The arguments of tritonserver, the same inside and outside a container; most of them restrict access."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ CACHE_BYTES = 64 << 20
 """The response cache, in the server's own memory."""
 
 GRPC_FLAGS: dict[str, object] = {
-    # After this many ms gRPC asks a caller for a sign of life. One that does not read its connection gives none
-    # (--grpc-keepalive-timeout, 20 s), and its calls are cancelled. Triton's default is two hours.
+    # After this many ms gRPC pings a caller. The calls of one that does not answer in time, because it does not read
+    # its connection (--grpc-keepalive-timeout, 20 s), are cancelled. Triton's default is two hours.
     "grpc-keepalive-time": 300_000,
-    # A gateway pings each second, also while a call is worked on for long and no other goes by. By Triton's defaults
-    # the third such ping in five minutes ends the connection, and the call with it.
+    # A gateway pings each second, even during a long call without other traffic. By Triton's defaults the third such
+    # ping in five minutes ends the connection and the call.
     "grpc-http2-min-recv-ping-interval-without-data": 500,
     "grpc-keepalive-permit-without-calls": 1,
 }
-"""Defaults of tritonkit's own, which a user's flags replace."""
+"""tritonkit's own defaults, which a user's flags replace."""
 
 _LOADING = {
     "model-control-mode": "explicit",
-    # With one bad model the others still come up, and the index says which one it was.
+    # If one model fails to load, the others are still served, and the index names the one that failed.
     "exit-on-error": "false",
-    # While a model is loaded again, or where its new version does not load, the old one answers: a balancer that
-    # asks must not take the server out. Whether all models came up at the start is looked at by itself.
+    # The old version answers while a model is reloaded, and if the new version does not load, so a balancer must not
+    # take the server out then. A separate check waits for all models at the start.
     "strict-readiness": "false",
 }
 
 HTTP_SOCKET = "http.sock"
 METRICS_SOCKET = "metrics.sock"
-"""In the server's working directory, which is its owner's alone. Relative, because the path of a socket
-may have 107 characters at most (unix(7))."""
+"""A socket in the server's working directory, which only its owner can enter. The path is relative, because the path of
+a socket can have at most 107 characters (unix(7))."""
 
 _ADMIN = ("model-repository", "logging", "trace")
 _SHARED_MEMORY = "shared-memory"
@@ -45,21 +45,21 @@ NO_KEY = f"off-{PLACEHOLDER}"
 
 
 def closed_flags(grpc_host: str, grpc_port: int, *, shared_memory: bool = False) -> list[str]:
-    """gRPC on its port, HTTP and metrics on unix sockets, all that changes the server behind the key.
+    """Flags for gRPC on its port, HTTP and metrics on unix sockets, and all that changes the server behind the key.
 
     Triton 2.51's HTTP front end ends with a segmentation fault on deeply nested JSON and on a body of
-    very many chunks (CVE-2025-23310, fixed in 25.07): only its owner may reach it. A guard stands
-    before it where HTTP is wanted (`rest`), another before the metrics (`metrics`).
+    very many chunks (CVE-2025-23310, fixed in 25.07), so only its owner may reach it. A proxy stands
+    in front of it if HTTP is requested (`rest`), and another in front of the metrics (`metrics`).
 
     Args:
         grpc_host, grpc_port: where gRPC listens.
-        shared_memory: whether the key also opens the shared-memory API; else nothing does.
+        shared_memory: whether the key also opens the shared-memory API, which is closed otherwise.
     """
     admin = (*_ADMIN, _SHARED_MEMORY) if shared_memory else _ADMIN
     rules = [f"{','.join(admin)}:{HEADER}={PLACEHOLDER}"]
     if not shared_memory:
         rules.append(f"{_SHARED_MEMORY}:{HEADER}={NO_KEY}")
-    # Triton wants the three ports to differ, also those that a socket leaves unused.
+    # Triton requires three different ports, even if it uses a socket instead.
     unused = [port for port in (1, 2, 3) if port != grpc_port]
     return [
         f"--grpc-address={grpc_host}",
@@ -89,18 +89,18 @@ def server_arguments(
     shared_memory: bool = False,
     config: str = "",
 ) -> list[str]:
-    """The command line of a tritonserver, to be run without a shell; PLACEHOLDER in it is for `Launch` to fill.
+    """The command line of a tritonserver, to be run without a shell; `Launch` replaces PLACEHOLDER in it.
 
     Args:
         binary, repository, backends: where they are.
         models: names to load.
-        caches: the folder of response caches, where a model asks for one.
-        limits_rate: whether a model has a rate limiter, which Triton else ignores.
-        drain_s: how long requests in flight may take at the end.
-        prefix: begins the names of the stubs' regions.
-        region_bytes: what each of them starts with.
+        caches: the folder of response caches, if a model uses one.
+        limits_rate: whether a model has a rate limiter; Triton ignores it without a flag.
+        drain_s: time limit for requests in flight at the end.
+        prefix: prefix of the names of the stubs' regions.
+        region_bytes: first size of each region.
         grpc_host, grpc_port, shared_memory: see `closed_flags`.
-        config: the name of the configuration to load of each model that has it, now and with later loads.
+        config: the name of the configuration to use for each model that has it, now and in later loads.
     """
     flags: dict[str, object] = {
         "model-repository": repository,
@@ -116,7 +116,7 @@ def server_arguments(
         *(f"--{name}={value}" for name, value in flags.items()),
         *closed_flags(grpc_host, grpc_port, shared_memory=shared_memory),
         *(f"--load-model={name}" for name in models),
-        # What `python` is given holds for the backends made of Python too (tried on 2.51).
+        # The settings of `python` apply to Python-based backends too (tried on 2.51).
         f"--backend-config=python,shm-region-prefix-name={prefix}",
         f"--backend-config=python,shm-default-byte-size={region_bytes}",
     ]

@@ -23,7 +23,7 @@ _MODEL = re.compile(r'^nv_inference_request_success\{model="((?:[^"\\]|\\.)*)"',
 _CONFIG_S = 2.0
 """Time limit for Triton's answer with a configuration; a scrape waits for it."""
 _KNOWN_S = 30.0
-"""A batch limit is read again after this time: its model may have been reloaded."""
+"""Seconds after which a batch limit is read again, because its model may have been reloaded."""
 
 
 class Gauges:
@@ -41,10 +41,10 @@ class Gauges:
         self._asked: frozenset[str] = frozenset()
         self._asked_at = 0.0
         self.stubs: StubWatch | None = None
-        """The watch over the process that runs now."""
+        """The watch over the current server process."""
 
     def text(self, metrics: str) -> str:
-        """The lines to add to Triton's own metrics; without what cannot be known now."""
+        """The lines to add to Triton's own metrics; figures that cannot be read now are left out."""
         return "".join(
             [
                 *_space("shared_memory", "POSIX shared memory", self._memory),
@@ -107,5 +107,5 @@ def _head(name: str, kind: str, text: str) -> str:
 
 
 def _line(name: str, model: str, value: int) -> str:
-    """A sample; the name of a model as Triton's own metrics have it."""
+    """A sample, labeled with its model as in Triton's own metrics."""
     return f'tritonkit_{name}{{model="{model}"}} {value}\n'

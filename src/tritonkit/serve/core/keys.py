@@ -1,8 +1,8 @@
-"""The admin key of a run: what may load models, which is to run code, and read what is not for everyone.
+"""The admin key of a run. It opens the calls that load models, and so run code, and those that show internals.
 
 Triton takes the key only as an argument, and every user of a machine can read the arguments of its
-processes. So the arguments hold PLACEHOLDER, and the native guard (python_backends/native) exchanges it
-inside the process for the key, which it reads from a pipe.
+processes. So the arguments hold PLACEHOLDER, and the native guard (python_backends/native) replaces it
+inside the process by the key, which it reads from a pipe.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def new_key() -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that its owner alone can read, whole and on the disk itself, in place of one there is.
+    """Write a file that only its owner can read, atomically and synced to disk; it replaces an existing one.
 
     Raises:
-        OSError: with the file's name; the one that was there still is.
+        OSError: an error with the file's name; the old file is unchanged.
     """
     new = file.with_name(f".{file.name}.new")
     try:

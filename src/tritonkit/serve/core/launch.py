@@ -1,4 +1,4 @@
-"""Starts a tritonserver: locked, limited, its files and shared memory for its owner alone."""
+"""Starts a tritonserver with its limits, and keeps its key, files and shared memory from other users."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ ENVIRONMENTS = "python_env_*"
 _GUARD = Path("lib") / "tritonkit" / "guard.so"
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
-# glibc gives blocks of more than 128 KiB back to the kernel and asks for them again: images and tensors are of that
-# size, and a decode_image spent more time on page faults than on pixels (mallopt(3)).
+# glibc returns blocks of more than 128 KiB to the kernel and requests them again. Images and tensors have that size, so
+# decode_image spent more time on page faults than on pixels (mallopt(3)).
 _VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(8 * _MIB),
     "MALLOC_TRIM_THRESHOLD_": str(16 * _MIB),
     "MALLOC_TOP_PAD_": str(1 * _MIB),
-    # ONNX Runtime's wheels, from 1.29 on, tell Microsoft which models are loaded.
+    # From 1.29 on, ONNX Runtime's wheels report to Microsoft which models are loaded.
     "ORT_DISABLE_TELEMETRY": "1",
 }
-"""Variables of every server, unless its launch sets them."""
+"""Environment variables of every server, unless its launch sets them."""
 
 SCHEDULING_VARIABLE = "TRITONKIT_SCHEDULING"
-"""`other`, in a launch's environment or in this process's, leaves the kernel's default policy."""
+"""Set to `other`, in a launch's environment or in this process's, it keeps the kernel's default policy."""
 
 
 def guard_in(environment: Path) -> Path | None:
@@ -54,18 +54,18 @@ def has_guard(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class Launch:
-    """One process to be.
+    """A process to start.
 
     Args:
         argv: its command line, with PLACEHOLDER where the key goes.
         env: its environment variables.
-        cwd: its working directory, its owner's alone: there it makes its sockets.
-        key: the admin key; empty where argv has no PLACEHOLDER.
-        grpc_port: the port whose messages the guard measures; 0 measures none.
+        cwd: its working directory, which only its owner can enter; it creates its sockets there.
+        key: the admin key; empty if argv has no PLACEHOLDER.
+        grpc_port: the port on which the guard limits messages; 0 for none.
         message_bytes: the largest gRPC message.
-        file_bytes: the largest file, so the largest region in /dev/shm, that it and its stubs may make:
-            a request that would take more fails by itself, and nothing has grown; 0 sets no limit.
-        guard: the native guard; without it the key can be seen in the arguments, messages have up
+        file_bytes: the largest file, and so the largest region in /dev/shm, that it and its stubs may make.
+            A request that needs more fails alone, and no region has grown; 0 sets no limit.
+        guard: the native guard; without it the key is visible in the arguments, messages can have up
             to 2 GiB, and other users of the machine can read the regions.
     """
 
@@ -83,7 +83,7 @@ class Launch:
         return asdict(self)
 
     def start(self, output: int | None = None) -> subprocess.Popen[bytes]:
-        """Start it; what it and its children print goes to the descriptor `output`.
+        """Start it; the output of it and its children goes to the descriptor `output`.
 
         It gets SIGKILL when this process ends.
 
@@ -92,7 +92,7 @@ class Launch:
         """
         argv, env, kept_open = list(self.argv), {**_VARIABLES, **self.env}, []
         if self.guard:
-            # The guard has them made here (folders.c); a server that was killed has left its own.
+            # The guard makes Triton create them here (folders.c); a killed server has left its own.
             for folder in Path(self.cwd).glob(ENVIRONMENTS):
                 shutil.rmtree(folder, ignore_errors=True)
             env |= {
@@ -121,8 +121,8 @@ class Launch:
                 os.close(descriptor)
 
     def _preload(self) -> str:
-        """The guard's path as ld.so(8) reads it: it takes spaces and colons for ends of names, and goes on
-        without what it cannot find."""
+        """The guard's path in a form for ld.so(8), which splits names at spaces and colons, and ignores those
+        that it cannot find."""
         if not set(self.guard) & set(" :"):
             return self.guard
         copy = Path(self.cwd) / _GUARD.name
@@ -130,35 +130,35 @@ class Launch:
         return f"./{copy.name}"
 
     def _limit(self) -> None:
-        """Runs in the new process before its program does."""
+        """Prepare the new process before its program runs."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.umask(0o077)
-        # A dump of its memory would hold requests and the key.
+        # A core dump would contain requests and the key.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if "other" not in (source.get(SCHEDULING_VARIABLE) for source in (self.env, os.environ)):
             _schedule_as_batch()
         if self.file_bytes:
-            # Ignored, the write or truncation itself fails (setrlimit(2)), and Triton says so.
+            # With the signal ignored, the write or truncation itself fails (setrlimit(2)), and Triton reports that.
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes, self.file_bytes))
 
 
 def _schedule_as_batch() -> None:
-    """For this process and what it starts: a thread that is woken does not interrupt the one that runs.
+    """Set a policy for this process and its children under which a woken thread does not preempt the running one.
 
     A request wakes several threads on its way through Triton, and under the default policy each may
-    interrupt the one that was about to hand on the next (sched(7), SCHED_BATCH; needs no privilege).
+    preempt the one that was about to wake the next (sched(7), SCHED_BATCH; needs no privilege).
     """
     if os.sched_getscheduler(0) == os.SCHED_OTHER:
-        # Where a sandbox forbids it, the server is only slower.
+        # A sandbox may forbid it; then the server is only slower.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _filled_pipe(text: str) -> int:
-    """The end to read `text` from; it fits the pipe's buffer."""
+    """The reading end of a pipe that holds `text`, which must fit the pipe's buffer."""
     reader, writer = os.pipe()
     try:
         os.write(writer, text.encode())

@@ -1,4 +1,4 @@
-"""The proxy to Triton's metrics: GET /metrics and nothing else, with the gauges that Triton lacks at their end.
+"""The proxy to Triton's metrics. It serves GET /metrics alone, and appends the gauges that Triton lacks.
 
 Triton's own metrics server reads a body of any length into memory before it looks at the request.
 """
@@ -24,22 +24,22 @@ _CONNECTIONS = 16
 
 _HEAD_BYTES = 16 << 10
 _HEAD_S = 5.0
-"""Time for the whole head of a request to arrive."""
+"""Seconds for the whole head of a request to arrive."""
 
 _ANSWER_S = 10.0
-"""Time for Triton to answer, and for the caller to read the answer."""
+"""Seconds for Triton to answer, and for the caller to read the answer."""
 
 
 class MetricsProxy:
-    """Listens on TCP, asks Triton through the socket in its folder.
+    """Listens on TCP and reads Triton's metrics through the socket in its folder.
 
     Args:
         host, port: where to listen; port 0 takes a free one.
         folder: the server's working directory, with METRICS_SOCKET.
-        gauges: what is added to Triton's own.
+        gauges: the gauges to append.
 
     Raises:
-        OSError: it cannot listen there.
+        OSError: the address cannot be used.
     """
 
     def __init__(self, host: str, port: int, folder: Path, gauges: Gauges | None = None) -> None:
@@ -54,7 +54,7 @@ class MetricsProxy:
         self._thread = threading.Thread(target=self._run, name="tritonkit-metrics", daemon=True)
 
     def start(self) -> None:
-        """Answer, in a thread."""
+        """Answer requests in a thread."""
         self._thread.start()
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class MetricsProxy:
             await self._stop.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request a connection; a body is never read."""
+        """Answer one request per connection; a body is never read."""
         self._connections += 1
         # A caller that sends too much, too slowly, or goes away gets no answer.
         expected = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
@@ -115,16 +115,16 @@ class MetricsProxy:
 
 
 def _drop(writer: asyncio.StreamWriter) -> None:
-    """End a connection. What its caller has not read by now is kept by neither this process nor the system."""
+    """End a connection, and drop the part of the answer that its caller has not read, in the system's buffers too."""
     peer = writer.get_extra_info("socket")
     if peer.fileno() >= 0:
-        # Without it the end of the connection would wait behind what the caller does not read.
+        # Without it the connection would stay open until the caller has read everything.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
 def _response(status: int, body: bytes) -> bytes:
-    """Prometheus' text format, or a line of text for people."""
+    """An answer in Prometheus' text format, or a line of text for people."""
     head = (
         f"HTTP/1.1 {status} {http.client.responses.get(status, '')}\r\n"
         "Content-Type: text/plain; charset=utf-8\r\n"

@@ -1,7 +1,7 @@
 """The native backends of a server environment, and whether they can be used there.
 
-`python_backends/native/build.py` compiles them; each loads its engine's library, of the environment's own
-wheel, when Triton loads it. Standard library only.
+`python_backends/native/build.py` compiles them. When Triton loads one, it loads its engine's library from the
+environment's own wheel. This module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 __all__ = ["ENGINES", "PAD", "STEPS", "NativeBackend", "backend_flags", "find_native_backends", "why_not"]
 
 PAD = "tritonkit.pad"
-"""The parameter of a model whose requests of different lengths these backends pad; NVIDIA's cannot."""
+"""The parameter of a model whose requests these backends pad to one length, which NVIDIA's cannot do."""
 
 STEPS = "python"
-"""Triton's Python backend, with the shipped pipeline steps in C++ before it."""
+"""The library in front of Triton's Python backend that runs the shipped pipeline steps in C++."""
 
 ENGINES = {
     "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
@@ -30,7 +30,7 @@ ENGINES = {
 """Backend -> the path of its engine's library among an environment's packages."""
 
 _TRY_S = 60.0
-# In a process of its own: an engine of another ABI may end it.
+# This runs in a separate process, because an engine of another ABI may crash it.
 _TRY = """
 import ctypes, sys
 server, backend, engine = sys.argv[1:]
@@ -44,7 +44,7 @@ sys.exit(wrong.decode(errors="replace") if wrong else 0)
 
 @dataclass(frozen=True)
 class NativeBackend:
-    """A backend's library and its engine's; `wrong` says why it cannot be used, empty where it can."""
+    """A backend's library and its engine's; `wrong` says why it cannot be used, and is empty if it can."""
 
     name: str
     library: Path
@@ -55,7 +55,7 @@ class NativeBackend:
 def find_native_backends(environment: Path, server_libraries: Path) -> dict[str, NativeBackend]:
     """The native backends compiled into an environment, by name.
 
-    Each is tried with its engine once, which takes about half a second, and again when a file changes.
+    Each is tried once with its engine, which takes about half a second, and again after a file has changed.
 
     Args:
         environment: a virtual environment with lib/tritonkit.
@@ -82,7 +82,7 @@ def why_not(backends: Mapping[str, NativeBackend], names: Iterable[str] = tuple(
 
     Args:
         backends: those that were compiled.
-        names: of backends; others than those of ENGINES are never native.
+        names: names of backends; those that are not in ENGINES are never native.
     """
     reasons = {
         name: backends[name].wrong if name in backends else "it is not compiled" for name in ENGINES if name in names
@@ -105,7 +105,7 @@ def _tried(library: Path, engine: Path, server_libraries: Path) -> str:
         draft = note.with_name(f".{note.name}.{os.getpid()}")
         draft.write_text(json.dumps({"files": files, "wrong": wrong}))
         draft.replace(note)
-    except OSError:  # an environment of someone else's: tried each time
+    except OSError:  # in another user's environment it is tried each time
         pass
     return wrong
 

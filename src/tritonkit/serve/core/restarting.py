@@ -16,7 +16,7 @@ _STABLE_S = 5.0
 
 class _Process(Protocol):
     def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """The exit code; None while the process runs."""
         ...
 
 
@@ -27,10 +27,10 @@ class Restarting(Generic[P]):
     """Keeps one process running; `poll` is called every tick.
 
     Args:
-        start: starts it.
-        on_death: takes the exit code, and whether it will be started again.
+        start: function that starts it.
+        on_death: function that takes the exit code, and whether the process will be started again.
 
-    `process` is the newest one.
+    `process` is the latest process.
     """
 
     def __init__(self, start: Callable[[], P], on_death: Callable[[int, bool], None]) -> None:
@@ -42,11 +42,11 @@ class Restarting(Generic[P]):
 
     @property
     def given_up(self) -> bool:
-        """Whether it has died and is not started again."""
+        """Whether it has died and will not be started again."""
         return self._start_at == float("inf")
 
     def poll(self) -> None:
-        """Start it again where it has died, after the delay that is due."""
+        """Start it again if it has died and the delay has passed."""
         code = self.process.poll()
         if code is None:
             return

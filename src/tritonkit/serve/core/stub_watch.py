@@ -1,8 +1,8 @@
-"""Notices a Python stub that died, and reloads its model, or has the whole server started again.
+"""Detects a Python stub that died, and reloads its model or has the whole server restarted.
 
-Triton 2.51 does neither: a model whose stub is gone stays "ready", answers each request after a
-second with an error, and loading it does not start the stub again; unloading and loading does (tried).
-The streams of a decoupled model it never ends, whatever is loaded: only their connections' end does.
+Triton 2.51 does neither. A model whose stub has died stays "ready" and answers each request with an error
+after a second. Loading it does not start the stub again; unloading and loading does (tried). Triton never ends
+the streams of such a decoupled model: only the end of their connections does.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class StubWatch:
     """The stubs of one server; `scan` is called every TICK_S.
 
     Args:
-        prefix: what the names of the run's shared-memory regions begin with, which identifies its stubs.
-        admin: the server's own API; a load may take minutes, so with a timeout of that order.
+        prefix: prefix of the names of the run's shared-memory regions, which identifies its stubs.
+        admin: the server's own API; its timeout should be minutes, as a load may take so long.
         planned: bytes of shared memory for each stub of a model; a model whose stub takes far more is
             reloaded.
-        on_event: takes the kind of an event, a text and the model's name; called in other threads. The
-            kinds are stub_died, stub_grown, stub_back, stub_lost and streams_lost. After the last of them
-            nothing more is done for the model: the server is to be ended and started again.
-        answers: whether a reloaded model answers a request; None where it loaded is enough.
-        before: the watch over the server before this one, whose deaths count on.
-        restarts: whether a server that ended is started again; without, streams are left to their deadlines.
+        on_event: function that takes the kind of an event, a text and the model's name; called in other
+            threads. The kinds are stub_died, stub_grown, stub_back, stub_lost and streams_lost. After
+            streams_lost nothing more is done for the model: the server must be restarted.
+        answers: function that tells whether a reloaded model answers a request; None to skip this check.
+        before: the watch over the previous server; its counts of deaths are continued.
+        restarts: whether an ended server is restarted; if not, streams are left to their deadlines.
 
-    `replaced` has the process ids of stubs whose models answer again. Those of stubs that died may stay as
-    zombies for as long as the server runs: Triton never waits for them.
+    `replaced` has the process ids of stubs whose models answer again. Stubs that died may stay zombies
+    as long as the server runs, because Triton never waits for them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class StubWatch:
         self._retired: set[int] = set()
         self._recovering: set[str] = set()
         self._unloaded: set[str] = set()
-        """Models that could not be loaded again, until somebody else does it."""
+        """Models that could not be reloaded, until someone else loads them."""
         self._deaths: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MOST_DEATHS))
         self._died: Counter[str] = Counter() if before is None else before.deaths()
         self._replaced: dict[str, float] = {}
@@ -82,8 +82,8 @@ class StubWatch:
         self._lock = threading.Lock()
 
     def scan(self) -> None:
-        """Scan once. A stub that is a zombie in two scans has died: one that its server ended (unloading
-        the model) is a zombie for a moment only."""
+        """Scan once. A stub that is a zombie in two scans has died: a stub that its server ended (by
+        unloading the model) is a zombie only for a moment."""
         with self._lock:
             self._ticks += 1
             grown: set[Stub] = set()
@@ -115,14 +115,14 @@ class StubWatch:
         return {model: (model not in down, died[model]) for model in sorted(models)}
 
     def _rescan(self) -> None:
-        """Take in the stubs of models that were loaded meanwhile."""
+        """Add the stubs of models that have been loaded since the last scan."""
         stubs = {s for s in find_stubs(self._prefix) if s.pid not in self._retired}
         self._unloaded -= {stub.model for stub in stubs - self._running}
         self._running |= stubs
 
     def _grown(self) -> set[Stub]:
-        """One stub of each model whose shared memory has grown too far, and not again within a minute:
-        who sends large requests shall not keep a model busy with starting."""
+        """One stub of each model whose shared memory has grown too far, at most once a minute for a model, so
+        that callers with large requests cannot keep it restarting."""
         now = time.monotonic()
         names = grown_models(self._running, self._planned) - self._recovering
         names = {name for name in names if now - self._replaced.get(name, -_PERIOD_S) >= _PERIOD_S}
@@ -151,13 +151,13 @@ class StubWatch:
         threading.Thread(target=self._recover, args=(stub, died), name=f"reload-{stub.model}", daemon=True).start()
 
     def _has_streams(self, model: str) -> bool:
-        """Whether it may have streams, which nothing will end."""
+        """Whether the model may have streams, which nothing would end."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
             return self._admin.is_decoupled(model)
         return False
 
     def _recover(self, dead: Stub, died: bool) -> None:
-        """Reload the model, check that it answers, and end what is left of its former stubs."""
+        """Reload the model, check that it answers, and end the remaining old stubs."""
         start, name = time.monotonic(), dead.model
         if died and self._restarts and self._has_streams(name):
             text = "its streams would never end: the server is started again, and all its streams are lost"
@@ -169,7 +169,7 @@ class StubWatch:
             self._running -= former
             self._retired |= {stub.pid for stub in former}
         try:
-            # Loading alone changes nothing; its ensembles follow by themselves (tried on 2.51).
+            # Loading alone changes nothing; its ensembles are reloaded with it (tried on 2.51).
             self._admin.unload(name)
             self._admin.load(name)
             answers = self._answers is None or self._answers(name)
@@ -196,10 +196,10 @@ class StubWatch:
 
 
 def _retire(former: set[Stub], within_s: float) -> None:
-    """See stubs off that go with their model, end those that have not gone in time, and remove their regions.
+    """Wait for stubs that end with their model, kill those that have not ended in time, and remove their regions.
 
-    Triton ends the instances of a model one after the other, and waits forever at one that had died; the rest would
-    stay. Where none had died, they stay for requests that they still answer: streams may take minutes.
+    Triton ends a model's instances one by one and waits forever for one that has died, so the others would stay. If
+    none has died, they stay for the requests that they still answer; streams may take minutes.
     """
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and any(state(stub.pid) == "running" for stub in former):

@@ -14,7 +14,7 @@ from .supervisor import SHARED_MEMORY, children, dead_run, remove_stale_regions,
 __all__ = ["GROWN_BYTES", "Stub", "clear_dead_runs", "end_stubs", "find_stubs", "grown_models"]
 
 GROWN_BYTES = 16 << 20
-"""Growth of a region beyond its plan at which its model is loaded again; an unusual batch stays below it."""
+"""Growth of a region beyond its plan at which its model is reloaded; one unusual batch stays below it."""
 
 _PROGRAM = "triton_python_backend_stub"
 
@@ -49,12 +49,12 @@ def find_stubs(prefix: str, proc: Path = Path("/proc")) -> tuple[Stub, ...]:
 
 
 def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path = SHARED_MEMORY) -> set[str]:
-    """The models with a region far larger than planned. Triton's regions grow and never shrink: after one
-    large request the memory is gone until the model is loaded again.
+    """The models with a region far larger than planned. Triton's regions grow and never shrink, so the memory
+    of one large request stays in use until the model is reloaded.
 
     Args:
         stubs: those to look at.
-        planned: bytes of a region for each model; a model that is not there has no limit.
+        planned: bytes of a region for each model; models without an entry have no limit.
         folder: where the regions are.
     """
     models = set()
@@ -67,8 +67,8 @@ def grown_models(stubs: Iterable[Stub], planned: Mapping[str, int], folder: Path
 
 
 def end_stubs(prefix: str) -> None:
-    """End the stubs that a dead server has left. A container's first process has them as its children then: they
-    stay zombies, and look like dead stubs, until it waits for them."""
+    """End the stubs that a dead server has left. In a container they become children of its first process, and stay
+    zombies, which look like dead stubs, until it waits for them."""
     for stub in find_stubs(prefix):
         with contextlib.suppress(OSError):
             os.kill(stub.pid, signal.SIGKILL)
@@ -82,8 +82,8 @@ def end_stubs(prefix: str) -> None:
 def clear_dead_runs(regions: Path = SHARED_MEMORY) -> None:
     """End the stubs and remove the regions of runs whose program and supervisor were both killed.
 
-    A stub mostly notices that its server has gone; one that waits for a lock in their shared memory
-    which the server held at its death waits for good (pb_stub.cc, UpdateHealth).
+    A stub usually notices that its server has ended. It does not while it waits for a lock in shared memory
+    that the server held when it died (pb_stub.cc, UpdateHealth).
     """
     for stub in find_stubs(run_prefix()):
         if dead_run(stub.region):

@@ -1,16 +1,16 @@
 """Run one tritonserver, and leave nothing behind, however the program that requested it ends.
 
-It runs in a session of its own, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
-lines from a pipe and writes what happens to another. The end of the first pipe, or a new parent, means
-that the program is gone: the server gets SIGTERM, then SIGKILL.
+The supervisor runs in its own session, so that a terminal's Ctrl-C does not reach it. It reads orders as JSON
+lines from one pipe and reports events to another. The end of the first pipe, or a new parent process, means
+that the program has ended: then the server gets SIGTERM, and later SIGKILL.
 
     in    {"launch", "log"} once, then {"stop": {"drain_s", "finalize_s"}} or {"kill": true}
     out   {"pid", "prefix"}, and at last {"exit", "drained"}
 
-What Triton leaves, it clears: stubs (they become its children when the server ends: it is a "child
-subreaper", prctl(2)) and the regions in /dev/shm, whose names begin with this run's prefix. Should the
-supervisor itself be killed, the server goes with it (PR_SET_PDEATHSIG) and the program clears the rest;
-if both are killed together, the next start does (`stubs.clear_dead_runs`).
+It cleans up after Triton: stubs, which become its children when the server ends (it is a "child subreaper",
+prctl(2)), and the regions in /dev/shm whose names begin with this run's prefix. If the supervisor itself is
+killed, the server is killed with it (PR_SET_PDEATHSIG) and the program cleans up. If both are killed, the
+next start does (`stubs.clear_dead_runs`).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _ABANDONED = {"drain_s": 3.0, "finalize_s": 2.0}
 _DRAINED = "All models are stopped, unloading models"
 
 LOG_BYTES = 16 << 20
-"""The size at which a log becomes `NAME.1`, in place of the one before; less than `Launch.file_bytes`."""
+"""The size at which a log is moved to `NAME.1`, replacing the previous one; less than `Launch.file_bytes`."""
 
 
 def main() -> None:
-    """Serve one run: standard input and output are the two pipes."""
+    """Supervise one run; standard input and output are the two pipes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signals: list[int] = []
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 class Orders:
-    """The lines of standard input as they come, without waiting for them."""
+    """Lines of standard input, read without waiting."""
 
     def __init__(self) -> None:
         self._parent = os.getppid()
@@ -87,7 +87,7 @@ class Orders:
         self._closed = False
 
     def wait_for_start(self) -> dict[str, Any] | None:
-        """The first order; None if the program went before giving one."""
+        """The first order; None if the program ended without giving one."""
         while not self.abandoned:
             order = self.next()
             if order is not None:
@@ -96,12 +96,12 @@ class Orders:
 
     @property
     def abandoned(self) -> bool:
-        """Whether no program is left to give orders. A child that the program forked may still hold the
-        pipe, so its being our parent counts too."""
+        """Whether the program has ended. A child that it forked may still hold the pipe, so a new parent
+        process counts too."""
         return (self._closed and b"\n" not in self._buffer) or os.getppid() != self._parent
 
     def next(self) -> dict[str, Any] | None:
-        """The next order, or None after a tick without one."""
+        """The next order; None after a tick without one."""
         if b"\n" not in self._buffer:
             if self._closed:
                 time.sleep(_TICK_S)
@@ -131,7 +131,7 @@ def _launch(start: dict[str, Any], prefix: str, log: Path) -> subprocess.Popen[b
 
 
 def _run(server: subprocess.Popen[bytes], orders: Orders, log: Path, signals: list[int]) -> bool:
-    """Wait until the server has ended, by itself or as ordered; whether every request was answered."""
+    """Wait until the server has ended, by itself or as ordered; return whether every request was answered."""
     stopping: Stopping | None = None
     while server.poll() is None:
         order = orders.next()
@@ -149,7 +149,7 @@ def _run(server: subprocess.Popen[bytes], orders: Orders, log: Path, signals: li
 
 
 def rotate(log: Path, at_bytes: int = LOG_BYTES) -> None:
-    """Copy a log that has grown to `at_bytes` to `NAME.1` and empty it: its writers append, and go on."""
+    """Copy a log that has reached `at_bytes` to `NAME.1` and empty it; its writers go on appending."""
     with contextlib.suppress(OSError):
         if log.stat().st_size >= at_bytes:
             shutil.copyfile(log, log.with_name(f"{log.name}.1"))
@@ -157,11 +157,11 @@ def rotate(log: Path, at_bytes: int = LOG_BYTES) -> None:
 
 
 class Stopping:
-    """A server on its way to the end: requests in flight, then the models' `finalize`, then gone.
+    """A server that is ending: first its requests in flight, then the models' `finalize`, then the process.
 
     Triton checks once a second whether it is done, spends more than a second on each instance, and
-    waits without end for a model whose stub had died. When its log says that no request is left, only
-    the stubs' `finalize` matters: after the last of them the server can be killed.
+    waits forever for a model whose stub has died. Once its log says that no request is left, only
+    the stubs' `finalize` remains; after the last one the server can be killed.
     """
 
     def __init__(self, server: subprocess.Popen[bytes], log: Path, drain_s: float, finalize_s: float) -> None:
@@ -174,7 +174,7 @@ class Stopping:
         server.terminate()
 
     def step(self) -> None:
-        """Look once; end the server when its time has come."""
+        """Check once; end the server when its time is up."""
         if not self.drained and _DRAINED in self._new_text():
             self.drained = True
             self._deadline = time.monotonic() + self._finalize_s
@@ -189,7 +189,7 @@ class Stopping:
 
 
 def children(parent: int) -> list[int]:
-    """The processes whose parent is `parent`, zombies too (proc(5))."""
+    """The processes whose parent is `parent`, including zombies (proc(5))."""
     return [
         int(folder.name)
         for folder in Path("/proc").iterdir()
@@ -204,9 +204,9 @@ def state(pid: int) -> str:
 
 
 def _status(folder: Path) -> list[str]:
-    """State letter and parent of a process; an empty letter where there is none."""
+    """State letter and parent of a process; the letter is empty if there is no such process."""
     try:
-        # The name in parentheses may hold anything, also spaces.
+        # The name in parentheses may hold anything, even spaces.
         return (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
     except OSError:
         return [""]
@@ -220,7 +220,7 @@ def remove_regions(prefix: str, folder: Path = SHARED_MEMORY) -> None:
 
 
 def remove_stale_regions(folder: Path = SHARED_MEMORY) -> None:
-    """Remove the regions of runs whose supervisor is gone."""
+    """Remove the regions of runs whose supervisor has ended."""
     for region in folder.glob(f"{run_prefix()}*"):
         if dead_run(region.name):
             remove_regions(region.name, folder)
@@ -234,13 +234,13 @@ def run_prefix() -> str:
 
 
 def dead_run(region: str) -> bool:
-    """Whether the supervisor that a region's name names is gone."""
+    """Whether the supervisor in a region's name has ended."""
     number = region.removeprefix(run_prefix()).partition("_")[0]
     return number.isdecimal() and state(int(number)) != "running"
 
 
 def _end_children() -> None:
-    """Kill what the server left, and what those leave, until nothing does."""
+    """Kill the processes that the server left, and those that they leave, until there are none."""
     while True:
         for pid in children(os.getpid()):
             with contextlib.suppress(OSError):

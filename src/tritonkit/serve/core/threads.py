@@ -8,7 +8,7 @@ from collections.abc import Mapping
 __all__ = ["CORES_VARIABLE", "thread_variables"]
 
 CORES_VARIABLE = "TRITONKIT_CORES"
-"""Tells tritonkit's backends of a quota."""
+"""The environment variable with the quota, for tritonkit's backends."""
 
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 """Variables of OpenMP (PyTorch), NumPy's linear algebra and tokenizers, which take the machine's cores by default."""
@@ -16,7 +16,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAY
 
 def thread_variables(cores: int, environment: Mapping[str, str]) -> dict[str, str]:
     """Environment variables for a server that may use fewer cores than the kernel shows. Libraries respect the
-    affinity by themselves, but not a quota. Variables that the user has set stay."""
+    affinity, but not a quota. Variables that the user has set are kept."""
     if cores >= len(os.sched_getaffinity(0)):
         return {}
     names = [CORES_VARIABLE, *(name for name in _VARIABLES if name not in environment)]

@@ -1,4 +1,4 @@
-"""HTTP over a unix socket: Triton's own API, which only the owner of its folder reaches."""
+"""HTTP over a unix socket: Triton's own API, which only the owner of its folder can reach."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnixConnection(http.client.HTTPConnection):
         self._folder, self._name = folder, name
 
     def connect(self) -> None:
-        """Reach the socket through the folder's descriptor, for a path may have 107 characters."""
+        """Connect through the folder's descriptor, because a socket's path can have at most 107 characters."""
         descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         try:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,10 +43,10 @@ class Admin:
     Args:
         folder: the server's working directory.
         key: the run's admin key.
-        timeout_s: for each call.
+        timeout_s: time limit of each call.
 
-    All but `answers` raise OSError or HTTPException where there is no answer, or a refusal with Triton's
-    reason; ValueError for an answer of another form.
+    All methods but `answers` raise OSError or HTTPException if there is no answer, or a refusal with Triton's
+    reason; and ValueError for a malformed answer.
     """
 
     def __init__(self, folder: Path, key: str, timeout_s: float = 5.0) -> None:
@@ -73,16 +73,16 @@ class Admin:
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", body)
 
     def unload(self, model: str) -> None:
-        """Take no new requests for a model; those it has are answered (see `index` until then)."""
+        """Accept no new requests for a model; those in flight are answered (`index` shows it until then)."""
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload")
 
     def is_decoupled(self, model: str) -> bool:
-        """Whether a model answers a request with any number of responses, a stream."""
+        """Whether a model answers a request with a stream of any number of responses."""
         config = json.loads(self._checked("GET", f"/v2/models/{quote(model, safe='')}/config"))
         return bool(config.get("model_transaction_policy", {}).get("decoupled"))
 
     def index(self) -> list[dict[str, Any]]:
-        """Name, version, state and reason of each model."""
+        """The name, version, state and reason of each model."""
         answer = json.loads(self._checked("POST", "/v2/repository/index"))
         return [entry for entry in answer if isinstance(entry, dict)]
 
@@ -103,7 +103,7 @@ class Admin:
 
 
 def _reason(answer: bytes) -> str:
-    """Triton's reason for a refusal; empty where it gave none."""
+    """Triton's reason for a refusal; empty if it gave none."""
     try:
         return str(json.loads(answer)["error"])
     except (ValueError, KeyError, TypeError):
