@@ -59,7 +59,7 @@ _ZIG = "ziglang>=0.13"
 
 @dataclass(frozen=True)
 class Language:
-    """How the sources of a language are compiled: the machine's compilers, best first, and their flags."""
+    """The machine's compilers for a language, best first, and their flags."""
 
     compilers: tuple[str, ...]
     zig: str

@@ -89,7 +89,7 @@ FILES: dict[str, tuple[ModelProto | bytes, str]] = {
     "many inputs": (network(names=tuple(f"x{k}" for k in range(1001))), "has 1001 inputs"),
     "2^28 operators": (
         network(nodes=(CALL,), functions=chain(29, 2)),
-        f"has {(1 << 30) - 1} operators, each call of its functions written out",
+        f"has {(1 << 30) - 1} operators with its functions expanded",
     ),
     "function without an end": (network(nodes=(CALL,), functions=endless()), "calls itself"),
     "1000 functions deep": (network(nodes=(CALL,), functions=chain(1000, 1)), "deeper than 100"),

@@ -62,7 +62,7 @@ def test_filling_up_that_changes_answers_is_refused(write_model: WriteModel, cac
     assert error.found.startswith(
         "filling up changes answers (variant onnx-fp32): output y of an item of length 2 differs"
     )
-    assert "leave pad out" in error.todo
+    assert "remove pad" in error.todo
     declared = write_model(PADDED + "serving: {independent_items: true}\n", m__onnx=data)
     independence = built(declared, cache).independence
     assert independence is not None

@@ -64,10 +64,10 @@ def hold_to_padding(spec: Spec, padded: Independence, what: str) -> None:
     raise BuildError(
         f"{spec.file} network.free_axes.{axis}.pad",
         found=f"{values} ({what}): {padded.seen}",
-        wanted="outputs, cut back to an item's own size, that are those of the item alone",
-        todo=f"{unknown}let the network leave out what was filled in (by a mask among its inputs, which pad fills with"
-        " 0), or give other values, or leave pad out: then only requests of one size share a batch;"
-        " or say serving.independent_items: true if that is meant so",
+        wanted="outputs that, cut back to an item's own size, equal those of the item alone",
+        todo=f"{unknown}make the network ignore the padding (with a mask among its inputs, which pad fills with 0),"
+        " or give other values, or remove pad, so that only requests of one size share a batch;"
+        " or set serving.independent_items: true if this is intended",
     )
 
 
@@ -83,7 +83,7 @@ def reason(independence: Independence) -> str:
 
 def advice(independence: Independence, *, refused: bool = True) -> str:
     """Advice on how it can batch; after a refusal, also on how to do without."""
-    declare = "or say serving.independent_items: true if that is meant so"
+    declare = "or set serving.independent_items: true if this is intended"
     without = ", or set max_batch_size: 0" if refused else ""
     leave_out = ", or leave max_batch_size and dynamic_batching out" if refused else ""
     return {

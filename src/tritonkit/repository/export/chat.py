@@ -43,7 +43,7 @@ def check_chat(folder: Path, settings: Mapping[str, Any]) -> None:
         raise BuildError(
             where,
             found=f"for a chat of a few words, {error}",
-            wanted="a template that is done after a bounded number of steps",
+            wanted="a template that ends after a bounded number of steps",
             todo="correct the template, or remove it: the model then takes text alone",
         ) from None
     except TemplateError as error:

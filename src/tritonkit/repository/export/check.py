@@ -55,7 +55,7 @@ def _difference(spec: Spec, name: str, values: Any, reference: Any, lossless: bo
             f"{spec.file} output {name}",
             found=f"the reference itself gives NaN in {int(np.isnan(b).sum())} of {b.size} elements",
             wanted="numbers, which can be compared",
-            todo="look at weights and training, or give real input with quality.samples",
+            todo="check the weights and the training, or give real input with quality.samples",
         )
     with np.errstate(invalid="ignore"):  # equal infinities differ by nothing
         difference = np.where(a == b, 0.0, np.abs(a - b))

@@ -97,7 +97,7 @@ class Checkpoint:
             raise BuildError(
                 str(self.folder),
                 found=f"no weights for {missing[0]} and {len(missing) - 1} more",
-                wanted="all that its config.json asks for",
+                wanted="all weights that its config.json requires",
             )
         return module.eval()
 
@@ -118,7 +118,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise BuildError(
             f"{folder / 'config.json'} auto_map",
             found="an architecture whose code lies in the checkpoint",
-            wanted="one of transformers' own: code of a checkpoint is not run",
+            wanted="one of transformers' own; code in a checkpoint is never run",
         )
     transformers = need("transformers", "models")
     architectures = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -164,9 +164,9 @@ def _check_adapter(folder: Path) -> None:
         raise BuildError(
             str(folder / _ADAPTER),
             found="an adapter (peft), which names a base model elsewhere",
-            wanted="a checkpoint that is whole by itself",
-            todo="merge it where you trust both: merge_and_unload() of peft, then save_pretrained; in a folder that is"
-            " whole already, remove the file",
+            wanted="a complete checkpoint",
+            todo="merge it into its base model (peft's merge_and_unload(), then save_pretrained); if the folder is"
+            " complete already, remove the adapter's file",
         )
 
 
@@ -175,8 +175,8 @@ def _check_files(folder: Path) -> None:
         raise BuildError(
             str(folder),
             found="no such folder",
-            wanted="a Hugging Face checkpoint that lies on this machine",
-            todo="where it lies on the Hub: hf download OWNER/NAME --local-dir FOLDER",
+            wanted="a Hugging Face checkpoint on this machine",
+            todo="download it from the Hub: hf download OWNER/NAME --local-dir FOLDER",
         )
     _check_adapter(folder)
     for name in _NEEDED:
@@ -184,7 +184,7 @@ def _check_files(folder: Path) -> None:
             raise BuildError(
                 str(folder),
                 found=f"no {name}",
-                wanted="a Hugging Face checkpoint with it",
+                wanted="a Hugging Face checkpoint that has it",
                 todo="save the model and its fast tokenizer with save_pretrained",
             )
     for file in _carried(folder):
@@ -197,7 +197,7 @@ def _check_files(folder: Path) -> None:
         str(folder),
         found=problem,
         wanted="*.safetensors: a pickle can run code when it is read",
-        todo="load it where you trust it, and save_pretrained(..., safe_serialization=True)",
+        todo="load it on a machine where you trust it, and save it with save_pretrained(..., safe_serialization=True)",
     )
 
 
@@ -215,7 +215,7 @@ def _check_weights(folder: Path) -> None:
                 f"{index} weight_map",
                 found=f"weights in {str(next(iter(unknown)))[:120]!r}",
                 wanted=f"the {_WEIGHTS} files of its folder",
-                todo="copy the missing files, too",
+                todo="copy the missing files too",
             )
 
 
@@ -228,7 +228,7 @@ def _check_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
         raise BuildError(
             f"{where} num_hidden_layers",
             found=f"{sizes['num_hidden_layers']:,}",
-            wanted=f"at most {_MOST_LAYERS:,}: the largest networks have some hundred",
+            wanted=f"at most {_MOST_LAYERS:,}: the largest networks have a few hundred",
         )
 
 
@@ -239,8 +239,8 @@ def _check_tokenizer(folder: Path) -> None:
         raise BuildError(
             str(folder / "tokenizer.json"),
             found=why,
-            wanted="a tokenizer whose work the length of a text bounds",
-            todo="copy the tokenizer again from where it was trained",
+            wanted="a tokenizer whose work is bounded by the length of the text",
+            todo="copy the tokenizer again from the original checkpoint",
         )
     file = folder / "tokenizer_config.json"
     check_chat(folder, _read_json(file) if file.exists() else {})

@@ -119,7 +119,7 @@ def _values(random: Any, spec: Spec, tensor: TensorInfo, shape: tuple[int, ...],
         raise BuildError(
             f"input {tensor.name}",
             found=f"a shape of {list(shape)}",
-            wanted=f"at most {_MOST_ELEMENTS} elements where data is made up",
+            wanted=f"at most {_MOST_ELEMENTS} elements for made-up data",
             todo="correct the shape, or give real data with quality.samples",
         )
     if tensor.dtype == "BYTES":

@@ -31,7 +31,7 @@ def load_onnx(file: Path, where: str) -> Any:
     """
     state = file.stat()
     if not stat.S_ISREG(state.st_mode):
-        raise BuildError(where, found=f"{file.name} is no regular file", wanted="an ONNX file", todo="copy it")
+        raise BuildError(where, found=f"{file.name} is not a regular file", wanted="an ONNX file", todo="copy it")
     if state.st_size > MAX_BYTES:
         raise BuildError(
             where,
@@ -62,9 +62,9 @@ def hold_to_bounds(model: Any, name: str, where: str) -> None:
     if count > MAX_NODES:
         raise BuildError(
             where,
-            found=f"{name} has {count} operators, each call of its functions written out",
+            found=f"{name} has {count} operators with its functions expanded",
             wanted=f"at most {MAX_NODES}",
-            todo="export the network without functions that call others again and again",
+            todo="export the network without deeply nested functions",
         )
 
 
@@ -126,7 +126,7 @@ def _bad_name(where: str, found: str) -> BuildError:
     return BuildError(
         where,
         found=found,
-        wanted="a name of its own for each input and output, without null characters",
+        wanted="a distinct name for each input and output, without null characters",
         todo="rename it in the exporter: torch.onnx.export(input_names=[...], output_names=[...])",
     )
 

@@ -234,7 +234,7 @@ def _tensor(value: Any, where: str, batched: bool, side: str) -> TensorInfo:
         raise BuildError(
             where,
             found=f"{side} {value.name} has the shape {[size for size, _ in dims]}, without elements",
-            wanted="sizes of at least 1, as Triton wants them",
+            wanted="sizes of at least 1, as Triton requires",
             todo="export it with a free axis there, or make it a constant of the file"
             if side == "input"
             else "export it without that output, or take it out:"

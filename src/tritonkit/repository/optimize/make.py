@@ -86,7 +86,7 @@ def plan(spec: Spec, cache: BuildCache, force: bool = False, variant: str | Vari
             str(error.filename or spec.folder),
             found=f"it cannot be read: {error.strerror or error}",
             todo=advice(is_of_limits(error), "this command")
-            or "correct its permissions, or take it out of the model's folder",
+            or "correct its permissions, or remove it from the model's folder",
         ) from error
     cached = None if force else cache.find(spec.name, variant.name, source_hash)
     if cached is not None and not fits_demand(spec, cached):
@@ -288,7 +288,7 @@ def _write(form: Form, job: Job, what: BuildPlan, folder: Path) -> tuple[str, ..
         raise BuildError(
             f"{what.spec.file} variant {what.variant}",
             found=f"it cannot be made: {type(error).__name__}: {first_line(error)}",
-            wanted="a network that the variant's libraries can take",
+            wanted="a network that the variant's libraries support",
             todo="choose another variant",
             details=last_calls(error),
         ) from error
@@ -308,7 +308,7 @@ def _copy_python(spec: Spec, folder: Path) -> Signature:
             raise SpecError(
                 f"{spec.file} network.files",
                 found=f"{source.name!r} is there already, or kept for the build's own file",
-                wanted="names of their own, because all files lie in one version folder",
+                wanted="distinct names, because all files lie in one version folder",
             )
         shutil.copyfile(source, folder / source.name)
     return Signature.declared(spec)

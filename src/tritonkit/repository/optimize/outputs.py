@@ -134,7 +134,7 @@ def _hold(job: Job, shapes: Mapping[str, Shape], seen: Mapping[str, list[tuple[i
             raise BuildError(
                 f"{job.spec.file} output {name}",
                 found=f"ONNX Runtime infers the shape {_text(inferred)}, and gives {list(seen[name][-1])}",
-                wanted="a shape that holds: servers and clients go by it",
+                wanted="the true shape, because servers and clients rely on it",
                 todo="export the network again, or end it with an operator that fixes the shape",
             )
 

@@ -73,7 +73,7 @@ def _refuse_changing(job: Job, runner: Runs, batch: Batch) -> None:
         raise BuildError(
             f"{job.spec.file} network.{'onnx' if network.torch is None else 'torch'}",
             found=f"{changing} answers the same input differently each time",
-            wanted="the same answer to the same input, without which nothing shows that the served file is right",
+            wanted="the same answer to the same input; otherwise the served file cannot be checked",
             todo="take out what draws random numbers (RandomNormalLike, dropout outside of evaluation mode) or make"
             " them an input; take out state that a call leaves to the next one, or make it an input and an output",
         )

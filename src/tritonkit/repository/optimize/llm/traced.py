@@ -42,7 +42,7 @@ def trace(network: Any, where: str) -> Any:
         raise BuildError(
             where,
             found=f"{type(network).__name__} cannot be converted: {first_reason(error)}",
-            wanted="an architecture with keys and values for each layer, whose operators OpenVINO has",
+            wanted="an architecture with keys and values for each layer, and operators that OpenVINO supports",
         ) from error
 
 

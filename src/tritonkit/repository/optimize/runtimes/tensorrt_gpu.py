@@ -85,7 +85,7 @@ class _Plan:
                     raise BuildError(
                         self._where,
                         found=f"the plan takes no {name} of {list(tensor.shape)}",
-                        wanted="sizes inside of its optimization profiles",
+                        wanted="sizes within its optimization profiles",
                         todo="see max_batch_size and free_axes",
                     )
             held |= {name: self._empty(context, name) for name in self._outputs}

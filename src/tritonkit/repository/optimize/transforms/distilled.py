@@ -58,7 +58,7 @@ def make_teacher(job: Job) -> tuple[Any, tuple[str, ...]]:
         raise BuildError(
             f"{job.spec.file} optimize.teacher",
             found="it is not given",
-            wanted="a larger network, for this variant",
+            wanted="a larger network for this variant",
             todo="name its factory: teacher: {torch: teacher:build, train: teacher:train}",
         )
     return job.teacher(), ()

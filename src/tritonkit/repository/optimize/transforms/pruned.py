@@ -104,7 +104,7 @@ def _kept_layers(spec: Spec, module: Any) -> Iterator[Any]:
                 found=f"{pattern!r} matches no layer with channels",
                 wanted=f"the name of one of {len(layers)} such layers, or a pattern of names"
                 + (f": {nearest(pattern, list(layers))}" if layers else ""),
-                todo="correct it, or take it out; * stands for any part of a name, dots included",
+                todo="correct it, or remove it; * stands for any part of a name, dots included",
             )
         yield from (layers[name] for name in names)
 

@@ -82,8 +82,8 @@ class Calibrator:
                 raise BuildError(
                     self._where,
                     found=f"the FP32 network itself gives NaN in {name}",
-                    wanted="numbers, of which ranges can be found",
-                    todo="look at optimize.calibration, and at the weights",
+                    wanted="numbers, so that ranges can be found",
+                    todo="check optimize.calibration and the weights",
                 )
             before = self._limits.get(name, (low, high))
             self._limits[name] = min(low, before[0]), max(high, before[1])

@@ -94,6 +94,6 @@ def _none(job: Job, found: str) -> BuildError:
     return BuildError(
         f"{job.spec.file} network",
         found=found,
-        wanted="a network whose values FP16 can hold",
+        wanted="a network whose values fit into FP16",
         todo="choose another variant, such as onnx-bf16, which has FP32's range",
     )

@@ -86,7 +86,7 @@ def _prepared(job: Job) -> tuple[Any, Int8Quantizer]:
     if not rules.layers:
         raise BuildError(
             f"{spec.file} network.torch",
-            found="no convolution or linear layer, whose weights could be int8",
+            found="no convolution or linear layer whose weights could be int8",
             wanted="at least one, for this variant",
             todo="choose another variant",
         )

@@ -61,7 +61,7 @@ def read_onnx(job: Job) -> Any:
         raise BuildError(
             where,
             found=f"OpenVINO cannot convert it: {first_reason(error)}",
-            wanted="operators that OpenVINO has",
+            wanted="operators that OpenVINO supports",
             todo="build an onnx variant",
         ) from error
 

@@ -79,8 +79,8 @@ def _parse(spec: Spec, library: Library, network: Any, log: Log, onnx: Path) -> 
     raise BuildError(
         f"{spec.file} network",
         found=f"{library.name} cannot take {blamed}",
-        wanted="operators and types that TensorRT has",
-        todo="see the operators that TensorRT supports, or choose another variant",
+        wanted="operators and types that TensorRT supports",
+        todo="see the list of supported operators, or choose another variant",
         details=log.text,
     )
 

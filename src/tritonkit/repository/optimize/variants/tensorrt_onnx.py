@@ -79,7 +79,7 @@ def _write_int8(job: Job, file: Path, methods: Sequence[str]) -> tuple[str, ...]
             where,
             found=f"quantized by {', '.join(closeness)}, the network gives nothing like its FP32 outputs",
             wanted="calibration data like real input",
-            todo="look at the data, or choose another variant",
+            todo="check the data, or choose another variant",
         )
     tried_all = ", ".join(f"{method} {value:.4f}" for method, value in closeness.items())
     name = job.yardstick.name
@@ -97,7 +97,7 @@ def _layers(job: Job, model: Any) -> list[Any]:
     if not layers:
         raise BuildError(
             f"{job.spec.file} network",
-            found="no convolution and no matrix product with constant weights is in it",
+            found="it has no convolution and no matrix product with constant weights",
             wanted=f"one of {', '.join(_QUANTIZED)}: what INT8 makes faster",
             todo="choose a floating-point variant",
         )

@@ -75,7 +75,7 @@ def _axis(spec: Spec, tensor: TensorInfo, position: int) -> tuple[int, int, int]
     if axis is None:
         raise BuildError(
             f"{spec.file} network.free_axes",
-            found=f"nothing is said of axis {position} of input {tensor.name} ({name or 'unnamed'})",
+            found=f"the range is unknown for axis {position} of input {tensor.name} ({name or 'unnamed'})",
             wanted="the smallest and the largest size of each free axis: a plan is built for them",
             todo=f"name it in network.inputs.{tensor.name} and give its min and max under free_axes",
         )

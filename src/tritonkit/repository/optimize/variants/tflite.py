@@ -47,7 +47,7 @@ def make_int8(job: Job, folder: Path) -> tuple[str, ...]:
     if not (folder / FILE).is_file() or not _has_int8(folder / FILE):
         raise BuildError(
             f"{job.spec.file} network",
-            found="LiteRT's quantizer found no operator in it that it can make INT8",
+            found="LiteRT's quantizer found no operator that it can make INT8",
             wanted="convolutions or matrix products with constant weights",
             todo="choose tflite, which keeps it FP32",
         )
@@ -68,7 +68,7 @@ def _convert(job: Job, file: Path) -> None:
                 f"{spec.file} network.inputs.{tensor.name}",
                 found=f"shape {list(spec.model.network.inputs[tensor.name].shape)}",
                 wanted="a fixed size of every axis: an edge file has one shape",
-                todo="give the sizes as numbers in a model folder of its own",
+                todo="give the sizes as numbers, in a separate model folder",
             )
     batch = job.items(1)
     example = {name: torch.from_numpy(array) for name, array in batch.items()}
@@ -85,7 +85,7 @@ def _convert(job: Job, file: Path) -> None:
         raise BuildError(
             f"{spec.file} network.torch",
             found=f"litert-torch cannot convert it: {type(error).__name__}: {first_line(error)}",
-            wanted="a network of operators that LiteRT has",
+            wanted="a network of operators that LiteRT supports",
             todo="choose another variant",
         ) from error
 

@@ -147,7 +147,7 @@ def _check_names(spec: Spec, names: list[str], arguments: Sequence[str], side: s
         raise BuildError(
             f"{spec.file} network.{side}",
             found=f"{names}, which Triton's pytorch backend takes for numbers {places}",
-            wanted="names that are not those of other arguments, and no __N but that of the own place",
+            wanted="names other than those of other arguments, and no __N except the argument's own position",
             todo="rename them",
         )
 
@@ -174,7 +174,7 @@ def _compiler_blamed(spec: Spec) -> Iterator[None]:
         raise BuildError(
             f"{spec.file} variant torch-compile",
             found=f"the C++ compiler failed: {lines[0]}",
-            wanted="a compiler of C++20, and room for its files",
+            wanted="a C++20 compiler, and disk space for its files",
             todo="free space, set TMPDIR to a larger disk, or name another compiler with CXX",
             details="\n".join(lines[1:5]),
         ) from error
