@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tritonkit.errors import BuildError, TritonkitError
 from tritonkit.limits import advice, is_of_limits
 from tritonkit.text import first_line
 
-__all__ = ["is_of_writing", "refused_by_system", "sync", "sync_tree", "try_writing", "unwritable", "write_whole"]
+__all__ = [
+    "is_of_writing",
+    "locked",
+    "refused_by_system",
+    "sync",
+    "sync_tree",
+    "try_writing",
+    "unwritable",
+    "write_whole",
+]
 
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 _TRIED_BYTES = 1 << 16
@@ -74,6 +86,22 @@ def try_writing(*places: Path) -> None:
                 file.flush()
         except OSError as error:
             raise unwritable(place, error) from error
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """A folder's lock, which ends with the process that holds it.
+
+    Raises:
+        BlockingIOError: another holds it, and `wait` is false.
+        OSError: the folder cannot be opened.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(handle)
 
 
 def sync(place: Path) -> None:

@@ -281,6 +281,15 @@ def test_what_a_killed_build_left_goes_with_the_next(write_model: WriteModel, ca
     assert not left.exists()
 
 
+def test_the_workplace_of_a_running_build_stays(write_model: WriteModel, cache: BuildCache) -> None:
+    """A search or a report builds while a build does."""
+    with cache.workplace("net") as other:
+        (other / "model.onnx").write_bytes(b"half of it")
+        built(write_model(FILE, m__onnx=onnx_file(RELU, ["batch", 4])), cache)
+        assert (other / "model.onnx").exists()
+    assert not other.exists()
+
+
 def test_prints_of_a_hook_do_not_reach_standard_output(
     write_model: WriteModel, cache: BuildCache, capsys: pytest.CaptureFixture[str]
 ) -> None:

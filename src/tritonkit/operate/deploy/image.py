@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from tritonkit.disk import unwritable
+from tritonkit.disk import locked, unwritable
 from tritonkit.errors import BuildError, UsageError
 from tritonkit.operate.deploy.pinned import require_pinned
 from tritonkit.operate.store.contents import read_contents
 from tritonkit.operate.store.whole import require_whole
 from tritonkit.repository.publish.integrity import Progress
-from tritonkit.repository.publish.publish import locked
 from tritonkit.serve.repository import ServedModel, check_files, read_models
 from tritonkit.text import first_line
 

@@ -6,16 +6,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tritonkit.disk import sync, sync_tree, unwritable
+from tritonkit.disk import locked, sync, sync_tree, unwritable
 from tritonkit.repository.export.artifact import Artifact, sha256_file
 from tritonkit.text import first_line
 
 __all__ = ["BuildCache"]
 
 RECORD = "artifact.json"
+_BUILDING = ".building-"
 _RETAINED = 3
 _HASH = "[0-9a-f]" * 16
 
@@ -50,28 +51,31 @@ class BuildCache:
 
     @contextmanager
     def workplace(self, model: str) -> Iterator[Path]:
-        """An empty folder in which to build, on the cache's file system; removed afterwards."""
+        """An empty folder in which to build, on the cache's file system; removed afterwards.
+
+        A build, a search and a report may run at the same time, so a folder of another process is left alone.
+        """
         parent = self.folder / model
-        # Builds run one at a time, so any such folder was left by a killed build.
-        for left in parent.glob(".building-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
-        except OSError as error:
-            raise unwritable(parent, error) from error
-        try:
+        with ExitStack() as stack:
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+                with locked(parent):
+                    _remove_abandoned(parent)
+                    folder = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=parent))
+                    stack.enter_context(locked(folder))
+            except OSError as error:
+                raise unwritable(parent, error) from error
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def store(self, artifact: Artifact) -> Artifact:
         """Move a finished artifact from its workplace into the cache."""
         place = self._place(artifact.model, artifact.variant, artifact.source_hash)
         (artifact.folder / RECORD).write_text(artifact.to_json())
         sync_tree(artifact.folder)
-        shutil.rmtree(place, ignore_errors=True)
-        artifact.folder.rename(place)
+        with locked(place.parent):
+            shutil.rmtree(place, ignore_errors=True)
+            artifact.folder.rename(place)
         sync(place.parent)
         self._remove_old(artifact.model, artifact.variant)
         return Artifact.from_json((place / RECORD).read_text(), place)
@@ -83,3 +87,10 @@ class BuildCache:
         places = sorted((self.folder / model).glob(f"{variant}-{_HASH}"), key=os.path.getmtime, reverse=True)
         for place in places[_RETAINED:]:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of killed builds, which no process holds."""
+    for folder in parent.glob(f"{_BUILDING}*"):
+        with suppress(BlockingIOError, FileNotFoundError), locked(folder, wait=False):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tritonkit.disk import locked
 from tritonkit.repository.publish.existing import made_from
-from tritonkit.repository.publish.publish import disk_errors, locked, remove_models, staged
+from tritonkit.repository.publish.publish import disk_errors, remove_models, staged
 
 __all__ = ["copy_models", "replace_models"]
 

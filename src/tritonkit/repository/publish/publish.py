@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -14,7 +13,7 @@ from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 
-from tritonkit.disk import reason, sync
+from tritonkit.disk import locked, reason, sync
 from tritonkit.errors import PublishError
 from tritonkit.repository.export import Artifact, sha256_file
 from tritonkit.repository.export.artifact import Independence
@@ -36,7 +35,6 @@ __all__ = [
     "Rendered",
     "disk_errors",
     "drift",
-    "locked",
     "publish",
     "recover",
     "remove_models",
@@ -350,17 +348,6 @@ def _remove(out: Path, names: Sequence[str]) -> None:
         with Staging(out) as stage:
             (out / name).rename(stage.folder / name)
             sync(out)
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """A lock for one publish at a time into a repository, from any clone; nothing is published while it is read."""
-    folder = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def remove_models(out: Path, names: Sequence[str]) -> None:
