@@ -1,4 +1,4 @@
-"""The cost of the container: calls of it over calls of the embedded server, and over one pinned to its cores.
+"""The cost of the container: ratios of its calls to those of the embedded server, and of one pinned to its cores.
 
 The limit applies to the container's own address, which clients in other containers use. A port that docker publishes on
 loopback is one more copy of every byte, by docker's userland proxy; its figures are shown too.
@@ -33,14 +33,14 @@ CALLERS = (1, 32)
 SENTENCE = "Where is the parcel that I ordered two weeks ago?"
 AT_MOST_P50, AT_LEAST_RATE = 1.10, 0.92
 AT_LEAST_OF_PINNED, AT_LEAST_OF_THREADS = 0.95, 0.95
-"""With a quota of one core: over a server pinned to one, and over the same quota with threads for all cores."""
+"""With a quota of one core: ratios to a server pinned to one, and to the same quota with threads for all cores."""
 EMBEDDED, PINNED = "embedded", "pinned to one core"
 ONE, ONE_PINNED = "quota of one core", "quota of one core, TRITON_PIN"
 ALL_THREADS = "quota of one core, threads for all"
 
 
 def run(setting: Setting) -> Report:
-    """The container with a pod's limits over the embedded server: latency, throughput, one core, time to be ready."""
+    """The container with a pod's limits, as ratios to the embedded server: latency, throughput, one core, start."""
     need_image()
     with tempfile.TemporaryDirectory() as folder:
         items = _items(Path(folder))
@@ -55,7 +55,7 @@ def run(setting: Setting) -> Report:
 
 
 def _all_cores(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
-    """Latency and throughput of the container, and of its published port, over the embedded server's."""
+    """Latency and throughput of the container and of its published port, as ratios to the embedded server's."""
     with (
         container(setting.repository, cores(), "--publish", "127.0.0.1::8001") as name,
         _embedded(setting.repository) as embedded,
@@ -73,7 +73,7 @@ def _all_cores(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
 
 
 def _one_core(setting: Setting, items: Mapping[str, Path]) -> list[Ratio]:
-    """A quota of one core of several over a server pinned to one; threads for all cores within the quota, too."""
+    """A quota of one core, as a ratio to a server pinned to one; also with threads for all cores within the quota."""
     # A name that no model has, so each model is served with `config.pbtxt`, which is for all cores.
     with (
         container(setting.repository, 1) as one,

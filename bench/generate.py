@@ -1,4 +1,4 @@
-"""Language models: Triton's streams over the engine in process, continuous over static batching, the prefix cache."""
+"""Language models: Triton's streams against the engine in process, continuous batching against static, prefix cache."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ PROMISED_PER_S = 300.0
 
 
 def run(setting: Setting) -> Report:
-    """Requests per second from one Locust process, and its time per request over a raw loop's."""
+    """Requests per second from one Locust process, and the ratio of its time per request to a raw loop's."""
     images = load_hook(load(ROOT / "models" / MODEL, ROOT), "data:held_out_images", "bench")(IMAGES)
     pngs = [png for png, _ in images]
     with served(setting, [MODEL]) as address:

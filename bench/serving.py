@@ -59,7 +59,7 @@ class _Loaded:
 
 
 def run(setting: Setting) -> Report:
-    """Throughput of served models over the same engine in process, and of a tiny one over Triton's ceiling."""
+    """Throughput of served models as a ratio to the same engine in process, and of a tiny one to Triton's ceiling."""
     models = chosen("--models", setting.models, MODELS if setting.address is None else MODELS[:2])
     ratios: list[Ratio] = []
     with _serving(setting) as (address, repository, ceiling), Client(address) as client:

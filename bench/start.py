@@ -65,7 +65,7 @@ def start_round(repository: Path) -> dict[str, float]:
 
 
 def start_shares(rounds: Sequence[Mapping[str, float]]) -> list[Ratio]:
-    """Each phase over the whole."""
+    """Each phase's share of the whole."""
     made = []
     for phase in PHASES:
         seconds = [times[phase] for times in rounds]

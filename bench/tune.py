@@ -1,4 +1,4 @@
-"""The rate that `tritonkit tune` finds over the best of all ways of a grid, and the cost of finding it."""
+"""The rate that `tritonkit tune` finds, as a ratio to the best of a whole grid's, and the cost of finding it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Grid:
 
 
 def run(setting: Setting) -> Report:
-    """The rate of a search's result over that of the best of a grid, and its runs over the grid's."""
+    """Ratios of a search to a grid: the rate of its result to that of the grid's best, and its runs to the grid's."""
     setting.refuse_address()
     ratios: list[Ratio] = []
     for model in chosen("--models", setting.models, TARGETS_MS):

@@ -211,7 +211,7 @@ def _sizes(results_of: dict[str, tuple[Result, ...]]) -> list[Ratio]:
 
 
 def _smaller(digits: Sequence[Result]) -> list[Ratio]:
-    """Parameters and latency of the pruned and the distilled network over the teacher's."""
+    """Parameters and latency of the pruned and the distilled network, as ratios to the teacher's."""
     by_name = {result.variant: result for result in digits}
     teacher = by_name["teacher"]
     ratios = []

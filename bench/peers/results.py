@@ -83,7 +83,7 @@ class Cells:
 
 
 def ratios(cells: Cells) -> list[Ratio]:
-    """tritonkit over each peer, over the best of them and over Triton's ceiling, on the same cores."""
+    """Ratios of tritonkit to each peer, to the best of them and to Triton's ceiling, on the same cores."""
     rows: list[Ratio] = []
     for model in MODELS:
         for ours in OURS:

@@ -19,7 +19,7 @@ TITLES = {"digits_network": "a tiny network, raw bytes", "sentences": "text to e
 
 
 def short(reports: Sequence[Mapping[str, Any]]) -> str:
-    """Requests per second over each peer, 32 callers: median, and the least and most over the rounds."""
+    """Ratios of requests per second to each peer, with 32 callers: median, lowest and highest of the rounds."""
     if not reports:
         return NOTHING
     ratios = {ratio["name"]: ratio for report in reports for ratio in report["ratios"]}

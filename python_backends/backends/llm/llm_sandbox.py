@@ -185,7 +185,7 @@ class _Paying(NodeTransformer):
         return nodes.Const(value, lineno=line, environment=self._environment)
 
     def _body(self, node: Any) -> Any:
-        """A body that pays each time for all its content, even for parts that are not reached."""
+        """Make a body pay for all its nodes each time it is entered, even for branches that are not reached."""
         steps = 1 + _size(node) // _NODES_PER_STEP
         self.generic_visit(node)
         pays = self._filter(_BODY, self._const(steps, node.lineno))

@@ -40,7 +40,7 @@ __all__ = [
 
 Root = Annotated[Path | None, typer.Option(help="The project's folder; found upwards from here.")]
 Repository = Annotated[Path | None, typer.Option(help="A model repository; model_repository/ by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AnyServer = Annotated[
     str | None,
     typer.Option(

@@ -57,7 +57,7 @@ def make_certificates(folder: Path, names: Sequence[str], days: int = _SERVER_DA
     authority signs again. An existing server certificate is replaced only if that authority signed it.
 
     Args:
-        names: DNS names and addresses under which callers know the gateway.
+        names: DNS names and addresses that callers use to reach the gateway.
 
     Raises:
         UsageError: `cryptography` is not installed, no name is given, or the existing certificate is of another

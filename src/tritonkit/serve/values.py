@@ -125,7 +125,7 @@ class Settings:
         shared_memory: the file system of the stubs' regions, checked for room before the start.
         http: whether to open the REST proxy too: an Envoy in front of Triton's HTTP, which by itself ends with a
             segmentation fault on some requests.
-        http_hosts: names under which callers know this machine, in addition to loopback's and `host`.
+        http_hosts: names that callers use for this machine, in addition to loopback's and `host`.
         http_origins: origins of the web pages that may call, as browsers write them.
         shared_memory_api: whether clients that have the run's key may register shared memory.
         max_request_mib: the largest request; by default the largest that the models' configurations allow, at

@@ -104,7 +104,7 @@ def test_refusals_have_exit_codes(repository: Path, tmp_path: Path) -> None:
     assert "no store is named" in failed(tritonkit("backup", *at), 2)
     assert "no store of the kind" in failed(tritonkit("backup", "s4://x", *at), 2)
     assert "no such folder" in failed(tritonkit("backup", url, "--repository", "/no/such"), 2)
-    assert "there is no backup in it" in failed(tritonkit("restore", url, *at), 2)
+    assert "it holds no backups" in failed(tritonkit("restore", url, *at), 2)
     ran("backup", url, *at)
     assert "no such backup" in failed(tritonkit("restore", url, *at, "--as-of", "1999"), 2)
     message = failed(tritonkit("restore", url, "--repository", "/proc/x", "--memory-only"), 2)

@@ -164,7 +164,7 @@ def test_a_backup_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     for prefix in ("2025", "", "0260101"):
         with pytest.raises(UsageError, match="no such backup"):
             find(backups, store, prefix)
-    with pytest.raises(UsageError, match="there is no backup in it"):
+    with pytest.raises(UsageError, match="it holds no backups"):
         find({}, store, None)
 
 

@@ -256,7 +256,7 @@ def test_models_of_others_are_copied_too(repository: Path, store: Store, tmp_pat
 
 def test_unknown_backups_and_models(repository: Path, store: Store, tmp_path: Path) -> None:
     """A mistake of the command line, with what there is."""
-    with pytest.raises(UsageError, match="there is no backup in it"):
+    with pytest.raises(UsageError, match="it holds no backups"):
         restore(store, tmp_path / "new")
     back_up(repository, store)
     with pytest.raises(UsageError, match="no such backup") as caught:

@@ -18,11 +18,11 @@ def command(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="A DNS name or address under which callers know the gateway; may be repeated. By default those of"
+            help="A DNS name or address that callers use to reach the gateway; may be repeated. By default those of"
             " the existing certificate, else localhost and 127.0.0.1.",
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=825, help="Days for which it is valid.")] = 397,
+    days: Annotated[int, typer.Option(min=1, max=825, help="Days for which the gateway's certificate is valid.")] = 397,
     gateway: GatewayFolder = None,
     root: Root = None,
 ) -> None:

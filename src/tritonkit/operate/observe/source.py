@@ -151,7 +151,7 @@ def _points(values: list[list[Any]], step_s: float, end_s: float) -> tuple[tuple
 
 
 def _seconds(text: str) -> float:
-    """Seconds of a duration in Prometheus' notation: `1m30s`, `500ms`."""
+    """The seconds of a duration in Prometheus' notation, such as `1m30s` or `500ms`."""
     sizes = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     total, number, unit = 0.0, "", ""
     for character in f"{text}0":

@@ -73,7 +73,7 @@ def find(backups: Mapping[str, bool], store: Store, prefix: str | None) -> str:
     if not backups:
         raise UsageError(
             store.url,
-            found="there is no backup in it",
+            found="it holds no backups",
             wanted="a folder that holds some",
             todo=f"tritonkit backup {store.url}",
         )

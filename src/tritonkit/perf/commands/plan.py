@@ -118,7 +118,11 @@ def command(
     fleet: FleetOptions,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", autocompletion=complete_model, help="A model of models/, measured here."),
+        typer.Argument(
+            metavar="[MODEL]",
+            autocompletion=complete_model,
+            help="A model in models/, which is measured on this machine.",
+        ),
     ] = None,
     *,
     replica: ReplicaOptions,

@@ -24,7 +24,7 @@ _SOURCES = {"client": "this process", "server": "Triton", "difference": "what is
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model of models/.")],
+    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model in models/.")],
     address: AnyServer = None,
     repository: Repository = None,
     requests: Annotated[int, typer.Option(min=1, help="Number of requests to measure.")] = 200,

@@ -97,7 +97,7 @@ class TuneOptions:
 
 @expanded("tune")
 def command(
-    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model of models/.")],
+    name: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help="A model in models/.")],
     options: TuneOptions,
     key_file: KeyFile = None,
     allow_plaintext_credentials: AllowPlaintext = False,

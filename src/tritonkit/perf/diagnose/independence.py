@@ -213,7 +213,7 @@ class _Check:
             yield from zip(places, pool.map(lambda place: self._answer([place]), places), strict=True)
 
     def compared(self, arrangement: str, answers: Answered) -> Coupling | None:
-        """The largest difference to an answer alone; None where there is none."""
+        """The largest difference to an answer alone; None if nothing was compared."""
         differing: list[tuple[int, Difference]] = []
         compared = 0
         for place, outputs in answers:

@@ -1,4 +1,4 @@
-"""The time inside the network itself: the served files in this process, under their runtime's profiler."""
+"""Time inside the model's network, by its runtime's profiler: this process runs the files that the server serves."""
 
 from __future__ import annotations
 

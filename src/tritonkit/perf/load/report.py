@@ -20,7 +20,7 @@ class LoadSeries:
         requests: the number of requests that were answered or failed.
         failures: the number of failed requests; a wrong answer is a failure.
         rate_per_s: right answers per second, over the whole run.
-        p50_ms, p95_ms, p99_ms, largest_ms: times of the right answers; None where there is none.
+        p50_ms, p95_ms, p99_ms, largest_ms: times of the right answers; None if there are none.
         mean_bytes: mean size of a right answer's tensors, in bytes.
         first_failure: the message of the first failure.
     """

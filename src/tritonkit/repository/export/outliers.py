@@ -101,7 +101,7 @@ def _pairs(samples: Sequence[Batch], kind: str) -> Iterator[tuple[Batch, Batch]]
 
 
 def _neighbor(batch: Batch, samples: Sequence[Batch], kind: str) -> Batch | None:
-    """One item of a kind that fits the batch; None where there is none."""
+    """One item of a kind that fits the batch; None if none does."""
     if kind != OTHER:
         return neighbor(_last(batch), kind)
     fitting = [b for b in samples if _layout(b) == _layout(batch) and b is not batch]

@@ -24,7 +24,7 @@ __all__ = ["new_from_torch"]
 
 
 class _Given(NamedTuple):
-    """The network as the command line gives it."""
+    """The network as given on the command line."""
 
     name: str
     hook: str

@@ -130,7 +130,7 @@ def envoy_config(
     Args:
         listen_host: an address of this machine, or `localhost`.
         triton_socket: the path of the socket on which Triton speaks HTTP, from Envoy's working directory.
-        hosts: names under which callers know the server, in addition to the loopback's and `listen_host`; `*` accepts
+        hosts: names that callers use for the server, in addition to the loopback's and `listen_host`; `*` accepts
             any name, even one that a web page made up (DNS rebinding).
         origins: web pages that may call, as browsers write them: `https://app.example.org`.
         shared_memory: whether requests may name regions; Triton must allow that too.

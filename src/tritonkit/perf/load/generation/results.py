@@ -131,12 +131,12 @@ class GenerationReport:
         }
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """The tail at the target's highest percentile; None without a right answer."""
+        """The tail latency at the target's highest percentile; None if no answer was right."""
         of = self.latency if slo.percentiles else self.ttft if slo.ttft else self.itl
         return of.at(slo.tightest[0]) if of else None
 
     def mean_ms(self) -> float | None:
-        """The mean time of a whole answer since its request was sent; None without a right one."""
+        """The mean time of a whole answer since its request was sent; None if no answer was right."""
         return self.service.mean if self.service else None
 
     def failed_words(self) -> list[str]:

@@ -53,10 +53,10 @@ class TrialReport(Protocol):
         """The error rate of the worst model, 0 to 1."""
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """The tail at the target's highest percentile, of the slowest model; None without a right answer."""
+        """The tail latency at the target's highest percentile, of the slowest model; None if no answer was right."""
 
     def mean_ms(self) -> float | None:
-        """The mean time of a request since it was sent, over all models; None without a right answer."""
+        """The mean time of a request since it was sent, over all models; None if no answer was right."""
 
     def failed_words(self) -> Iterable[str]:
         """The messages of failures."""
@@ -84,7 +84,7 @@ class RateTrial:
     duration_s: float
     holds: bool
     tail_ms: float | None
-    """The tail at the target's highest percentile, of the slowest model."""
+    """The tail latency at the target's highest percentile, of the slowest model."""
     error_rate: float
     valid: bool
     missed: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ class InFlight:
         self._replies[index] += 1
 
     def last(self, index: int) -> float | None:
-        """The moment of a stream's last reply so far; None without one."""
+        """The moment of a stream's last reply so far; None if it has had none."""
         return self._last.pop(index, None)
 
     def named(self, index: int, calls: int) -> bytes:

@@ -137,7 +137,7 @@ class OpenSeries:
 
     @property
     def mean_ms(self) -> float | None:
-        """The mean time of a request or sequence since it was sent or due; None without a right answer."""
+        """The mean time of a request or sequence since it was sent or due; None if no answer was right."""
         whole = self.answers.whole if self.answers else None
         times = whole or self.service
         return times.mean if times else None
@@ -177,13 +177,13 @@ class OpenReport:
         return max(series.error_rate for series in self.series)
 
     def tail_ms(self, slo: Slo) -> float | None:
-        """The tail at the target's highest percentile, of the slowest model; None without a right answer."""
+        """The tail latency at the target's highest percentile, of the slowest model; None if no answer was right."""
         percent = slo.tightest[0]
         judged = [times for series in self.series for _, times in series.judged]
         return max((times.at(percent) for times in judged if times), default=None)
 
     def mean_ms(self) -> float | None:
-        """The mean time of a request since it was sent, over all models; None without a right answer."""
+        """The mean time of a request since it was sent, over all models; None if no answer was right."""
         means = [mean for series in self.series if (mean := series.mean_ms) is not None]
         return sum(means) / len(means) if means else None
 
