@@ -107,8 +107,8 @@ def test_many_inputs_and_items(server: str) -> None:
     ("inputs", "message"),
     [
         ({}, "no inputs"),
-        ({"x": [1.0, 2.0]}, "a list and no datatype"),
-        ({"x": np.array([1j])}, "a ndarray and no datatype"),
+        ({"x": [1.0, 2.0]}, "a list, which has no datatype"),
+        ({"x": np.array([1j])}, "a ndarray, which has no datatype"),
     ],
 )
 def test_what_has_no_datatype_is_refused(server: str, inputs: dict[str, Any], message: str) -> None:
