@@ -66,8 +66,8 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 3])
 def test_64_threads_share_few_requests(in_flight: int) -> None:
-    """Everyone gets its own answer, and batches are large."""
-    server = Server()
+    """Everyone gets its own answer, and batches are large: a request takes longer than all threads to call again."""
+    server = Server(0.05)
     batcher = Batcher(Adaptive(in_flight=in_flight), 64, server.send)
 
     def work(at: int) -> None:
