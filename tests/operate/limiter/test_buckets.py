@@ -38,7 +38,7 @@ def now_s(redis: RedisServer) -> float:
 
 @pytest.mark.parametrize(("per_s", "tokens"), [(200.0, 10), (99.9, 5), (100 / 3, 2)])
 def test_two_processes_together_admit_one_rate(start_redis: StartRedis, per_s: float, tokens: int) -> None:
-    """As many as the rate adds to an empty bucket, between the earliest and the latest moment by Redis' clock."""
+    """They admit what the rate adds to an empty bucket, between the earliest and latest moment by Redis' clock."""
     redis = start_redis()
     # Not full again in less than five minutes: what nobody takes meanwhile is not lost.
     rate = Rate("a", per_s, round(300 * per_s))
