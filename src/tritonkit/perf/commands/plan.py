@@ -118,11 +118,7 @@ def command(
     fleet: FleetOptions,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[MODEL]",
-            autocompletion=complete_model,
-            help="A model in models/, which is measured on this machine.",
-        ),
+        typer.Argument(metavar="[MODEL]", autocompletion=complete_model, help="A model in models/, to be measured."),
     ] = None,
     *,
     replica: ReplicaOptions,

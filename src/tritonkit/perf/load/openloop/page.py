@@ -59,7 +59,8 @@ def page(
     """The page about a load: text that needs no other file and no address to be shown.
 
     Args:
-        report: an `OpenReport` or a `GenerationReport`. text: the text about it.
+        report: an `OpenReport` or a `GenerationReport`.
+        text: the text about the report.
         machine: the machine that sent the load.
         written: the date and time, as readable text.
         command: the command that repeats such a run.
