@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from openvino_choice import LONGEST_S, Choice, measure
+
+
+class Clock:
+    """A clock that only runs move."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since it was made."""
+        return self.now_s
+
+    def run(self, seconds: float) -> None:
+        """A run of this length."""
+        self.now_s += seconds
 
 
 @pytest.mark.parametrize(
@@ -34,8 +47,9 @@ def test_one_size_alone() -> None:
 
 
 def test_forms_that_gain_are_kept() -> None:
-    """In real runs of known length, forms of their own size are kept if they were faster."""
-    choice = measure((1, 2, 4), lambda _: time.sleep(0.003), lambda n: time.sleep(0.001 * n * n))
+    """Forms of their own size are kept if they were faster."""
+    clock = Clock()
+    choice = measure((1, 2, 4), lambda _: clock.run(0.003), lambda size: clock.run(0.001 * size * size), clock)
     assert set(choice.free) == {1, 2, 4}
     assert set(choice.fixed) == {1}
     assert choice.size_for(1) == 1
@@ -44,24 +58,39 @@ def test_forms_that_gain_are_kept() -> None:
 
 def test_first_runs_do_not_count() -> None:
     """The first run of a form compiles it."""
-    seen: set[int] = set()
+    clock = Clock()
+    compiled: set[int] = set()
 
     def fixed(size: int) -> None:
-        time.sleep(0.0 if size in seen else 0.05)
-        seen.add(size)
+        clock.run(0.002 if size in compiled else 0.05)
+        compiled.add(size)
 
-    assert set(measure((1, 2), lambda _: time.sleep(0.003), fixed).fixed) == {1, 2}
+    assert set(measure((1, 2), lambda _: clock.run(0.003), fixed, clock).fixed) == {1, 2}
 
 
 def test_long_runs_are_judged_by_shorter_ones() -> None:
     """A batch expected to take longer than the limit is not run; it is judged as the size below it."""
-    ran = []
+    clock = Clock()
+    sizes = []
 
     def free(size: int) -> None:
-        ran.append(size)
-        time.sleep(size * LONGEST_S / 20)
+        sizes.append(size)
+        clock.run(size * LONGEST_S / 20)
 
-    choice = measure((1, 64), free, lambda size: time.sleep(size * LONGEST_S / 100))
-    assert set(ran) == {1}
+    choice = measure((1, 64), free, lambda size: clock.run(size * LONGEST_S / 100), clock)
+    assert set(sizes) == {1}
     assert choice.size_for(64) == 64
     assert choice.free[64] == pytest.approx(64 * choice.free[1])
+
+
+def test_slow_rounds_are_few() -> None:
+    """Rounds end with the one that exceeds the budget."""
+    clock = Clock()
+    sizes = []
+
+    def free(size: int) -> None:
+        sizes.append(size)
+        clock.run(4 * LONGEST_S)
+
+    measure((1,), free, lambda _: clock.run(0.1), clock)
+    assert len(sizes) == 3  # to compile, to judge, and one round

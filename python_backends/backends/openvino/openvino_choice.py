@@ -54,8 +54,19 @@ class Choice:
         return self.free[low] + slope * (count - low)
 
 
-def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[int], None]) -> Choice:
-    """Time of each size in a form of its own; `free` and `fixed` run a batch of a size."""
+def measure(
+    sizes: Sequence[int],
+    free: Callable[[int], None],
+    fixed: Callable[[int], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Choice:
+    """Time of each size in a form of its own; `free` and `fixed` run a batch of a size, and `clock` gives seconds."""
+
+    def seconds(run: Callable[[int], None], size: int) -> float:
+        start = clock()
+        run(size)
+        return clock() - start
+
     free_s: dict[int, float] = {}
     fixed_s: dict[int, float] = {}
     for size in sizes:
@@ -63,13 +74,13 @@ def measure(sizes: Sequence[int], free: Callable[[int], None], fixed: Callable[[
             break
         free(size)  # this run finds kernels and memory for the shape
         fixed(size)  # this run compiles the form
-        free_s[size], fixed_s[size] = _seconds(free, size), _seconds(fixed, size)
-    tried, deadline = tuple(free_s), time.perf_counter() + BUDGET_S
+        free_s[size], fixed_s[size] = seconds(free, size), seconds(fixed, size)
+    tried, deadline = tuple(free_s), clock() + BUDGET_S
     for _ in range(ROUNDS):
         for size in tried:
-            free_s[size] = min(free_s[size], _seconds(free, size))
-            fixed_s[size] = min(fixed_s[size], _seconds(fixed, size))
-        if time.perf_counter() > deadline:
+            free_s[size] = min(free_s[size], seconds(free, size))
+            fixed_s[size] = min(fixed_s[size], seconds(fixed, size))
+        if clock() > deadline:
             break
     for size in sizes[len(tried) :]:
         free_s[size], fixed_s[size] = _expected(free_s, size), _expected(fixed_s, size)
@@ -80,9 +91,3 @@ def _expected(seconds: Mapping[int, float], size: int) -> float:
     """Expected seconds, at the time per item of the largest size before it."""
     largest = max(seconds)
     return seconds[largest] * size / largest
-
-
-def _seconds(run: Callable[[int], None], size: int) -> float:
-    start = time.perf_counter()
-    run(size)
-    return time.perf_counter() - start
