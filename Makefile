@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests in lanes: tests/lanes.toml says which folders each has.
 LANES = $(BIN)/python -m tests.lanes
 
-.PHONY: help setup optimize optimise demo lint unit test test-all lane lanes docker oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
+.PHONY: help setup optimize optimise demo lint unit test test-all lane lanes gpu docker oldest check audit lock wheel dist release-check mlserver kserve clean clean-machine
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "  make test           both, and the tests on a real Triton that touch every room"
 	@echo "  make test-all       every test, and a record of the run for .ci/run"
 	@echo "  make lane LANE=...  one lane of tests; \`make lanes\` lists them"
+	@echo "  make gpu            the tests that need an NVIDIA GPU"
 	@echo "  make oldest         the client's tests with the oldest tritonclient that is supported"
 	@echo "  make clean-machine  make demo and make unit in a container of bare Debian"
 	@echo "To release it:"
@@ -85,6 +86,10 @@ lane: optimize
 
 lanes: setup
 	@$(LANES)
+
+# What only an NVIDIA GPU can show.
+gpu: setup
+	@$(LANES) gpu
 
 # The tests that need tritonclient's messages, with the oldest version that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*tritonclient.*>=\([0-9.]*\)".*/\1/p' pyproject.toml)

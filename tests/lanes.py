@@ -1,7 +1,8 @@
 """Lanes of tests: what runs together, and what a change calls for. The table is tests/lanes.toml.
 
 `python -m tests.lanes` lists the lanes. With the names of lanes or parts it runs them, two at a time where the table
-allows it, whatever fails; `all` names every lane and `due` the slow ones whose rooms changed since tests/record.json.
+allows it, whatever fails; `all` names every lane that belongs to a part, and `due` the slow ones whose rooms changed
+since tests/record.json. A lane whose part is `named`, such as `gpu`, runs only where its own name is given.
 The exit code is 1 where a lane failed.
 """
 
@@ -220,7 +221,7 @@ def chosen(table: Table, names: list[str], last_run: record.Record) -> list[Lane
         elif name == "due":
             lanes += due(table, last_run, last_run.changed())
         elif name in (*PARTS, "all"):
-            lanes += [lane for lane in table.lanes.values() if name in (lane.part, "all")]
+            lanes += [lane for lane in table.lanes.values() if lane.part in (PARTS if name == "all" else (name,))]
         else:
             raise SystemExit(f"{name} is no lane; there are {', '.join([*table.lanes, *PARTS, 'all', 'due'])}")
     return list(dict.fromkeys(lanes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -127,6 +128,21 @@ def test_names_on_the_command_line() -> None:
     assert [lane.name for lane in chosen(lanes, ["b", "all", "test"], record.Record())] == ["b", "a"]
     with pytest.raises(SystemExit, match="nowhere is no lane; there are a, b, test"):
         chosen(lanes, ["nowhere"], record.Record())
+
+
+def test_a_lane_of_no_part_runs_only_by_its_own_name() -> None:
+    """`all` leaves it out, so a record of a machine with a GPU has the same lanes as one of a machine without."""
+    lanes = table(lane("a"), lane("gpu", part="named"))
+    assert [lane.name for lane in chosen(lanes, ["all"], record.Record())] == ["a"]
+    assert [lane.name for lane in chosen(lanes, ["gpu"], record.Record())] == ["gpu"]
+    assert TABLE.lanes["gpu"] not in due(TABLE, record.Record(), None)
+
+
+def test_tests_of_the_gpu_lie_in_one_folder() -> None:
+    """Each file there carries the mark, and no file elsewhere does: `make gpu` runs that folder."""
+    mark = re.compile(r"pytest\.mark\.gpu\b(?!\\)")
+    files = [file for file in (PROJECT / "tests").rglob("test_*.py") if mark.search(file.read_text())]
+    assert sorted(files) == sorted((PROJECT / "tests" / "gpu").rglob("test_*.py"))
 
 
 def test_a_plan_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
