@@ -135,6 +135,12 @@ PARTS = {
         "apt-get install g++",
         fixtures=("native",),
     ),
+    "cc": Part(
+        "C compiler",
+        lambda: any(map(program, ("cc", "gcc", "clang"))),
+        "apt-get install gcc",
+        fixtures=("compiled_fake_cuda",),
+    ),
     "cluster": Part(
         "Kubernetes cluster",
         cluster,

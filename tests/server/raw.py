@@ -18,6 +18,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.conftest import PROJECT
+from tests.fakecuda import FakeCuda
 from tests.parts import SERVER
 from tests.ports import free_port
 from tests.server.sanitizers import hangs_in_exit_handlers, sanitizer_reports, sanitizer_variables
@@ -77,19 +78,31 @@ def backend_folder(folder: Path, native: Path | None) -> Path:
     return folder
 
 
-def engine_flags(packages: Path) -> list[str]:
-    """The flags that tell our native backends where their engines are."""
+def engine_flags(packages: Path, onnxruntime: Path | None = None) -> list[str]:
+    """The flags that tell our native backends where their engines are.
+
+    Args:
+        packages: those of the server environment.
+        onnxruntime: a library in place of its ONNX Runtime.
+    """
     patterns = {
         "onnxruntime": "onnxruntime/capi/libonnxruntime.so.*",
         "openvino": "openvino/libs/libopenvino_c.so.*",
         "python": "pytriton/tritonserver/backends/python/libtriton_python.so",
     }
-    return [f"--backend-config={name},library={next(packages.glob(pattern))}" for name, pattern in patterns.items()]
+    engines = {name: next(packages.glob(pattern)) for name, pattern in patterns.items()}
+    if onnxruntime is not None:
+        engines["onnxruntime"] = onnxruntime
+    return [f"--backend-config={name},library={engine}" for name, engine in engines.items()]
 
 
 @contextlib.contextmanager
 def start_triton(
-    repository: Path, scratch: Path, native: Path | None = None, more: Sequence[str] = ()
+    repository: Path,
+    scratch: Path,
+    native: Path | None = None,
+    more: Sequence[str] = (),
+    cuda: FakeCuda | None = None,
 ) -> Iterator[Running]:
     """A Triton that is stopped at the end; models that fail to load leave the others served.
 
@@ -98,6 +111,7 @@ def start_triton(
         scratch: for its files.
         native: the folder of our native backends; without it the stand-ins serve.
         more: arguments.
+        cuda: the GPUs that it is to see.
     """
     (packages,) = SERVER.glob("lib/python*/site-packages")
     port = free_port()
@@ -107,7 +121,7 @@ def start_triton(
         str(packages / "pytriton/tritonserver/bin/tritonserver"),
         f"--model-repository={repository}",
         f"--backend-directory={backend_folder(scratch / 'backends', native)}",
-        *engine_flags(packages),
+        *engine_flags(packages, cuda.engine if cuda else None),
         f"--backend-config=python,shm-region-prefix-name={regions}",
         "--disable-auto-complete-config",
         "--exit-on-error=false",
@@ -122,8 +136,9 @@ def start_triton(
         **os.environ,
         "PATH": f"{SERVER / 'bin'}:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": str(packages / "nvidia_pytriton.libs"),
-        **(sanitizer_variables() if native else {}),
     }
+    environment |= cuda.variables if cuda else {}
+    environment |= sanitizer_variables(cuda.runtime if cuda else None) if native else {}
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)

@@ -30,12 +30,16 @@ def _runtime(name: str) -> str:
     return str(Path(ran.stdout.strip()).resolve())
 
 
-def sanitizer_variables() -> dict[str, str]:
-    """The variables that tritonserver needs; empty without a sanitizer."""
+def sanitizer_variables(preloaded: Path | None = None) -> dict[str, str]:
+    """The variables that tritonserver needs; empty without a sanitizer.
+
+    Args:
+        preloaded: a library to load after the sanitizer's.
+    """
     if not SANITIZE:
         return {}
     return {
-        "LD_PRELOAD": " ".join(map(_runtime, RUNTIMES[SANITIZE])),
+        "LD_PRELOAD": " ".join([*map(_runtime, RUNTIMES[SANITIZE]), *([str(preloaded)] if preloaded else [])]),
         # The end is tritonserver's own: whatever it and the engines keep until then is none of ours.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:new_delete_type_mismatch=0",
         # oneTBB of OpenVINO loads its parts with RTLD_DEEPBIND else, where AddressSanitizer ends the process.
