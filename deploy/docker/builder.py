@@ -58,7 +58,9 @@ def _key(owner: os.stat_result) -> str:
 
 def _repository() -> str:
     """The folder that `tritonkit build` writes for its target."""
-    return "model_repository_gpu" if "gpu" in sys.argv else "model_repository"
+    words = " ".join(sys.argv[1:]).replace("--target=", "--target ").split()
+    target = words[words.index("--target") + 1] if "--target" in words[:-1] else "cpu"
+    return "model_repository" if target == "cpu" else f"model_repository_{target}"
 
 
 def _give(folder: Path, owner: os.stat_result) -> None:

@@ -108,7 +108,7 @@ def _arguments(options: argparse.Namespace, models: list[str], needs: dict[str, 
         raise Refused(
             options.repository,
             "a model's requests of different lengths share its batches, which NVIDIA's backends cannot pad",
-            "build it again: tritonkit build --target gpu",
+            "build it again: tritonkit build --target nvidia",
         )
     late = later(options.repository)
     common = server_arguments(

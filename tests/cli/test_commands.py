@@ -78,12 +78,13 @@ def test_an_edited_configuration_fails_the_check(relu: Path) -> None:
     assert "+max_batch_size: 64" in message
 
 
-def test_gpu_has_a_repository_of_its_own(relu: Path) -> None:
-    """The GPU target renders KIND_GPU and leaves the CPU repository alone."""
-    assert tritonkit("build", "--target", "gpu", "--root", str(relu)).returncode == 0
-    text = (relu / "model_repository_gpu" / "relu" / "config.pbtxt").read_text()
+@pytest.mark.parametrize(("target", "accelerator"), [("gpu", "cuda"), ("nvidia", "tensorrt")])
+def test_each_target_has_a_repository_of_its_own(relu: Path, target: str, accelerator: str) -> None:
+    """A target for GPUs renders KIND_GPU and leaves the CPU repository alone."""
+    assert tritonkit("build", "--target", target, "--root", str(relu)).returncode == 0
+    text = (relu / f"model_repository_{target}" / "relu" / "config.pbtxt").read_text()
     assert "KIND_GPU" in text
-    assert "tensorrt" in text
+    assert f'name: "{accelerator}"' in text
     assert not (relu / "model_repository").exists()
 
 

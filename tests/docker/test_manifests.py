@@ -136,6 +136,8 @@ def test_compose_reads_the_file(project: Path, tool: tuple[str, ...]) -> None:
     assert {"shm_size", "mem_limit"} <= services["triton"].keys() & services["triton-gpu"].keys()
     devices = services["triton-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["driver"] == "nvidia"
+    assert services["builder-gpu"]["command"] == ["--target", "nvidia"]
+    assert any("model_repository_nvidia" in str(volume) for volume in services["triton-gpu"]["volumes"])
     for name, service in services.items():
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name

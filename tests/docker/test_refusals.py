@@ -146,7 +146,7 @@ def test_lengths_that_nobody_pads_are_refused(images: None, folder: Path) -> Non
     done = start(folder, *hidden)
     assert done.returncode == 4, done.stderr
     assert "which NVIDIA's backends cannot pad" in done.stderr
-    assert "--target gpu" in done.stderr
+    assert "--target nvidia" in done.stderr
 
 
 def test_the_builder_refuses_an_open_key(images: None, settings: str, project: Path, tmp_path: Path) -> None:

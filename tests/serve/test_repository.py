@@ -125,7 +125,7 @@ def test_what_nvidias_backends_cannot_pad_is_named(tmp_path: Path, project: Path
     (tmp_path / "padded_lengths" / "config.pbtxt").write_text(golden.read_text())
     with pytest.raises(ServerStartError, match=r"model padded_lengths.*cannot pad") as refused:
         check_unpadded(read_models(tmp_path))
-    assert "tritonkit build --target gpu" in str(refused.value)
+    assert "tritonkit build --target nvidia" in str(refused.value)
 
 
 def test_a_configuration_of_the_asked_name_is_read(tmp_path: Path) -> None:

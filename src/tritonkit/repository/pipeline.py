@@ -37,12 +37,11 @@ from tritonkit.repository.optimize.variants import PLAIN, for_target, served_nam
 from tritonkit.repository.publish.current import Change, Recognized, inputs_of, recognize
 from tritonkit.repository.publish.existing import recorded_cores
 from tritonkit.repository.publish.names import duplicates, missing_callees
-from tritonkit.repository.publish.own_python import keep_verdicts, kept_verdicts, trial_items, untried
+from tritonkit.repository.publish.own_python import keep_verdicts, trial_items, untried
 from tritonkit.repository.publish.publish import Rendered, drift, publish, recover
+from tritonkit.repository.publish.rendering import render_models, trial_target
 from tritonkit.repository.publish.trial import try_serving
-from tritonkit.repository.render.config import render_config
 from tritonkit.repository.render.own_python import Verdicts
-from tritonkit.repository.render.plan import plan_models
 from tritonkit.repository.render.values import Target
 from tritonkit.watched import of_model
 
@@ -122,12 +121,11 @@ class _Run:
         Args:
             trial: whether to load the network once too, as the server will.
         """
-        models = render_models(spec, artifact, self.root, self.target, cores)
-        if self.target != "cpu":
-            return models
-        if trial:
+        where = trial_target(artifact, self.target)
+        models = render_models(spec, artifact, self.root, where, cores)
+        if where == "cpu" and trial:
             _try_network(spec, models, job)
-        if self._prove(spec, models, job):
+        if (where == "cpu" and self._prove(spec, models, job)) or where != self.target:
             models = render_models(spec, artifact, self.root, self.target, cores)
         return models
 
@@ -348,37 +346,8 @@ def build_artifact(root: Path, spec: Spec, progress: Progress | None = None) -> 
 
 
 def default_out(root: Path, target: Target) -> Path:
-    """`model_repository/`, whose text is tracked, for the CPU; a folder next to it for GPUs."""
+    """`model_repository/`, whose text is tracked, for the CPU; a folder next to it for each other target."""
     return root / ("model_repository" if target == "cpu" else f"model_repository_{target}")
-
-
-def render_models(spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int) -> list[Rendered]:
-    """The Triton models of a spec: its pipeline's steps, the network, the ensemble.
-
-    What a build saw of a user's own Python in batches counts, also here.
-    """
-    models = _rendered(spec, artifact, root, target, cores, {})
-    verdicts = kept_verdicts(spec, models)
-    return _rendered(spec, artifact, root, target, cores, verdicts) if verdicts else models
-
-
-def _rendered(
-    spec: Spec, artifact: Artifact, root: Path, target: Target, cores: int, verdicts: Verdicts
-) -> list[Rendered]:
-    source = str(spec.file.relative_to(root))
-    return [
-        Rendered(
-            model,
-            render_config(model, source=source, target=target, cores=cores),
-            artifact,
-            {
-                count: render_config(there, source=source, target=target, cores=count)
-                for count, there in model.fewer_cores.items()
-            },
-            verdicts.get(model.name),
-        )
-        for model in plan_models(spec, artifact, target, cores, verdicts)
-    ]
 
 
 @contextlib.contextmanager

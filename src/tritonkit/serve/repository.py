@@ -90,7 +90,7 @@ def check_unpadded(models: Iterable[ServedModel]) -> None:
                 f"model {model.name}",
                 found="requests of different lengths share its batches, which NVIDIA's backends cannot pad",
                 wanted="a repository for this server",
-                todo="build it again: tritonkit build --target gpu",
+                todo="build it again: tritonkit build --target nvidia",
             )
 
 

@@ -310,7 +310,7 @@ def test_a_model_for_a_newer_triton_is_noted(tmp_path: Path) -> None:
 def test_an_input_that_the_backend_makes_is_not_sent(tmp_path: Path) -> None:
     """Targets of `batch_input` are not inputs of callers; on GPUs the backend is NVIDIA's."""
     serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["x"]}]}
-    case = replace(spec_case(tmp_path, serving), target="gpu")
+    case = replace(spec_case(tmp_path, serving), target="nvidia")
     (plan,) = case.plans()
     assert [tensor.name for tensor in plan.inputs] == ["x"]
     assert plan.batch_input == (BatchInput(kind="element_count", target_name=("ends",), source_input=("x",)),)
@@ -320,7 +320,7 @@ def test_a_source_that_is_no_input_is_refused(tmp_path: Path) -> None:
     """The refusal matches Triton's own check of batch inputs."""
     serving = {"batch_input": [{"kind": "element_count", "target_name": ["ends"], "source_input": ["z"]}]}
     with pytest.raises(RenderError, match="z"):
-        replace(spec_case(tmp_path, serving), target="gpu").plans()
+        replace(spec_case(tmp_path, serving), target="nvidia").plans()
 
 
 def test_input_fields_leave_the_tensor_alone(tmp_path: Path) -> None:

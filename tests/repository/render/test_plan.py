@@ -93,11 +93,11 @@ def padded(pad: dict[str, float], root: Path, **more: Any) -> Case:
 
 
 def test_lengths_are_padded_where_our_backends_serve(tmp_path: Path) -> None:
-    """Lengths are not padded for the gpu target, which has NVIDIA's backends, nor without batches."""
+    """Lengths are not padded for the nvidia target, which has NVIDIA's backends, nor without batches."""
     (plan,) = padded({"x": 0}, tmp_path).plans()
     assert [tensor.ragged for tensor in (*plan.inputs, *plan.outputs)] == [True, False]
     assert json.loads(plan.parameters["tritonkit.pad"]) == {"x": {"axis": 0, "value": 0}, "y": {"axis": 0}}
-    for name, more in (("gpu", {"target": "gpu"}), ("one", {"serving": {"max_batch_size": 1}})):
+    for name, more in (("nvidia", {"target": "nvidia"}), ("one", {"serving": {"max_batch_size": 1}})):
         (plan,) = padded({"x": 0}, tmp_path / name, **more).plans()
         assert not plan.inputs[0].ragged
         assert "tritonkit.pad" not in plan.parameters
@@ -119,12 +119,20 @@ def test_padding_must_fit_the_type(dtype: str, value: float, tmp_path: Path) -> 
 
 
 def test_what_nvidias_openvino_backend_cannot_pad_is_said(tmp_path: Path) -> None:
-    """A note for the GPU target, whose server has the native backend, about inputs with a free axis."""
+    """A note for the nvidia target, whose server has the native backend, about inputs with a free axis."""
     free = {"inputs": {"x": ["FP32", ["length"]]}, "outputs": {"y": ["FP32", [4]]}}
     facts = {"file": "model.xml", "variant": "openvino-fp32"}
-    for target, signature, count in (("gpu", free, 1), ("cpu", free, 0), ("gpu", VECTOR, 0)):
+    for target, signature, count in (("nvidia", free, 1), ("cpu", free, 0), ("gpu", free, 0), ("nvidia", VECTOR, 0)):
         case = net({"model_warmup": "off"}, tmp_path / f"{target}{count}", target=target, signature=signature, **facts)
         assert sum("does not pad inputs" in note for note in case.plans()[0].notes) == count
+
+
+def test_a_tensorrt_plan_is_refused_for_tritonkits_server(tmp_path: Path) -> None:
+    """The message names the other target and another variant."""
+    facts = {"file": "model.plan", "variant": "tensorrt-fp16"}
+    error = refused(net({}, tmp_path, target="gpu", **facts))
+    assert "a TensorRT plan, with target gpu" in str(error)
+    assert "--target nvidia" in str(error)
 
 
 @pytest.mark.parametrize(("size", "batched"), [(8, False), (0, True)])

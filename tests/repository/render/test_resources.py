@@ -107,9 +107,9 @@ def test_other_backends_have_no_threads_for_a_run_alone() -> None:
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_nvidias_backend_has_no_threads_for_a_run_alone(backend: str) -> None:
-    """For the gpu target, instances on the CPU are NVIDIA's too."""
+    """For the nvidia target, instances on the CPU are NVIDIA's too."""
     settings = Serving.model_validate({"threads": 1, "instance_group": [{"kind": "cpu"}]})
-    where = site(4, target="gpu", backend=backend)
+    where = site(4, target="nvidia", backend=backend)
     assert "tritonkit.threads_alone" not in plan_threads(settings, plan_instances(settings, where), where)
 
 
@@ -184,7 +184,7 @@ def test_threads_for_a_python_model_are_refused() -> None:
         ({"instance_group": [{"count": 2}, {"count": 9, "passive": True}]}, 4, [2, 9], "4", "2"),
     ],
 )
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "nvidia"])
 def test_openvino_instances_share_threads_and_streams(
     serving: dict[str, Any], cores: int, counts: list[int], threads: str, streams: str, target: Target
 ) -> None:
@@ -234,6 +234,7 @@ def test_python_instances_are_not_counted_against_the_cores() -> None:
     [
         ("cpu", "onnxruntime", False, "cpu"),
         ("gpu", "onnxruntime", False, "gpu"),
+        ("nvidia", "onnxruntime", False, "gpu"),
         ("gpu", "python", False, "gpu"),
         ("gpu", "python", True, "cpu"),
         ("cpu", "tensorrt", False, "gpu"),
@@ -255,7 +256,7 @@ def test_gpus_without_a_kind_wait_for_the_gpu_target() -> None:
 def test_gpu_instances_get_no_thread_parameters() -> None:
     """Threads are for instances on the CPU."""
     serving = Serving()
-    where = site(target="gpu")
+    where = site(target="nvidia")
     assert plan_threads(serving, plan_instances(serving, where), where) == {}
 
 
@@ -282,6 +283,7 @@ BOTH = {
     [
         ("cpu", [], False, True),
         ("gpu", [], True, False),
+        ("nvidia", [], True, False),
         ("cpu", [{"kind": "gpu"}], True, False),
         ("cpu", [{"kind": "gpu"}, {"kind": "cpu"}], True, True),
         ("cpu", [{"kind": "auto"}], True, True),
@@ -301,7 +303,7 @@ def test_accelerators_follow_the_instances(
     assert optimization.graph_level == 1
 
 
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("target", ["cpu", "gpu", "nvidia"])
 def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> None:
     """Settings for ONNX Runtime are left out; the rest stays."""
     serving = Serving.model_validate(BOTH | {"optimization": {**BOTH["optimization"], "priority": "max"}})
@@ -310,14 +312,57 @@ def test_openvino_has_no_accelerators_and_no_graph_levels(target: Target) -> Non
     assert optimization == Serving.model_validate({"optimization": {"priority": "max"}}).optimization
 
 
-def test_gpu_target_brings_tensorrt_along() -> None:
-    """Without an accelerator in the spec, ONNX Runtime on a GPU uses TensorRT in FP32."""
+def test_nvidia_target_brings_tensorrt_along() -> None:
+    """Without an accelerator in the spec, ONNX Runtime in NVIDIA's image uses TensorRT in FP32."""
     serving = Serving()
-    where = site(target="gpu")
+    where = site(target="nvidia")
     optimization = plan_optimization(serving, plan_instances(serving, where), where)
     (accelerator,) = optimization.gpu_execution_accelerator
     assert accelerator.name == "tensorrt"
     assert accelerator.parameters == {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "parameters"),
+    [
+        ([], ["cuda"], {"prefer_nhwc": "1"}),
+        ([{"name": "tensorrt"}], ["cuda"], {"prefer_nhwc": "1"}),
+        (
+            [{"name": "cuda", "parameters": {"prefer_nhwc": "0", "use_tf32": "0"}}],
+            ["cuda"],
+            {"prefer_nhwc": "0", "use_tf32": "0"},
+        ),
+    ],
+)
+def test_gpu_target_brings_the_cuda_provider_along(
+    given: list[dict[str, Any]], names: list[str], parameters: dict[str, str]
+) -> None:
+    """TensorRT's settings are for NVIDIA's image; options of the CUDA provider are kept."""
+    serving = Serving.model_validate({"optimization": {"gpu_execution_accelerator": given}})
+    where = site(target="gpu")
+    optimization = plan_optimization(serving, plan_instances(serving, where), where)
+    assert [one.name for one in optimization.gpu_execution_accelerator] == names
+    assert optimization.gpu_execution_accelerator[0].parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("target", "backend", "given", "count"),
+    [
+        ("gpu", "onnxruntime", {}, 2),
+        ("gpu", "pytorch", {}, 2),
+        ("gpu", "python", {}, 1),
+        ("gpu", "openvino", {}, 1),
+        ("gpu", "onnxruntime", {"kind": "cpu"}, 1),
+        ("gpu", "onnxruntime", {"count": 3, "gpus": [0, 1]}, 3),
+        ("nvidia", "onnxruntime", {}, 1),
+    ],
+)
+def test_networks_on_a_gpu_of_tritonkits_server_have_two_instances(
+    target: Target, backend: str, given: dict[str, Any], count: int
+) -> None:
+    """Tensors of one run are copied during the other; a count in the spec stays."""
+    serving = Serving.model_validate({"instance_group": [given]})
+    assert [group.count for group in plan_instances(serving, site(target=target, backend=backend))] == [count]
 
 
 def test_python_networks_get_no_accelerator() -> None:

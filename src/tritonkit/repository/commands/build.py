@@ -31,17 +31,18 @@ __all__ = ["TargetChoice", "command", "print_build"]
 
 
 class TargetChoice(StrEnum):
-    """The kind of machine that will serve the repository."""
+    """The kind of server that will serve the repository."""
 
     cpu = "cpu"
     gpu = "gpu"
+    nvidia = "nvidia"
 
 
 @dataclass(frozen=True)
 class BuildOptions:
     """The work of `tritonkit build`."""
 
-    target: Annotated[TargetChoice, Option("Where it will be served.")] = TargetChoice.cpu
+    target: Annotated[TargetChoice, Option("tritonkit's server on a CPU or GPU, or NVIDIA's image.")] = TargetChoice.cpu
     out: Annotated[Path | None, Option("The repository to write; model_repository/ by default.")] = None
     cores: Annotated[int | None, Option("Cores of the machine that will serve; this one's by default.", min=1)] = None
     dry_run: Annotated[bool, Option("Show the planned work and the Python that would run; do nothing.")] = False

@@ -88,7 +88,7 @@ class Speculation(Strict):
 
 
 class Engine(Strict):
-    """Settings of the engine that serves it with `--target gpu`."""
+    """Settings of the engine that serves it with `--target gpu` or `nvidia`."""
 
     name: EngineName = "vllm"
     checkpoint: Path | None = None

@@ -40,7 +40,7 @@ class FreeAxis(Strict):
     """Sizes that warm-up covers; by default min and max."""
     pad: dict[str, int | float] = {}
     """Values that fill up inputs with this axis, by input. Requests of different sizes then share a batch as long as
-    its longest request, and outputs with this axis are cut back. For target cpu."""
+    its longest request, and outputs with this axis are cut back. For targets cpu and gpu."""
 
     @model_validator(mode="before")
     @classmethod

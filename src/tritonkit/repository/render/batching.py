@@ -172,13 +172,13 @@ def plan_padding(part: Part, max_batch_size: int) -> dict[str, str]:
 def plan_lengths(part: Part, spec: Spec, max_batch_size: int, target: Target) -> dict[str, dict[str, Any]]:
     """The axis of each tensor whose size a request chooses, and for inputs the value that fills it up in a batch.
 
-    Empty without `pad` in the spec, for steps, and for the gpu target, which uses NVIDIA's backends.
+    Empty without `pad` in the spec, for steps, and for the nvidia target, which uses NVIDIA's backends.
 
     Raises:
         RenderError: `pad` fits no input.
     """
     padding = {axis: free.pad for axis, free in spec.model.network.free_axes.items() if free.pad}
-    if part.is_step or not padding or max_batch_size < 2 or target != "cpu":
+    if part.is_step or not padding or max_batch_size < 2 or target == "nvidia":
         return {}
     ((axis, values),) = padding.items()
     places = {

@@ -82,9 +82,9 @@ def _check(spec: Spec, artifact: Artifact, generation: Generation) -> None:
     if generation.batching == "static":
         raise RenderError(
             f"{where}.batching",
-            found="static, with target gpu",
+            found="static, with a target that has GPUs",
             wanted="continuous, the engine's only mode",
-            todo="remove it, or leave --target gpu out",
+            todo="remove it, or leave --target out",
         )
     gpu = generation.gpu
     one_gpu = any(group.kind == "gpu" for group in spec.model.serving.instance_group)

@@ -92,8 +92,8 @@ def check_fields(plan: ModelPlan, target: Target) -> None:
     for tensor in (*plan.inputs, *plan.outputs):
         _check_tensor(tensor, plan)
     _check_batch_tensors(plan)
-    if target == "cpu" and plan.backend in _OURS:
-        _check_served_here(plan)
+    if target != "nvidia" and plan.backend in _OURS:
+        _check_served_here(plan, target)
     files = sorted({*plan.version_files, *plan.version_texts})
     named = {"default_model_filename": plan.default_model_filename}
     named |= {f"cc_model_filenames.{key}": file for key, file in plan.cc_model_filenames.items()}
@@ -136,14 +136,14 @@ def _check_batch_tensors(plan: ModelPlan) -> None:
             raise RenderError(f"{plan.section}.{field}", found=name, wanted=f"one of {', '.join(tensors)}")
 
 
-def _check_served_here(plan: ModelPlan) -> None:
+def _check_served_here(plan: ModelPlan, target: Target) -> None:
     field = "batch_input" if plan.batch_input else "batch_output" if plan.batch_output else ""
     if "tritonkit.pad" not in plan.parameters:
         field = field or next((f"input.{t.name}" for t in plan.inputs if t.ragged), "")
     if field:
         raise RenderError(
             f"{plan.section}.{field}",
-            found=f"a batch of different sizes, for the {plan.backend} backend of target cpu",
+            found=f"a batch of different sizes, for the {plan.backend} backend of target {target}",
             wanted="none: only NVIDIA's backend accepts such batches, and this one is tritonkit's own",
-            todo="let it pad them (network.free_axes, pad), or build with --target gpu",
+            todo="let it pad them (network.free_axes, pad), or build with --target nvidia",
         )

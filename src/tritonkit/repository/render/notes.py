@@ -28,7 +28,7 @@ def _network_notes(spec: Spec, artifact: Artifact, max_batch_size: int) -> tuple
 def _padding_note(part: Part, max_batch_size: int, target: Target) -> str:
     """The limit of the openvino backend in NVIDIA's image, by its source (SetInputTensors)."""
     free = any(-1 in port.info.shape for port in part.inputs)
-    if target == "cpu" or part.backend != "openvino" or max_batch_size < 2 or not free:
+    if target != "nvidia" or part.backend != "openvino" or max_batch_size < 2 or not free:
         return ""
     return (
         f"NVIDIA's openvino backend does not pad inputs with a free axis, so it answers only full batches of"

@@ -30,6 +30,7 @@ from tritonkit.repository.render.fields import (
     newer_note,
     with_fields,
 )
+from tritonkit.repository.render.gpu_target import check_backend
 from tritonkit.repository.render.notes import part_notes
 from tritonkit.repository.render.own_python import Verdicts, batch_size, is_own_python, own_python_note
 from tritonkit.repository.render.parts import STEP, Part, Port, labels_of, read_parts
@@ -65,7 +66,7 @@ def plan_models(
             f"{spec.file} serving.variant",
             found=f"{artifact.variant}, with target cpu",
             wanted=f"one of {', '.join(LLM_FORMS)}: it runs on GPUs",
-            todo="say serving.generation.gpu.name, and build with --target gpu",
+            todo="say serving.generation.gpu.name, and build with --target gpu or nvidia",
         )
     parts = read_parts(spec, artifact)
     wiring = connect(parts, f"{spec.file} pipeline")
@@ -94,6 +95,7 @@ def _plan_part(part: Part, common: _Common, verdict: Independence | None) -> Mod
     spec, artifact, target = common.spec, common.artifact, common.target
     serving, where = part.serving, f"{spec.file} {part.section}"
     host = Host(where, part.backend, target, common.cores, part.is_step, engine=part.engine)
+    check_backend(part.backend, target, f"{where}.variant")
     max_batch_size = batch_size(part, _largest_batch(part, spec, artifact), verdict, where)
     single = artifact.signature.single and not part.is_step
     groups = plan_instances(serving, host)

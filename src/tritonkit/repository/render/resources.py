@@ -7,9 +7,10 @@ from typing import Literal
 
 from tritonkit.errors import RenderError
 from tritonkit.repository.modelspec.engines import EngineName
-from tritonkit.repository.modelspec.serving import Accelerator, Instances, Optimization, Serving
+from tritonkit.repository.modelspec.serving import Instances, Optimization, Serving
 from tritonkit.repository.optimize.variants.tensorrt_profiles import opt_batches
 from tritonkit.repository.render.engines import KINDS
+from tritonkit.repository.render.gpu_target import accelerators, default_count
 from tritonkit.repository.render.values import Target
 
 __all__ = ["Host", "plan_instances", "plan_optimization", "plan_threads"]
@@ -24,9 +25,6 @@ _ALL_THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
 # Threads of a run while no other run is active; a parameter of tritonkit's own backends.
 _ALONE = "tritonkit.threads_alone"
-# Defaults of the onnxruntime backend's TensorRT accelerator, written out so that a reader sees them
-# (README of triton-inference-server/onnxruntime_backend).
-_TENSORRT = {"precision_mode": "FP32", "max_workspace_size_bytes": "1073741824"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,9 @@ class Host:
             return KINDS[self.engine]
         if self.backend == "tensorrt":
             return "gpu"
-        return "cpu" if self.is_step or self.backend in ("openvino", "llm") else self.target
+        if self.is_step or self.backend in ("openvino", "llm") or self.target == "cpu":
+            return "cpu"
+        return "gpu"
 
     def takes_cores(self, group: Instances) -> bool:
         """Whether a group's instances keep the machine's cores busy with threads of their own."""
@@ -99,7 +99,7 @@ def plan_threads(serving: Serving, groups: tuple[Instances, ...], host: Host) ->
 
 def _alone(count: int, threads: int, host: Host) -> dict[str, str]:
     """The parameter that gives a lone run all cores, where several instances of tritonkit's own backends share them."""
-    ours = host.backend in ("onnxruntime", "openvino") and host.target == "cpu"
+    ours = host.backend in ("onnxruntime", "openvino") and host.target != "nvidia"
     shares_all = ours and threads < host.cores <= threads * count
     return {_ALONE: str(host.cores)} if shares_all else {}
 
@@ -117,16 +117,10 @@ def plan_optimization(serving: Serving, groups: tuple[Instances, ...], host: Hos
     if kinds == {"cpu"}:
         return optimization.model_copy(update={"gpu_execution_accelerator": (), "cuda": None})
     on_gpu = optimization.gpu_execution_accelerator
-    if host.backend == "onnxruntime" and host.target == "gpu":
-        on_gpu = tuple(map(_with_defaults, on_gpu or (Accelerator(name="tensorrt"),)))
+    if host.backend == "onnxruntime" and host.target != "cpu":
+        on_gpu = accelerators(on_gpu, host.target)
     on_cpu = () if kinds == {"gpu"} else optimization.cpu_execution_accelerator
     return optimization.model_copy(update={"gpu_execution_accelerator": on_gpu, "cpu_execution_accelerator": on_cpu})
-
-
-def _with_defaults(accelerator: Accelerator) -> Accelerator:
-    if accelerator.name != "tensorrt":
-        return accelerator
-    return Accelerator(name="tensorrt", parameters=_TENSORRT | accelerator.parameters)
 
 
 def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
@@ -135,7 +129,7 @@ def _profiles(serving: Serving, host: Host) -> tuple[str, ...]:
     return tuple(map(str, range(count))) if count > 1 else ()
 
 
-def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
+def _resolve(group: Instances, count: int, host: Host) -> Instances:
     """One group with its kind and count; `gpus` without a kind concern the GPU target alone."""
     if group.profile and host.backend != "tensorrt":
         raise RenderError(
@@ -153,9 +147,8 @@ def _resolve(group: Instances, default_count: int, host: Host) -> Instances:
             todo="remove kind, or choose a variant for the GPU",
         )
     on_gpu = kind in ("gpu", "auto") and host.backend != "openvino"
-    return group.model_copy(
-        update={"kind": kind, "count": group.count or default_count, "gpus": group.gpus if on_gpu else ()}
-    )
+    count = group.count or (default_count(host.backend, host.target) if kind == "gpu" else count)
+    return group.model_copy(update={"kind": kind, "count": count, "gpus": group.gpus if on_gpu else ()})
 
 
 def _cpu_instances(groups: tuple[Instances, ...], host: Host) -> int:

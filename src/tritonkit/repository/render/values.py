@@ -29,7 +29,9 @@ from tritonkit.repository.modelspec.serving import (
 
 __all__ = ["EnsembleStep", "ModelPlan", "Target", "TensorPlan"]
 
-Target = Literal["cpu", "gpu"]
+Target = Literal["cpu", "gpu", "nvidia"]
+"""The kind of server that a repository is rendered for: tritonkit's own on a CPU, tritonkit's own on a GPU, or NVIDIA's
+image."""
 
 
 @dataclass(frozen=True)

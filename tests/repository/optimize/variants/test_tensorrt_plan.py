@@ -114,7 +114,7 @@ def test_the_notes_say_what_was_built_and_what_to_run_where(write_model: WriteMo
     notes = "\n".join(result.artifact.notes)
     assert "model.rtxplan was built by tensorrt_rtx" in notes
     assert "not served" in notes
-    assert "tritonkit build net --variants tensorrt-fp16 --target gpu" in notes
+    assert "tritonkit build net --variants tensorrt-fp16 --target nvidia" in notes
     assert "version_compatible and hardware_compatibility: left to that build" in notes
 
 
@@ -124,7 +124,7 @@ def test_a_plan_for_another_runtime_is_never_served(write_model: WriteModel, roo
     artifact = built(spec, root, "tensorrt-fp32").artifact
     assert artifact is not None
     with pytest.raises(RenderError, match=r"tensorrt-fp32 gives model\.rtxplan") as caught:
-        plan_models(spec, artifact, "gpu", 2)
+        plan_models(spec, artifact, "nvidia", 2)
     assert "on the GPU machine: pip install tensorrt" in caught.value.details
 
 

@@ -197,7 +197,7 @@ def _parse_language(name: str, where: str) -> Variant:
 
 
 def for_target(spec: Spec, target: str) -> Spec:
-    """The spec as a target serves it: on GPUs an engine serves a language model, whatever its form on a CPU."""
+    """The spec as a target serves it: an engine serves a language model on GPUs, whatever its form on a CPU."""
     model = spec.model
     if target == "cpu" or not model.network.llm:
         return spec

@@ -85,7 +85,7 @@ def _notes(spec: Spec, library: Library, record: dict[str, Any]) -> tuple[str, .
         f"no GPU here: {library.file} was built by {library.name} for compute capabilities"
         f" {', '.join(record['compute_capabilities'])}, {about}; it is kept in the cache and not served",
         "for a plan that Triton serves, on the GPU machine: pip install tensorrt && tritonkit build"
-        f" {spec.name} --variants tensorrt-{record['precision']} --target gpu",
+        f" {spec.name} --variants tensorrt-{record['precision']} --target nvidia",
         *((f"{' and '.join(left_out)}: left to that build",) if left_out else ()),
     )
 
