@@ -271,7 +271,7 @@ def _quit(environment: Any, **_: Any) -> None:
         print(f"missed: {printable(line, lines=False)}", file=sys.stderr)
     environment.process_exit_code = 1 if missed else 0
     if environment.parsed_options.report_json:
-        facts = report.to_dict() | {"holds": not missed, "missed": missed}
+        facts = report.to_dict() | {"holds": not missed, "missed": missed, "began_at": RUN.began}
         file = Path(environment.parsed_options.report_json)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

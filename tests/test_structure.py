@@ -45,6 +45,7 @@ GROUND = [
     "extras",
     "limits",
     "machine",
+    "metrics",
     "moved",
     "option",
     "releases",

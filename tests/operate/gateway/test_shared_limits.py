@@ -21,8 +21,8 @@ from tests.client.cache.conftest import RedisServer
 from tests.operate.gateway.conftest import Gateway, StartGateway
 from tests.parts import program
 from tests.waiting import eventually
+from tritonkit.metrics import GATEWAY_UNDECIDED
 from tritonkit.operate.keys import FILE, add_key
-from tritonkit.operate.observe.metrics import GATEWAY_UNDECIDED
 from tritonkit.serve.ports import check_free
 
 pytestmark = pytest.mark.needs("envoy", "redis")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from tests.conftest import PROJECT
+from tritonkit.metrics import GATEWAY_JOB
 from tritonkit.operate.observe import ALERTS, SECTIONS, Alert, Need, Pace, Panel
-from tritonkit.operate.observe.metrics import GATEWAY_JOB
 
 __all__ = ["PAGE", "written"]
 

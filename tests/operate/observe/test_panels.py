@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from tests.operate.observe.test_alerts import promtool
-from tritonkit.operate.observe import PANELS, SECTIONS, Chosen, Need, Panel, metrics
-from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
+from tritonkit import metrics
+from tritonkit.metrics import GATEWAY_JOB, TRITON_JOB
+from tritonkit.operate.observe import PANELS, SECTIONS, Chosen, Need, Panel
 
 ALL = Chosen()
 NAMES = [

@@ -10,7 +10,8 @@ import pytest
 
 from tritonkit.perf.diagnose import machine
 from tritonkit.perf.diagnose.machine import RunnableThreads, find_server, look_at_machine, server_processes
-from tritonkit.perf.diagnose.metrics import parse_metrics, read_metrics
+from tritonkit.perf.diagnose.metrics import metrics_of, read_metrics
+from tritonkit.perf.load.prometheus import parse_samples
 
 
 def test_this_process_is_looked_at() -> None:
@@ -124,7 +125,7 @@ tritonkit_llm_between_tokens_seconds_bucket{le="0.05",model="m",version="1"} 5
 tritonkit_llm_between_tokens_seconds_bucket{le="+Inf",model="m",version="1"} 6
 tritonkit_llm_tokens_total{model="m",version="1"} 1e+02
 """
-    (look,) = parse_metrics(text).language.values()
+    (look,) = metrics_of(parse_samples(text)).language.values()
     assert look.gauges == {"running": 4.0, "cache_usage": 0.75}
     assert look.counters == {
         ("requests_total", "refused"): 2.0,
@@ -144,7 +145,7 @@ nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 5
 nv_inference_request_failure{model="m",reason="OTHER",version="1"} 6
 nv_cpu_utilization 0
 """
-    metrics = parse_metrics(text)
+    metrics = metrics_of(parse_samples(text))
     assert (metrics.pending, metrics.rejected, metrics.language) == ({"m": 7.0}, {"m": 5.0}, {})
     with pytest.raises(OSError, match="refused"):
         read_metrics("127.0.0.1:1")

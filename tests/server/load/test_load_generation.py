@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from tests.cli.running import failed, tritonkit
 from tests.conftest import PROJECT
+from tests.perf.load.gpu import gpu_text, metrics_server
 from tests.repository.optimize.checkpoints import write_checkpoint
 from tests.server.language.test_llm import write_served
 from tests.waiting import PATIENCE_S
@@ -75,7 +77,11 @@ def test_a_mix_of_lengths_at_a_rate(server: Endpoint) -> None:
 
 def test_a_shared_prefix_and_a_closed_loop(server: Endpoint) -> None:
     """A fixed number of streams, each followed by the next; prompts have the prefix as well."""
-    with TextGenerator("tiny", (server.grpc,), traffic("10", "5-30", prefix=70)) as generator:
+    energy = itertools.count(300, 300)
+    with (
+        metrics_server(lambda: gpu_text(next(energy))) as metrics,
+        TextGenerator("tiny", (server.grpc,), traffic("10", "5-30", prefix=70), metrics=[metrics]) as generator,
+    ):
         report = generator.run_closed(ClosedLoad(6, 2.0, 0.0, slo=Slo({})))
     assert report.failures == 0, report.words
     assert report.missed == ()
@@ -85,6 +91,8 @@ def test_a_shared_prefix_and_a_closed_loop(server: Endpoint) -> None:
     assert (report.prompt_found.smallest, report.prompt_found.largest) == (80, 80)
     assert report.differing == 0 < report.compared
     assert report.lag is None
+    assert report.gpu
+    assert report.to_dict()["gpu"]["energy_per_request_j"] == report.gpu.energy_per_request_j is not None
 
 
 def test_requests_that_are_too_long_are_shortened(server: Endpoint) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from tritonkit import metrics as m
 from tritonkit.operate.deploy.pinned import Image
 from tritonkit.operate.observe import ALERTS, rules_text
-from tritonkit.operate.observe import metrics as m
 from tritonkit.operate.observe.grafana import dashboard_text
 from tritonkit.operate.observe.panels import SECTIONS
 from tritonkit.repository.modelspec.base import Strict

@@ -1,8 +1,8 @@
 """Monitoring of what is served: panels and alerts, defined once, for Grafana and Prometheus or for a page of our own.
 
-`metrics` has every metric's name, `panels` the plots, `alerts` the conditions that wake somebody. `files` writes them
-below `deploy/`. Without Grafana, `look` queries a Prometheus (`source`; `private` starts one while somebody looks), and
-`page` draws the result.
+`panels` has the plots, `alerts` the conditions that wake somebody; `tritonkit.metrics` has every metric's name. `files`
+writes them below `deploy/`. Without Grafana, `look` queries a Prometheus (`source`; `private` starts one while somebody
+looks), and `page` draws the result.
 """
 
 from tritonkit.operate.observe.alert import Alert, Pace, Severity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 from tritonkit.operate.observe.alert import Alert, Pace, Severity
 from tritonkit.operate.observe.promql import gateway, per_s, ratio, triton
 from tritonkit.operate.observe.rules import error_record

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tritonkit.errors import UsageError
-from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
+from tritonkit.metrics import GATEWAY_JOB, TRITON_JOB
 from tritonkit.operate.observe.panel import Need, Panel
 from tritonkit.operate.observe.panels import SECTIONS
 from tritonkit.operate.observe.source import Firing, Prometheus, Series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
+from tritonkit.metrics import GATEWAY_JOB, TRITON_JOB
 
 __all__ = [
     "BYTES",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonkit.errors import ServerStartError, UsageError
-from tritonkit.operate.observe.metrics import GATEWAY_JOB, TRITON_JOB
+from tritonkit.metrics import GATEWAY_JOB, TRITON_JOB
 from tritonkit.serve.core.launch import Launch
 from tritonkit.serve.process import SupervisedProcess
 

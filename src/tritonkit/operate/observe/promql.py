@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 
 __all__ = ["MODEL", "REPLICA", "error_ratio", "gateway", "instants", "per_s", "per_s_of_any", "ratio", "triton"]
 

@@ -18,6 +18,7 @@ from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import ClientError, ModelNotFound, TritonkitError, UsageError
 from tritonkit.option import Option
+from tritonkit.perf.commands.metrics_of import metrics_of
 
 if TYPE_CHECKING:
     from tritonkit.perf.diagnose import Diagnosis, Evidence, Watcher
@@ -263,8 +264,6 @@ def _servers(
     project: Path, repository: Path | None, name: str | None, address: str | None, metrics: str | None
 ) -> Iterator[tuple[list[str], dict[str, str]]]:
     """gRPC addresses, and the addresses of their metrics that are known."""
-    from tritonkit.serve.runs import find_metrics
-
     folder = (repository or project / "model_repository").resolve()
     if address is None:
         from tritonkit.repository.modelspec import load_all
@@ -272,15 +271,7 @@ def _servers(
         load_all(project, (name or "",))  # a name that is not there is said before a server is started
     with called(project, folder, (name or "",), address) as (grpc, _):
         addresses = [part.strip() for part in grpc.split(",")]
-        urls = {a: m for a in addresses if (m := find_metrics(project, a)) is not None}
-        if metrics is not None:
-            places = [part.strip() for part in metrics.split(",")]
-            if len(places) != len(addresses) or not all(_is_address(place) for place in places):
-                raise UsageError(
-                    "--metrics", found=repr(metrics), wanted=f"host:port for each of {len(addresses)} servers"
-                )
-            urls |= dict(zip(addresses, places, strict=True))
-        yield addresses, urls
+        yield addresses, metrics_of(project, addresses, metrics)
 
 
 def _pids(text: str, count: int) -> list[int]:
@@ -291,11 +282,6 @@ def _pids(text: str, count: int) -> list[int]:
     if gone:
         raise UsageError("--pid", found=f"there is no process {gone[0]} here")
     return [int(pid) for pid in pids]
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 def _inputs(project: Path, name: str, addresses: Sequence[str]) -> Mapping[str, Any] | None:

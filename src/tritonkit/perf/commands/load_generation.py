@@ -14,6 +14,7 @@ from tritonkit.errors import ModelNotFound, UsageError
 from tritonkit.perf.commands.load_open import DURATION_S, find_highest, open_load
 from tritonkit.perf.commands.load_options import LoadOptions
 from tritonkit.perf.commands.load_shown import end_generation, print_generation, write_generation
+from tritonkit.perf.commands.metrics_of import metrics_of
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def load_language_model(project: Path, address: str | None, options: LoadOptions
     folder = project / "model_repository"
     first, *others = (address or "").split(",")
     with called(project, folder, options.models, first or None) as (grpc, _):
-        _run((grpc, *others), request, options)
+        _run(project, (grpc, *others), request, options)
 
 
 def _read(project: Path, options: LoadOptions) -> _Asked:
@@ -160,7 +161,7 @@ def _target(project: Path, options: LoadOptions) -> tuple[Slo, float | None]:
     return limits.slo, limits.min_rate
 
 
-def _run(addresses: Sequence[str], request: _Asked, options: LoadOptions) -> None:
+def _run(project: Path, addresses: Sequence[str], request: _Asked, options: LoadOptions) -> None:
     """Run the load or the search, print what it showed, write the reports."""
     from tritonkit.perf.load.generation import TextGenerator
 
@@ -168,7 +169,9 @@ def _run(addresses: Sequence[str], request: _Asked, options: LoadOptions) -> Non
     report: GenerationReport | None
     note(f"looking at {options.models[0]} at {', '.join(addresses)} ...")
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with TextGenerator(options.models[0], addresses, request.traffic, timeout_s, request.min_rate) as generator:
+    metrics = tuple(metrics_of(project, addresses, options.metrics).values())
+    traffic, min_rate = request.traffic, request.min_rate
+    with TextGenerator(options.models[0], addresses, traffic, timeout_s, min_rate, metrics) as generator:
         if options.find:
             search = find_highest(generator, request.slo, options, DURATION_S)
             report = search.report

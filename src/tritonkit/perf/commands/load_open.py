@@ -15,6 +15,7 @@ from tritonkit.errors import UsageError
 from tritonkit.machine import cores
 from tritonkit.perf.commands.load_names import check_names
 from tritonkit.perf.commands.load_options import LoadOptions
+from tritonkit.perf.commands.metrics_of import metrics_of
 from tritonkit.perf.commands.report_files import this_command, write_reports, written_now
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def _run(project: Path, addresses: Sequence[str], options: LoadOptions, load: Op
     search: RateSearch[OpenReport] | None = None
     note(f"making requests for {', '.join(options.models)} at {', '.join(addresses)} ...")
     calls = options.sequence_calls or SEQUENCE_CALLS
+    metrics = tuple(metrics_of(project, addresses, options.metrics).values())
     timeout_s = _TIMEOUT_S if options.timeout_s is None else options.timeout_s
-    with Generator(project, options.models, addresses, timeout_s, options.whole_inputs, calls) as generator:
+    with Generator(project, options.models, addresses, timeout_s, options.whole_inputs, calls, metrics) as generator:
         if options.find:
             search = find_highest(generator, slo, options, _TRIAL_S)
             report = search.report
@@ -209,6 +211,7 @@ def tell_invalid(invalid: Sequence[str], holds: bool) -> bool:
 
 
 def _print(report: OpenReport) -> None:
+    from tritonkit.perf.load.gpu import gpu_lines
     from tritonkit.perf.load.openloop.page import answers_line
     from tritonkit.perf.load.openloop.units import named_times
 
@@ -226,6 +229,8 @@ def _print(report: OpenReport) -> None:
     print_line(
         f"generator: sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; {shares} of a core"
     )
+    for line in gpu_lines(report.gpu):
+        print_line(line)
     for series in report.series:
         if series.answers:
             print_line(f"{series.model}: due/s, right/s and failed are {series.unit}.{answers_line(series)}")

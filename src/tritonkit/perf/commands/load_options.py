@@ -149,6 +149,13 @@ class LoadOptions:
     thresholds: Annotated[
         Path | None, Option("Closed loop: file with limits; loadtest/thresholds.yaml by default.")
     ] = None
+    metrics: Annotated[
+        str | None,
+        Option(
+            "Addresses of the servers' metrics, for figures of their GPUs; found automatically for `tritonkit serve`.",
+            metavar="HOST:PORT,...",
+        ),
+    ] = None
     report: Annotated[Path | None, Option("Folder for report.html, report.json and CSV files.")] = None
     as_json: Annotated[bool, Option("Print JSON for programs.", name="--json")] = False
     models: tuple[str, ...] = ()

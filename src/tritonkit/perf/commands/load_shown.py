@@ -46,6 +46,7 @@ def end_generation(report: GenerationReport | None, search: RateSearch[Generatio
 def print_generation(report: GenerationReport) -> None:
     """The figures on standard output, and what failed on standard error."""
     from tritonkit.perf.load.generation.page import lengths_line
+    from tritonkit.perf.load.gpu import gpu_lines
 
     there = {name: times for name, times in report.times().items() if times}
     if there:
@@ -69,6 +70,8 @@ def print_generation(report: GenerationReport) -> None:
     if lag:
         late = f"sent {lag.at(50):.2f} ms late in the median, {lag.at(99):.2f} ms at p99; "
     print_line(f"generator: {late}{report.cpu_shares[0]:.0%} of a core")
+    for line in gpu_lines(report.gpu):
+        print_line(line)
     for words, count in sorted(report.words.items(), key=lambda pair: -pair[1])[:5]:
         note(f"{report.model}: {count} failed: {words}")
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tritonkit.cli.fields import as_text
-from tritonkit.cli.output import note, print_json, print_table
+from tritonkit.cli.output import note, print_json, print_line, print_table
 from tritonkit.cli.started import called
 from tritonkit.errors import UsageError
 from tritonkit.perf.commands.load_names import check_names
 from tritonkit.perf.commands.load_open import INTERRUPTED_CODE
 from tritonkit.perf.commands.load_options import LoadOptions
+from tritonkit.perf.commands.metrics_of import metrics_of
 from tritonkit.resources import own_or_shipped
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def load_users(project: Path, address: str | None, options: LoadOptions) -> None
             inputs=options.whole_inputs,
             outside=outside,
             sequence_calls=options.sequence_calls or SEQUENCE_CALLS,
+            metrics=tuple(metrics_of(project, [grpc], options.metrics).values()),
         )
         note(f"{users} users for {duration_s} s against {grpc} ...")
         outcome = run_load(plan)
@@ -100,6 +102,8 @@ def _print_outcome(outcome: LoadOutcome, as_json: bool) -> None:
 
 
 def _print(report: Report) -> None:
+    from tritonkit.perf.load.gpu import gpu_lines
+
     rows = [
         [
             series.model,
@@ -116,3 +120,5 @@ def _print(report: Report) -> None:
     ]
     columns = ["model", "over", "requests", "failed", "right/s", "p50 ms", "p95 ms", "p99 ms"]
     print_table(f"Load, {report.duration_s:.1f} s", [*columns, "largest ms"], rows)
+    for line in gpu_lines(report.gpu):
+        print_line(line)

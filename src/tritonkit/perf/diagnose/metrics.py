@@ -3,21 +3,15 @@ of language models."""
 
 from __future__ import annotations
 
-import http.client
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tritonkit import metrics as m
 from tritonkit.perf.diagnose.snapshot import LanguageLook
+from tritonkit.perf.load.prometheus import MetricSample, read_samples
 
-__all__ = ["Metrics", "parse_metrics", "read_metrics"]
+__all__ = ["Metrics", "metrics_of", "read_metrics"]
 
-_TIMEOUT_S = 2.0
-_MOST_BYTES = 16 << 20
-_SAMPLE = re.compile(r"^(\w+)\{(.*)\}\s+(\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_PENDING = "nv_inference_pending_request_count"
-_FAILED = "nv_inference_request_failure"
 _LLM = "tritonkit_llm_"
 _GAUGES = ("running", "waiting", "stalled", "cache_usage")
 _OWN_LABELS = ("outcome", "phase", "le")
@@ -38,37 +32,24 @@ def read_metrics(address: str) -> Metrics:
     Raises:
         OSError, ValueError: the server does not answer, or its answer is not metrics.
     """
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", "/metrics")
-        answer = connection.getresponse()
-        text = answer.read(_MOST_BYTES).decode(errors="replace")
-    except http.client.HTTPException as error:
-        raise ValueError(f"no HTTP: {type(error).__name__}") from None
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
-        raise ValueError(f"HTTP status {answer.status}")
-    return parse_metrics(text)
+    return metrics_of(read_samples(address))
 
 
-def parse_metrics(text: str) -> Metrics:
-    """Read metrics from Prometheus' text format; versions of a model are added up."""
+def metrics_of(samples: Iterable[MetricSample]) -> Metrics:
+    """Sort samples by model; versions of a model are added up."""
     pending: dict[str, float] = {}
     rejected: dict[str, float] = {}
     language: dict[str, list[tuple[str, str, float]]] = {}
-    for name, written, value in _SAMPLE.findall(text):
-        labels = dict(_LABEL.findall(written))
+    for name, labels, value in samples:
         model = labels.get("model", "")
         if model and name.startswith(_LLM):
             own = next((labels[label] for label in _OWN_LABELS if label in labels), "")
-            language.setdefault(model, []).append((name.removeprefix(_LLM), own, float(value)))
-        into = pending if name == _PENDING else None
-        if name == _FAILED and labels.get("reason") == "REJECTED":
+            language.setdefault(model, []).append((name.removeprefix(_LLM), own, value))
+        into = pending if name == m.PENDING else None
+        if name == m.REQUESTS_FAILED and labels.get("reason") == "REJECTED":
             into = rejected
         if into is not None and model:
-            into[model] = into.get(model, 0.0) + float(value)
+            into[model] = into.get(model, 0.0) + value
     looks = {model: _language(samples) for model, samples in language.items()}
     return Metrics(pending, rejected, looks)
 

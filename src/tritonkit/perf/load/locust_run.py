@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonkit.errors import ClientError, TritonkitError, UsageError
+from tritonkit.perf.load.gpu import GpuWatch
 from tritonkit.perf.load.kinds import SEQUENCE_CALLS
 from tritonkit.perf.load.report import Report
 from tritonkit.resources import own_or_shipped
@@ -52,6 +53,7 @@ class LoadPlan:
         inputs: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         outside: whether the models need no folder in `models/`, because the server knows them.
         sequence_calls: calls of each sequence, for models that keep state.
+        metrics: addresses of the servers' metrics, for the figures of GPUs.
     """
 
     root: Path
@@ -68,6 +70,7 @@ class LoadPlan:
     inputs: tuple[str, ...] = ()
     outside: bool = False
     sequence_calls: int = SEQUENCE_CALLS
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,15 +97,23 @@ def run_load(plan: LoadPlan) -> LoadOutcome:
     with _folder(plan) as folder:
         report = folder / _REPORT
         report.unlink(missing_ok=True)
-        code, output, interrupted = _run(_command(plan, file, folder), plan)
+        with GpuWatch(plan.metrics) as gpus:
+            code, output, interrupted = _run(_command(plan, file, folder), plan)
         if not report.is_file():
             if interrupted:
                 raise KeyboardInterrupt
             raise _failure(code, output)
         facts = json.loads(report.read_text(encoding="utf-8"))
-    if interrupted and not facts["series"]:
+        load = _with_gpus(Report.from_dict(facts), facts.get("began_at"), gpus)
+        report.write_text(json.dumps(facts | load.to_dict(), indent=1) + "\n", encoding="utf-8")
+    if interrupted and not load.series:
         raise KeyboardInterrupt
-    return LoadOutcome(Report.from_dict(facts), tuple(facts["missed"]), interrupted)
+    return LoadOutcome(load, tuple(facts["missed"]), interrupted)
+
+
+def _with_gpus(load: Report, began_at: float | None, gpus: GpuWatch) -> Report:
+    """The report with the figures of GPUs; without them if an older locustfile does not say when the run began."""
+    return load if began_at is None else replace(load, gpu=gpus.report(began_at, load.duration_s, load.right))
 
 
 @contextlib.contextmanager

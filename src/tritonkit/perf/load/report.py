@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from tritonkit.perf.load.gpu import GpuReport
+
 __all__ = ["LoadSeries", "Report"]
 
 
@@ -45,15 +47,21 @@ class LoadSeries:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run."""
+    """A whole run; `gpu` describes the GPUs of the servers, None if they report none."""
 
     duration_s: float
     series: tuple[LoadSeries, ...]
+    gpu: GpuReport | None = None
+
+    @property
+    def right(self) -> int:
+        """The number of right answers."""
+        return sum(series.requests - series.failures for series in self.series)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         series = [asdict(one) | {"error_rate": one.error_rate} for one in self.series]
-        return {"duration_s": self.duration_s, "series": series}
+        return {"duration_s": self.duration_s, "series": series} | ({"gpu": self.gpu.to_dict()} if self.gpu else {})
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Report:

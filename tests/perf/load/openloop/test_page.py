@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from tests.perf.load.gpu import GPU, POWER_W, looks_of_run
+from tritonkit.perf.load.gpu import gpu_report
 from tritonkit.perf.load.openloop import (
     OpenReport,
     RateSearch,
@@ -58,6 +62,18 @@ def test_the_page_says_what_was_seen() -> None:
     assert "1 × &lt;b&gt;wrong&lt;/b&gt;" in text
     assert "tritonkit load net" in text
     assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_gpus_have_a_section_of_their_own() -> None:
+    """Figures and two plots; without GPUs there is no such section."""
+    gpu = gpu_report({GPU: looks_of_run(2)}, 0.0, 2.0, 99)
+    without = page(report(), run_text(report()), MACHINE, "today", title="net")
+    text = page(replace(report(), gpu=gpu), run_text(report()), MACHINE, "today", title="net")
+    assert "GPU" not in without
+    assert f"{GPU}: in use 76% of the time" in text
+    assert text.count("<svg") == without.count("<svg") + 2
+    assert "gpu" not in report().to_dict()
+    assert replace(report(), gpu=gpu).to_dict()["gpu"]["power_w"] == POWER_W
 
 
 def test_a_page_without_a_right_answer() -> None:

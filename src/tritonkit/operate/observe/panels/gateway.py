@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 from tritonkit.operate.observe.panel import COUNT, DAYS, MS, PER_S, PERCENT, Need, Panel, Query, Section
 from tritonkit.operate.observe.panels.latency import percentile
 from tritonkit.operate.observe.promql import MODEL, gateway, instants, per_s, per_s_of_any, ratio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 from tritonkit.operate.observe.panel import (
     COUNT,
     EVENTS_PER_S,

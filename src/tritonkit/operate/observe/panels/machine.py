@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 from tritonkit.operate.observe.panel import BYTES, COUNT, MS, PER_S, PERCENT, WATTS, Need, Panel, Query, Section
 from tritonkit.operate.observe.promql import MODEL, REPLICA, instants, per_s, ratio, triton
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonkit.operate.observe import metrics as m
+from tritonkit import metrics as m
 from tritonkit.operate.observe.panel import PER_S, PERCENT, TIMES, Need, Panel, Query, Section
 from tritonkit.operate.observe.promql import MODEL, REPLICA, error_ratio, gateway, per_s, triton
 from tritonkit.operate.observe.slo import BUDGET, FAST, SLOW, TARGET_TEXT

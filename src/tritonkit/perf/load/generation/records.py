@@ -57,6 +57,7 @@ class GenerationRecord:
         failures: messages.
         cpu_s: processor time of the sender.
         ended_early: the reason, if it did.
+        start: the start of the run on the monotonic clock.
     """
 
     index: Counts
@@ -74,6 +75,7 @@ class GenerationRecord:
     failures: tuple[str, ...]
     cpu_s: float
     ended_early: str = ""
+    start: float = 0.0
 
     def tokens_of(self, place: int) -> Counts:
         """The tokens of one answer."""
@@ -81,7 +83,9 @@ class GenerationRecord:
         return self.tokens[first : self.token_ends[place]]
 
 
-def record_of(answers: Sequence[StreamedAnswer], cpu_s: float, ended_early: str) -> GenerationRecord:
+def record_of(
+    answers: Sequence[StreamedAnswer], cpu_s: float, ended_early: str, start: float = 0.0
+) -> GenerationRecord:
     """All answers of a run as arrays."""
     words: dict[str, int] = {}
     outcome = [
@@ -104,10 +108,11 @@ def record_of(answers: Sequence[StreamedAnswer], cpu_s: float, ended_early: str)
         tuple(words),
         cpu_s,
         ended_early,
+        start,
     )
 
 
-_FACTS = ("failures", "cpu_s", "ended_early")
+_FACTS = ("failures", "cpu_s", "ended_early", "start")
 
 
 def save_record(record: GenerationRecord, file: Path) -> None:

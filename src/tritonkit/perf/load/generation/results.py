@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tritonkit.perf.load.generation.lengths import Counts
 from tritonkit.perf.load.generation.records import GenerationRecord
 from tritonkit.perf.load.generation.requests import TextRequests
+from tritonkit.perf.load.gpu import GpuReport
 from tritonkit.perf.load.openloop.results import Times, times_dict, times_of, why_invalid
 from tritonkit.perf.load.openloop.slo import Slo
 
@@ -83,6 +84,7 @@ class GenerationReport:
         cpu_shares: processor time of the generator, relative to one core.
         invalid, missed, ended: see `OpenReport`.
         words: messages of failures, and their numbers.
+        gpu: the servers' GPUs; None if they report none.
     """
 
     model: str
@@ -115,6 +117,7 @@ class GenerationReport:
     invalid: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     ended: str = ""
+    gpu: GpuReport | None = None
 
     @property
     def error_rate(self) -> float:
@@ -148,7 +151,7 @@ class GenerationReport:
         plain = {
             name: value
             for name, value in vars(self).items()
-            if not isinstance(value, Times | Spread) and name not in ("seconds", "lag", "cpu_shares")
+            if not isinstance(value, Times | Spread) and name not in ("seconds", "lag", "cpu_shares", "gpu")
         }
         for name in ("ttft", "itl", "tpot", "latency", "service"):
             plain.pop(name, None)
@@ -156,16 +159,20 @@ class GenerationReport:
         for name in ("prompt_asked", "prompt_found", "output_asked"):
             spread = getattr(self, name)
             plain[name] = asdict(spread) if spread else None
-        return plain | {
-            "valid": not self.invalid,
-            "holds": not self.missed,
-            "invalid": list(self.invalid),
-            "missed": list(self.missed),
-            "words": dict(self.words),
-            "error_rate": self.error_rate,
-            "generator": {"lag_ms": times_dict(self.lag), "cpu_shares": list(self.cpu_shares)},
-            "seconds": [asdict(second) for second in self.seconds],
-        }
+        return (
+            plain
+            | {
+                "valid": not self.invalid,
+                "holds": not self.missed,
+                "invalid": list(self.invalid),
+                "missed": list(self.missed),
+                "words": dict(self.words),
+                "error_rate": self.error_rate,
+                "generator": {"lag_ms": times_dict(self.lag), "cpu_shares": list(self.cpu_shares)},
+                "seconds": [asdict(second) for second in self.seconds],
+            }
+            | ({"gpu": self.gpu.to_dict()} if self.gpu else {})
+        )
 
 
 @dataclass(frozen=True)

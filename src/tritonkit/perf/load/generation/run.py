@@ -25,6 +25,7 @@ from tritonkit.perf.load.generation.requests import TextTraffic, requests_of
 from tritonkit.perf.load.generation.results import GenerationReport, report_of
 from tritonkit.perf.load.generation.sending_plan import READY, SendingPlan, save_plan
 from tritonkit.perf.load.generation.target import look_at, words_of_tokens
+from tritonkit.perf.load.gpu import GpuWatch
 from tritonkit.perf.load.openloop.arrivals import Moments
 from tritonkit.perf.load.openloop.run import OpenLoad, moments_of, remote_error
 from tritonkit.perf.load.openloop.sender import INTERRUPTED
@@ -67,6 +68,7 @@ class TextGenerator:
         traffic: lengths of prompts and answers.
         timeout_s: seconds after which an answer that has not ended has failed.
         min_rate: right answers a second that a load must reach in addition to its target.
+        metrics: addresses of the servers' metrics, for the figures of GPUs.
 
     Raises:
         UsageError: it is not a language model, or the traffic does not fit it.
@@ -80,9 +82,11 @@ class TextGenerator:
         traffic: TextTraffic,
         timeout_s: float = 120.0,
         min_rate: float | None = None,
+        metrics: Sequence[str] = (),
     ) -> None:
         self.model, self.addresses = model, tuple(addresses)
         self._traffic, self._timeout_s, self._min_rate = traffic, timeout_s, min_rate
+        self._metrics = tuple(metrics)
 
     def __enter__(self) -> TextGenerator:
         self._corpus = Corpus()
@@ -131,18 +135,18 @@ class TextGenerator:
         target = self._target
         count = _PREPARED if users else len(moments)
         requests = requests_of(self._traffic, count, seed, self._corpus, self._worth, target.window)
-        record = self._send(
-            SendingPlan(
-                self.addresses,
-                self.model,
-                target.inputs,
-                requests,
-                moments,
-                users,
-                warm_s + duration_s,
-                self._timeout_s,
-            )
+        plan = SendingPlan(
+            self.addresses,
+            self.model,
+            target.inputs,
+            requests,
+            moments,
+            users,
+            warm_s + duration_s,
+            self._timeout_s,
         )
+        with GpuWatch(self._metrics) as gpus:
+            record = self._send(plan)
         report = report_of(
             self.model,
             record,
@@ -159,7 +163,11 @@ class TextGenerator:
                 raise KeyboardInterrupt
             reason = report.ended or "no request was counted"
             raise ClientError("the run", found=reason)
-        return replace(report, missed=judge_generation(report, slo, self._min_rate))
+        return replace(
+            report,
+            missed=judge_generation(report, slo, self._min_rate),
+            gpu=gpus.report(record.start + warm_s, report.duration_s, report.right),
+        )
 
     def _send(self, plan: SendingPlan) -> GenerationRecord:
         """Let a separate process send, and read its record."""

@@ -82,7 +82,7 @@ class _Sender:
             cpu_s = time.process_time() - cpu_s
             if not self._ended:
                 await self._again(models)
-        return record_of(self._answers, cpu_s, self._ended)
+        return record_of(self._answers, cpu_s, self._ended, self._start)
 
     def _end(self, why: str) -> None:
         """Send no more, and leave requests in flight."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tritonkit
+from tritonkit.perf.load.gpu import GpuReport, gpu_lines
 from tritonkit.perf.load.kinds import SEQUENCE
 from tritonkit.perf.load.openloop.counters import ServerSecond
 from tritonkit.perf.load.openloop.find_rate import RateSearch
@@ -77,8 +78,24 @@ def page(
         search=None if search is None else _search_section(search),
         command=command,
         local=local,
+        gpu=None if report.gpu is None else _gpu_section(report.gpu),
         version=tritonkit.__version__,
     )
+
+
+def _gpu_section(gpu: GpuReport) -> dict[str, Any]:
+    """The page's section about GPUs."""
+    used = [Line(use.gpu, [(look.at_s, 100 * look.busy) for look in use.looks]) for use in gpu.gpus]
+    power = [Line(use.gpu, [(look.at_s, look.power_w) for look in use.looks]) for use in gpu.gpus]
+    x = "second of the run"
+    text = "Share of the time in which some kernel ran, by Triton's own metrics."
+    return {
+        "lines": gpu_lines(gpu),
+        "plots": [
+            (_what("GPU use", x, "%", text), lines(used, width=_WIDTH, height=220)),
+            (_what("GPU power", x, "W", "Power of each GPU."), lines(power, width=_WIDTH, height=220)),
+        ],
+    }
 
 
 def _how(report: OpenReport) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tritonkit.perf.load.gpu import GpuReport
 from tritonkit.perf.load.histogram import Histogram
 from tritonkit.perf.load.openloop.record import Record
 from tritonkit.perf.load.openloop.slo import Slo
@@ -170,6 +171,8 @@ class OpenReport:
     ended: str = ""
     counters: tuple[Mapping[str, Any], ...] = ()
     """The server's counters, second by second: see `counters.py`."""
+    gpu: GpuReport | None = None
+    """The servers' GPUs; None if they report none."""
 
     @property
     def error_rate(self) -> float:
@@ -203,7 +206,7 @@ class OpenReport:
             "generator": {"lag_ms": times_dict(self.lag), "cpu_shares": list(self.cpu_shares)},
             "series": [_series_dict(series) for series in self.series],
             "counters": [dict(counter) for counter in self.counters],
-        }
+        } | ({"gpu": self.gpu.to_dict()} if self.gpu else {})
 
 
 def _series_dict(series: OpenSeries) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tritonkit import errors
 from tritonkit.client import Client
 from tritonkit.errors import ClientError, TritonkitError, UsageError
 from tritonkit.machine import cores
+from tritonkit.perf.load.gpu import GpuWatch
 from tritonkit.perf.load.kinds import SEQUENCE, SEQUENCE_CALLS, Kind
 from tritonkit.perf.load.openloop.arrivals import Arrivals, Moments, draw
 from tritonkit.perf.load.openloop.counters import Counters, involved
@@ -75,6 +76,7 @@ class Generator:
         timeout_s: seconds after which a request has failed.
         inputs: inputs of the only model as on the command line, NAME=VALUE; otherwise those of its workload.
         calls: the number of calls in a sequence, for models that keep state; their requests arrive in whole sequences.
+        metrics: addresses of the servers' metrics, for the figures of GPUs.
 
     Raises:
         UsageError: a model without requests to send.
@@ -89,10 +91,11 @@ class Generator:
         timeout_s: float = 10.0,
         inputs: Sequence[str] = (),
         calls: int = SEQUENCE_CALLS,
+        metrics: Sequence[str] = (),
     ) -> None:
         self.models, self.addresses = tuple(models), tuple(addresses)
         self._root, self._timeout_s, self._inputs = root, timeout_s, tuple(inputs)
-        self._calls = calls
+        self._calls, self._metrics = calls, tuple(metrics)
         self._interrupted = False
 
     def __enter__(self) -> Generator:
@@ -176,10 +179,12 @@ class Generator:
         choice = self._choices(len(moments), load)
         processes = load.processes or _processes(moments, int(self._calls_of[choice].sum()))
         stop = _stop(load, warm, int((moments >= warm).sum()))
-        with Counters(self.addresses, self._looked_at) as counters:
+        with Counters(self.addresses, self._looked_at) as counters, GpuWatch(self._metrics) as gpus:
             start, records = self._send(moments, choice, processes, stop)
         chosen = [choice[k::processes] for k in range(processes)]
-        return self._report(load, warm, records, chosen, counters.seconds(start + warm))
+        report = self._report(load, warm, records, chosen, counters.seconds(start + warm))
+        right = sum(series.right for series in report.series)
+        return replace(report, gpu=gpus.report(start + warm, report.duration_s, right))
 
     def send(self, moments: Moments, choice: NDArray[np.int64], most: int | None = None) -> Record:
         """Send these requests from one process, and return the record without a judgment.

@@ -1,4 +1,4 @@
-"""Every name of a metric, a label and a scrape job that panels and alerts use: a rename is one edit here."""
+"""Names of metrics, labels and scrape jobs for measurements, panels and alerts: a rename is one edit here."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ __all__ = [
     "GATEWAY_TLS_ERRORS",
     "GATEWAY_UNDECIDED",
     "GATEWAY_UNWRITTEN",
+    "GPU_ENERGY",
     "GPU_MEMORY_TOTAL",
     "GPU_MEMORY_USED",
     "GPU_POWER",
+    "GPU_POWER_LIMIT",
     "GPU_SHARE",
+    "GPU_UUID",
     "INFERENCES",
     "LLM_BETWEEN_S",
     "LLM_CACHE",
@@ -89,7 +92,8 @@ COMPUTE_OUTPUT: Final = "nv_inference_compute_output_duration_us"
 CACHE_HITS: Final = "nv_cache_num_hits_per_model"
 CACHE_MISSES: Final = "nv_cache_num_misses_per_model"
 
-# Triton's, of the machine: a share of all cores from 0 to 1, bytes, watts.
+# Triton's, of the machine: shares from 0 to 1, bytes, watts, and joules since the server started. It reads GPUs every
+# two seconds by default, and reports 0 until it has read them.
 CPU_SHARE: Final = "nv_cpu_utilization"
 MEMORY_USED: Final = "nv_cpu_memory_used_bytes"
 MEMORY_TOTAL: Final = "nv_cpu_memory_total_bytes"
@@ -97,6 +101,10 @@ GPU_SHARE: Final = "nv_gpu_utilization"
 GPU_MEMORY_USED: Final = "nv_gpu_memory_used_bytes"
 GPU_MEMORY_TOTAL: Final = "nv_gpu_memory_total_bytes"
 GPU_POWER: Final = "nv_gpu_power_usage"
+GPU_POWER_LIMIT: Final = "nv_gpu_power_limit"
+GPU_ENERGY: Final = "nv_energy_consumption"
+GPU_UUID: Final = "gpu_uuid"
+"""The label of each GPU's metrics."""
 
 # tritonkit's, of `tritonkit serve` and of the container.
 MAX_BATCH_SIZE: Final = "tritonkit_max_batch_size"

@@ -1,0 +1,112 @@
+"""GPUs during a run: by recorded metrics, several of them, none, and a server that has just started."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from tests.perf.load.gpu import GIB, GPU, POWER_W, gpu_text, look_of, looks_of_run, metrics_server
+from tests.waiting import eventually
+from tritonkit.perf.load.gpu import GpuReport, GpuUse, GpuWatch, gpu_lines, gpu_looks, gpu_report
+from tritonkit.perf.load.prometheus import parse_samples
+
+ANSWERED = 57_700
+
+
+def report_of_run(seconds: float = 10.0) -> GpuReport:
+    """A run on one GPU in which a request took 0.1 J."""
+    report = gpu_report({GPU: looks_of_run(seconds)}, 0.0, seconds, int(ANSWERED * seconds / 10))
+    assert report
+    return report
+
+
+def test_a_run_has_its_use_memory_power_and_energy() -> None:
+    """Energy is the counter's rise between its changes, over the whole run, for each answered request."""
+    report = report_of_run()
+    (use,) = report.gpus
+    assert (use.gpu, use.busy, use.power_limit_w) == (GPU, pytest.approx(0.76), 700)
+    assert use.memory_bytes == pytest.approx(5.6 * GIB)
+    assert (use.power_w, report.power_w) == (POWER_W, POWER_W)
+    assert report.energy_j == pytest.approx(5770)
+    assert report.energy_per_request_j == pytest.approx(0.1)
+    assert gpu_lines(report) == [
+        f"{GPU}: in use 76% of the time, 5.6 of 79.6 GiB at most, 577 of 700 W on average",
+        "GPU energy: 0.1 J a request",
+    ]
+    facts = report.to_dict()
+    assert facts["energy_per_request_j"] == pytest.approx(0.1)
+    assert facts["gpus"][0]["looks"][2]["at_s"] == 1.0
+
+
+def test_power_and_energy_of_several_gpus_are_added_up() -> None:
+    """Their use and memory are not: they stay those of each."""
+    report = gpu_report({"GPU-2": looks_of_run(10, "GPU-2"), GPU: looks_of_run(10)}, 0.0, 10.0, ANSWERED)
+    assert report
+    assert report.power_w == 2 * POWER_W
+    assert report.energy_per_request_j == pytest.approx(0.2)
+    assert [use.busy for use in report.gpus] == pytest.approx([0.76, 0.76])
+    assert gpu_lines(report)[-1] == "GPU energy: 0.2 J a request and 1154 W together"
+    silent = replace(report, gpus=(report.gpus[0], replace(report.gpus[1], energy_j=None)))
+    assert silent.energy_per_request_j is None
+
+
+def test_zeros_of_a_server_that_has_just_started_do_not_count() -> None:
+    """Triton reports 0 for everything until it has read a GPU for the first time."""
+    unread = [look_of(at, 0.0) for at in (0.0, 0.5, 1.0, 1.5)]
+    started = [*unread, *(replace(look, at_s=look.at_s + 2) for look in looks_of_run(8))]
+    use = GpuUse.of(GPU, started, 0.0, 10.0)
+    assert use
+    assert use.busy == pytest.approx(0.76)
+    assert use.energy_j == pytest.approx(5770)
+    assert gpu_report({GPU: unread}, 0.0, 10.0, 5) is None
+
+
+def test_looks_outside_of_the_run_do_not_count() -> None:
+    """Warm-up before it, answers still to come after it."""
+    idle = replace(look_of(0.0, 1.0), busy=0.0, memory_bytes=70 * GIB)
+    looks = [replace(idle, at_s=4.5), *(replace(look, at_s=look.at_s + 5) for look in looks_of_run(5))]
+    use = GpuUse.of(GPU, [*looks, replace(idle, at_s=10.5)], 5.0, 5.0)
+    assert use
+    assert (use.busy, use.memory_bytes) == (pytest.approx(0.76), pytest.approx(5.6 * GIB))
+    assert use.looks[0].at_s == 0.0
+
+
+def test_a_short_run_has_no_energy() -> None:
+    """One change of the counter shows no rate; the other figures stay."""
+    report = report_of_run(2.5)
+    assert report.energy_per_request_j is None
+    assert gpu_lines(report) == [
+        f"{GPU}: in use 76% of the time, 5.6 of 79.6 GiB at most, 577 of 700 W on average",
+    ]
+
+
+def test_a_server_without_gpus_has_nothing_to_report() -> None:
+    """No look, no report, no line."""
+    assert gpu_looks(parse_samples('nv_inference_count{model="net"} 5\n'), 0.0) == {}
+    assert gpu_report({}, 0.0, 10.0, 5) is None
+    assert gpu_lines(None) == []
+
+
+def test_servers_are_read_until_the_run_ends() -> None:
+    """A GPU that two servers report counts once; a server that does not answer is left out."""
+    energy = itertools.count(1000, 1000)
+    with (
+        metrics_server(lambda: gpu_text(next(energy))) as first,
+        metrics_server(lambda: gpu_text(5.0)) as second,
+        GpuWatch([first, second, "127.0.0.1:1"]) as watch,
+    ):
+        eventually(lambda: (report := watch.report(0.0, 1e12, 5)) and len(report.gpus[0].looks) >= 4, "four looks")
+        report = watch.report(0.0, 1e12, 5)
+    assert report
+    assert [use.gpu for use in report.gpus] == [GPU]
+    assert report.energy_j
+
+
+def test_a_server_without_gpus_is_read_once() -> None:
+    """It is not asked again during the load."""
+    reads = itertools.count()
+    with metrics_server(lambda: f"nv_x{{}} {next(reads)}\n") as address, GpuWatch([address]) as watch:
+        assert watch.report(0.0, 10.0, 5) is None
+    assert next(reads) == 1
