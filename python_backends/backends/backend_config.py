@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 TRITON_TO_NUMPY = {
     "BOOL": np.bool_,
@@ -28,6 +28,9 @@ TRITON_TO_NUMPY = {
 }
 
 
+_NATIVE = {"onnxruntime": "tritonkit server install --gpu, whose native backend runs on GPUs, or "}
+
+
 class ModelError(Exception):
     """The model cannot be served as configured; the message says what to change."""
 
@@ -41,12 +44,17 @@ class TensorSpec:
     dims: tuple[int, ...]
 
 
-def check_served_here(config: Mapping[str, Any], kind: str, backend: str) -> None:
-    """Refuse fields that a stand-in cannot honor, because it would otherwise ignore them silently."""
-    if kind != "CPU":
+def check_served_here(config: Mapping[str, Any], kind: str, backend: str, kinds: Sequence[str] = ("CPU",)) -> None:
+    """Refuse fields that a stand-in cannot honor, because it would otherwise ignore them silently.
+
+    Args:
+        kinds: instance kinds that this stand-in runs as.
+    """
+    if kind not in kinds:
         raise ModelError(
-            f"instance kind {kind} found; this stand-in of the {backend} backend runs on the"
-            " CPU only: use instance_group kind KIND_CPU, or NVIDIA's image"
+            f"instance kind {kind} found; this stand-in of the {backend} backend runs on the {' or a '.join(kinds)}"
+            f" only: use instance_group kind {' or '.join(f'KIND_{name}' for name in kinds)}, or"
+            f" {_NATIVE.get(backend, '')}NVIDIA's image"
         )
     for field in ("batch_input", "batch_output"):
         if config.get(field):

@@ -10,12 +10,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import triton_python_backend_utils as pb_utils
 from backend_batch import Network
 from backend_config import ModelError, check_served_here, is_batched
 from backend_model import StandIn
 from backend_padding import read_padding
 from pytorch_config import model_file, positions, read_options, tensor_specs
-from pytorch_engine import Function, load_torch
+from pytorch_device import open_device
+from pytorch_engine import Function, load_torch, reason
+from pytorch_gpu import engine_for
 
 if TYPE_CHECKING:
     from pytorch_config import Options
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 def open_network(args: dict[str, str]) -> Network:
     """The TorchScript module of the model version in `args`, checked against its configuration."""
     config = json.loads(args["model_config"])
-    check_served_here(config, args["model_instance_kind"], "pytorch")
+    check_served_here(config, args["model_instance_kind"], "pytorch", ("CPU", "GPU"))
     if config.get("platform") == "torch_aoti":
         raise ModelError(
             "platform torch_aoti found; this stand-in of the pytorch backend loads TorchScript only:"
@@ -37,14 +40,16 @@ def open_network(args: dict[str, str]) -> Network:
     path = model_file(Path(args["model_repository"]), args["model_version"], config, "model.pt")
     torch = load_torch(options)
     _set_executor(torch, options)
+    device = open_device(torch, args)
     try:
-        module = torch.jit.load(path, map_location="cpu")
+        module = torch.jit.load(path, map_location="cpu" if device is None else device.place)
     except Exception as error:  # RuntimeError mostly; a file that is not an archive gives others
-        raise ModelError(f"PyTorch cannot load {path}: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"PyTorch cannot load {path}: {reason(torch, error, 0)}") from error
     arguments = [argument.name for argument in module.forward.schema.arguments[1:]]
-    engine = Function(
+    function = Function(
         torch, module, positions(list(inputs), arguments), positions(list(outputs), ()), options.inference_mode
     )
+    engine = engine_for(function, device, config, inputs, pb_utils.Logger.log_info, options.cache_cleaning)
     scalars = {} if batched else {name: spec.dims for name, spec in outputs.items() if len(spec.dims) < 2}
     padding = read_padding(config, inputs, outputs)
     return Network(args["model_name"], engine, inputs, batched, scalars=_of_one(scalars), padding=padding)
@@ -57,6 +62,7 @@ def _of_one(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
 
 def _set_executor(torch: Any, options: Options) -> None:
     """TorchScript's own switches, unchanged unless the configuration sets them."""
+    torch.backends.cudnn.enabled = options.cudnn
     torch._C._set_graph_executor_optimize(options.optimized)
     if options.profiling is not None:
         torch._C._jit_set_profiling_mode(options.profiling)

@@ -38,11 +38,12 @@ class Options:
     executor: bool | None = None
     profiling: bool | None = None
     tensor_fuser: bool | None = None
+    cudnn: bool = True
+    cache_cleaning: bool = False
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
-    """The model's parameters. Those about cuDNN, CUDA's cache and shared weights have no effect here, where every
-    instance is a process on the CPU."""
+    """The model's parameters. ENABLE_WEIGHT_SHARING has no effect here, where every instance is a process."""
     disabled = _switch(config, "DISABLE_OPTIMIZED_EXECUTION")
     inference_mode = _switch(config, "INFERENCE_MODE")
     return Options(
@@ -53,6 +54,8 @@ def read_options(config: Mapping[str, Any]) -> Options:
         executor=_switch(config, "ENABLE_JIT_EXECUTOR"),
         profiling=_switch(config, "ENABLE_JIT_PROFILING"),
         tensor_fuser=_switch(config, "ENABLE_TENSOR_FUSER"),
+        cudnn=not _switch(config, "DISABLE_CUDNN"),
+        cache_cleaning=bool(_switch(config, "ENABLE_CACHE_CLEANING")),
     )
 
 

@@ -12,10 +12,15 @@ from backend_config import ModelError, cores
 from pytorch_config import NO_TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from backend_batch import Arrays
     from pytorch_config import Options
+
+MEMORY = (
+    "wanted memory for the weights and the largest batch: lower instance_group count or max_batch_size, or end other"
+    " processes on the GPU"
+)
 
 
 def load_torch(options: Options) -> Any:
@@ -46,25 +51,58 @@ class Function:
     outputs: Mapping[str, int]
     inference_mode: bool = True
 
+    @property
+    def arguments(self) -> list[str]:
+        """The inputs' names in the order of the callable."""
+        return sorted(self.inputs, key=self.inputs.__getitem__)
+
     def begin(self) -> None:
         """Nothing to do: every run gives arrays of its own."""
 
     def run(self, parts: Sequence[Arrays], outputs: Sequence[str]) -> Arrays:
         """Outputs by name for the parts joined along the first axis; RequestError if it fails."""
         feed = joined(parts)
-        names = sorted(self.inputs, key=self.inputs.__getitem__)
-        mode = self.torch.inference_mode if self.inference_mode else self.torch.no_grad
-        try:
-            with mode():
-                result = self.call(*(self.torch.from_numpy(feed[name]) for name in names))
-        except Exception as error:  # RuntimeError mostly, and any class that an operator raises
-            lines = str(error).strip().splitlines()
-            raise RequestError(f"PyTorch: {lines[-1] if lines else type(error).__name__}") from error
-        results = list(result) if isinstance(result, tuple | list) else [result]
-        return {name: self._result(results, name) for name in outputs}
+        with self.running():
+            results = self.results(*(self.torch.from_numpy(feed[name]) for name in self.arguments))
+        return {name: self.result(results, name).numpy() for name in outputs}
 
-    def _result(self, results: list[Any], name: str) -> Any:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A context without gradients, in which PyTorch's errors become a RequestError."""
+        try:
+            with self.mode():
+                yield
+        except RequestError:
+            raise
+        except Exception as error:  # RuntimeError mostly, and any class that an operator raises
+            raise RequestError(f"PyTorch: {reason(self.torch, error)}") from error
+
+    def mode(self) -> Any:
+        """A context without gradients."""
+        return self.torch.inference_mode() if self.inference_mode else self.torch.no_grad()
+
+    def results(self, *tensors: Any) -> Sequence[Any]:
+        """All results for tensors in the order of `arguments`."""
+        result = self.call(*tensors)
+        return result if isinstance(result, tuple | list) else [result]
+
+    def result(self, results: Sequence[Any], name: str) -> Any:
+        """The tensor of an output; RequestError if the callable does not give it."""
         place = self.outputs[name]
         if place >= len(results):
             raise RequestError(f"output '{name}' is number {place}; the model gives {len(results)}")
-        return results[place].numpy()
+        return results[place]
+
+
+def reason(torch: Any, error: BaseException, line: int = -1) -> str:
+    """The line of PyTorch's message that names the failure, and the remedy where memory is short.
+
+    CUDA's own errors have it first: they end in advice on debugging kernels.
+
+    Args:
+        line: where other errors have it.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"{lines[0]}; {MEMORY}"
+    return lines[0 if isinstance(error, torch.AcceleratorError) else line]

@@ -190,7 +190,6 @@ def _copy_server(folder: Path) -> None:
     """Copy model.py for Triton's python backend with the modules it imports; a published model needs nothing else."""
     python = shipped("python_backends")
     backends = python / "backends"
-    names = ("pytorch_config.py", "pytorch_engine.py")
-    files = [python / "torch_compile" / "model.py", *sorted(backends.glob("backend_*.py"))]
-    for file in (*files, *(backends / "pytorch" / name for name in names)):
+    modules = (*backends.glob("backend_*.py"), *backends.glob("pytorch/pytorch_*.py"))
+    for file in (python / "torch_compile" / "model.py", *modules):
         shutil.copyfile(file, folder / file.name)

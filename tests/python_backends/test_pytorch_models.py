@@ -1,0 +1,176 @@
+"""The models that Triton runs with PyTorch, opened with their device: TorchScript and compiled packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import types
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from backend_batch import Request, RequestError
+from backend_config import ModelError
+
+from tests.python_backends.torch_gpu import GPU, Gpu, gpu
+
+__all__ = ["gpu"]
+
+CPU = {"model_instance_kind": "CPU", "model_instance_device_id": "0"}
+BACKENDS = Path(__file__).parents[2] / "python_backends"
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Triton's log, behind a stand-in for the module that only Triton's Python has."""
+    lines: list[str] = []
+    triton = types.ModuleType("triton_python_backend_utils")
+    triton.Logger = types.SimpleNamespace(log_info=lines.append)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, triton.__name__, triton)
+    monkeypatch.setitem(sys.modules, "backend_model", _module(BACKENDS / "backends" / "backend_model.py"))
+    return lines
+
+
+def _module(file: Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{file.parent.name}_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def opened(file: Path, backend: Path, instance: dict[str, str], **fields: Any) -> Any:
+    """The network of a file that doubles x, as the model `net`."""
+    tensor = {"data_type": "TYPE_FP32", "dims": [2]}
+    config = {
+        "name": "net",
+        "max_batch_size": 4,
+        "input": [{"name": "x", **tensor}],
+        "output": [{"name": "y", **tensor}],
+    }
+    place = {"model_name": "net", "model_repository": str(file.parents[1]), "model_version": file.parent.name}
+    return _module(backend).open_network(instance | place | {"model_config": json.dumps(config | fields)})
+
+
+class Doubling(torch.nn.Module):
+    """A network of one operator."""
+
+    def forward(self, x: Any) -> Any:
+        """Twice x."""
+        return x * 2
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A TorchScript file."""
+    file = tmp_path / "1" / "model.pt"
+    file.parent.mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and what the pytorch backend loads
+        torch.jit.save(torch.jit.trace(Doubling(), torch.ones(3, 2)), file)
+    return file
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Callable[[str], Path]:
+    """A compiled package's note of its device, without the code."""
+
+    def write(device: str) -> Path:
+        file = tmp_path / "1" / "model.pt2"
+        file.parent.mkdir()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("model/archive_format", "pt2")
+            archive.writestr(
+                "model/data/aotinductor/model/m.wrapper_metadata.json", json.dumps({"AOTI_DEVICE_KEY": device})
+            )
+        return file
+
+    return write
+
+
+SCRIPT, COMPILED = BACKENDS / "backends" / "pytorch" / "model.py", BACKENDS / "torch_compile" / "model.py"
+
+
+@pytest.mark.parametrize("instance", [CPU, GPU])
+def test_torchscript_runs_where_triton_says(log: list[str], gpu: Gpu, script: Path, instance: dict[str, str]) -> None:
+    """On the GPU with its configuration's graphs."""
+    network = opened(script, SCRIPT, instance, optimization={"cuda": {"graphs": True}})
+    (answer,) = network.answer([Request({"x": np.ones((3, 2), np.float32)}, ["y"])])
+    assert not isinstance(answer, RequestError)
+    assert answer["y"].tolist() == [[2, 2]] * 3
+    on_gpu = instance is GPU
+    assert gpu.loaded == (["cuda:0"] if on_gpu else ["cpu"])
+    assert log == (["model 'net': CUDA graphs on cuda:0 for batches of 1, 2, 4"] if on_gpu else [])
+
+
+def test_parameters_about_cuda_count(log: list[str], gpu: Gpu, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DISABLE_CUDNN and ENABLE_CACHE_CLEANING, as in the native backend."""
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", True)
+    switches = {"DISABLE_CUDNN": "true", "ENABLE_CACHE_CLEANING": "true"}
+    parameters = {key: {"string_value": text} for key, text in switches.items()}
+    network = opened(script, SCRIPT, GPU, parameters=parameters)
+    network.answer([Request({"x": np.ones((3, 2), np.float32)}, ["y"])])
+    assert not torch.backends.cudnn.enabled
+    assert gpu.cleanings == 1
+
+
+@pytest.mark.parametrize("backend", [SCRIPT, COMPILED])
+def test_a_pytorch_without_cuda_is_refused(log: list[str], script: Path, backend: Path) -> None:
+    """Before the file is read: this environment's own PyTorch."""
+    if torch.backends.cuda.is_built():
+        pytest.skip("this PyTorch has CUDA")
+    script.with_name("model.pt2").touch()
+    with pytest.raises(ModelError, match="PyTorch has no CUDA: tritonkit server install --gpu --torch"):
+        opened(script, backend, GPU)
+
+
+def test_another_kind_is_refused(log: list[str], script: Path) -> None:
+    """KIND_MODEL leaves the choice of the device to the model, which has none."""
+    with pytest.raises(ModelError, match=r"instance kind MODEL found.* KIND_CPU or KIND_GPU"):
+        opened(script, SCRIPT, CPU | {"model_instance_kind": "MODEL"})
+
+
+def test_a_file_that_does_not_fit_the_gpu_is_refused(log: list[str], gpu: Gpu, script: Path) -> None:
+    """The message has CUDA's figures and says what to lower."""
+    gpu.no_load = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
+    with pytest.raises(ModelError, match=r"cannot load .*model\.pt: CUDA out of memory.* wanted memory"):
+        opened(script, SCRIPT, GPU)
+
+
+@pytest.mark.parametrize(
+    ("built_for", "instance", "kinds"),
+    [("cpu", GPU, "cpu, .* on cuda: .* KIND_CPU"), ("cuda", CPU, "cuda, .* on cpu: .* KIND_GPU")],
+)
+def test_a_package_for_another_device_is_refused(
+    log: list[str], gpu: Gpu, package: Callable[[str], Path], built_for: str, instance: dict[str, str], kinds: str
+) -> None:
+    """The package itself says what it was compiled for."""
+    with pytest.raises(ModelError, match=rf"model\.pt2 was compiled for {kinds}"):
+        opened(package(built_for), COMPILED, instance)
+
+
+def test_a_package_is_loaded_for_graphs(
+    log: list[str], gpu: Gpu, package: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the instance's GPU, without the locks that a capture does not allow."""
+    settings: dict[str, Any] = {}
+
+    def load(path: str, **given: Any) -> Any:
+        settings.update(given)
+        return lambda x: x * 2
+
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
+    network = opened(package("cuda"), COMPILED, GPU, optimization={"cuda": {"graphs": True}})
+    (answer,) = network.answer([Request({"x": np.ones((3, 2), np.float32)}, ["y"])])
+    assert not isinstance(answer, RequestError)
+    assert answer["y"].tolist() == [[2, 2]] * 3
+    assert settings == {"run_single_threaded": True, "device_index": 0}
+    assert gpu.replays > 0
