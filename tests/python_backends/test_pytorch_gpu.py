@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -236,6 +239,13 @@ def test_a_gpu_that_is_lost_ends_the_process(gpu: Gpu, monkeypatch: pytest.Monke
     assert str(answer) == "model 'net': PyTorch: CUDA error: device-side assert triggered"
     assert left == [1]
     assert log[-1] == "model 'net': cuda:0 no longer answers this process, which ends to be started again"
+
+
+def test_leaving_ends_the_process() -> None:
+    """With a code that Triton's log and `tritonkit serve` see, whatever its threads do."""
+    script = "import threading; from pytorch_device import leave; leave(); threading.Event().wait()"
+    ended = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": ":".join(sys.path)})
+    assert ended.returncode == 1
 
 
 def test_memory_is_given_back_where_the_model_says_so(gpu: Gpu) -> None:

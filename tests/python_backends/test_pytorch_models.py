@@ -1,10 +1,14 @@
-"""The models that Triton runs with PyTorch, opened with their device: TorchScript and compiled packages."""
+"""The models that Triton runs with PyTorch, opened with their device: TorchScript and compiled packages.
+
+The example in docs/python_backends.md is one of a user's own.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import sys
+import textwrap
 import types
 import warnings
 import zipfile
@@ -174,3 +178,22 @@ def test_a_package_is_loaded_for_graphs(
     assert answer["y"].tolist() == [[2, 2]] * 3
     assert settings == {"run_single_threaded": True, "device_index": 0}
     assert gpu.replays > 0
+
+
+@pytest.mark.parametrize("instance", [CPU, GPU])
+def test_the_example_of_the_docs_answers(gpu: Gpu, instance: dict[str, str]) -> None:
+    """On both kinds of device; each request gets its own rows."""
+    page = (BACKENDS.parent / "docs" / "python_backends.md").read_text()
+    code = page[page.index("    class TritonPythonModel:", page.index("### Python of your own on a GPU")) :]
+    code = code[: code.index("\n\nA KIND_CPU model")]
+    triton = types.SimpleNamespace(
+        get_input_tensor_by_name=lambda request, name: types.SimpleNamespace(as_numpy=lambda: request[name]),
+        Tensor=lambda name, array: (name, array.tolist()),
+        InferenceResponse=dict,
+    )
+    names: dict[str, Any] = {"np": np, "torch": torch, "pb_utils": triton, "build_network": Doubling}
+    exec(textwrap.dedent(code), names)  # noqa: S102  # the page's own text
+    model = names["TritonPythonModel"]()
+    model.initialize(instance)
+    answers = model.execute([{"x": np.ones((1, 2), np.float32)}, {"x": np.zeros((2, 2), np.float32)}])
+    assert answers == [{"y": [[2, 2]]}, {"y": [[0, 0]] * 2}]
