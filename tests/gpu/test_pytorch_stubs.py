@@ -49,7 +49,7 @@ threading.Event().wait()
 
 
 class Net(torch.nn.Module):
-    """A convolution, whose plan cuDNN makes anew for each batch size, and a layer."""
+    """A convolution, whose plan cuDNN makes again for each batch size, and a layer."""
 
     def __init__(self) -> None:
         super().__init__()
