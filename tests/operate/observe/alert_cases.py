@@ -25,6 +25,10 @@ _STUB = f'tritonkit_stub_up{{{_TRITON},model="net"}}'
 _DEATHS = f'tritonkit_stub_deaths_total{{{_TRITON},model="net"}}'
 _HITS = f"nv_cache_num_hits_per_model{{{_MODEL}}}"
 _MISSES = f"nv_cache_num_misses_per_model{{{_MODEL}}}"
+_GPU = f'{_TRITON},gpu_uuid="GPU-1"'
+_GPU_USE, _GPU_USED, _GPU_TOTAL = (
+    f"nv_gpu_{name}{{{_GPU}}}" for name in ("utilization", "memory_used_bytes", "memory_total_bytes")
+)
 _GATEWAY = 'job="gateway",instance="g:9901"'
 _GATEWAY_UP = f"up{{{_GATEWAY}}}"
 _CLUSTER = f'{_GATEWAY},envoy_cluster_name="triton"'
@@ -95,6 +99,25 @@ def _ended(refused: int) -> dict[str, str]:
 
 
 CASES = (
+    Case(
+        "GpuIdleWhileRequestsWait",
+        "128 callers of a network that rebuilds its plans use 4 % of an H100",
+        {_PENDING: "100+0x40", _GPU_USE: "0.04+0x40"},
+        20,
+        {"instance": "a:8002"},
+    ),
+    Case("GpuIdleWhileRequestsWait", "the GPU works", {_PENDING: "100+0x40", _GPU_USE: "0.76+0x40"}, 20),
+    Case("GpuIdleWhileRequestsWait", "nobody waits", {_PENDING: "1+0x40", _GPU_USE: "0.04+0x40"}, 20),
+    Case("GpuIdleWhileRequestsWait", "there is no GPU", {_PENDING: "100+0x40"}, 20),
+    Case(
+        "GpuMemoryNearlyFull",
+        "79 of 80 GB",
+        {_GPU_USED: "79+0x40", _GPU_TOTAL: "80+0x40"},
+        20,
+        {"job": "triton", "instance": "a:8002", "gpu_uuid": "GPU-1"},
+    ),
+    Case("GpuMemoryNearlyFull", "an engine's share", {_GPU_USED: "73+0x40", _GPU_TOTAL: "80+0x40"}, 20),
+    Case("GpuMemoryNearlyFull", "not read yet", {_GPU_USED: "0+0x40", _GPU_TOTAL: "0+0x40"}, 20),
     Case(
         "SloBurnFast",
         "2 % at the gateway for an hour",

@@ -55,7 +55,7 @@ def test_a_panel_names_its_source(panel: Panel) -> None:
 def test_names_of_metrics_stand_in_one_module(project: Path) -> None:
     """A rename is one edit; and each name there is used."""
     folder = project / "src/tritonkit/operate/observe"
-    expressions = " ".join(query.expr for panel in PANELS for query in panel.queries)
+    expressions = " ".join(query.expr + query.legend for panel in PANELS for query in panel.queries)
     rules = (project / "deploy/prometheus/alerts.yml").read_text()
     for file in folder.rglob("*.py"):
         if file.name != "metrics.py":

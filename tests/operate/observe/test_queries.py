@@ -35,6 +35,11 @@ SERIES = {
     f'nv_gpu_utilization{{{_T},gpu_uuid="GPU-1"}}': "0.5+0x10",
     f'nv_gpu_memory_used_bytes{{{_T},gpu_uuid="GPU-1"}}': "20+0x10",
     f'nv_gpu_memory_total_bytes{{{_T},gpu_uuid="GPU-1"}}': "80+0x10",
+    # 600 J a second, and 4 requests a second; copies take as long as the network.
+    f'nv_energy_consumption{{{_T},gpu_uuid="GPU-1"}}': "0+36000x10",
+    f'nv_gpu_power_usage{{{_T},gpu_uuid="GPU-1"}}': "577+0x10",
+    f'nv_inference_compute_input_duration_us{{{_T},model="net",version="1"}}': "0+200000x10",
+    f'nv_inference_compute_output_duration_us{{{_T},model="net",version="1"}}': "0+100000x10",
     f'nv_cache_num_hits_per_model{{{_T},model="net",version="1"}}': "0+180x10",
     f'nv_cache_num_misses_per_model{{{_T},model="net",version="1"}}': "0+60x10",
     f'nv_inference_request_success{{{_T},model="net",version="1"}}': "0+240x10",
@@ -72,6 +77,10 @@ KNOWN = {
     "gateway-certificate": {'{instance="g:1"}': 30},
     "gpu": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 50},
     "gpu-memory": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 25},
+    "gpu-memory-free": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 60},
+    "gpu-power": {'{gpu_uuid="GPU-1", instance="a:8002", job="triton"}': 577},
+    "gpu-copies": {'{instance="a:8002", model="net"}': 50},
+    "gpu-energy": {'{instance="a:8002"}': 150},
     "cache-hits": {'{model="net"}': 75},
     # Of 4 requests a second the cache answered 3; the other took 5 ms.
     "run-time": {'{model="net"}': 5},

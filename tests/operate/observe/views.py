@@ -11,7 +11,7 @@ from tritonkit.repository.report.charts import Line
 __all__ = ["AT_S", "view"]
 
 AT_S = 1_800_000_000.0
-_EMPTY = {Need.gateway, Need.gpu, Need.cache}
+_EMPTY = {Need.gateway, Need.cache}
 _FIRING = Firing(
     "ReplicaDown",
     {"alertname": "ReplicaDown", "instance": "b:8002", "severity": "page"},

@@ -25,6 +25,10 @@ _NEARLY_FULL = 0.1
 _LANGUAGE_MODEL = "The language model {{ $labels.model }} on {{ $labels.instance }}"
 _CACHE_FULL = 0.9
 _REFUSED = 0.01
+_GPU_IDLE = 0.2
+"""Share of time in use. A ResNet-50 that rebuilt its plans used 4 % of an H100 while 128 callers waited."""
+_GPU_FULL = 0.97
+"""Share of memory; engines of language models take up to 90 % on purpose."""
 _DIAGNOSE = "tritonkit diagnose --address REPLICA:8001 --metrics {{ $labels.instance }}"
 _DIAGNOSE_MODEL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001 --metrics {{ $labels.instance }}"
 _DIAGNOSE_ALL = "tritonkit diagnose {{ $labels.model }} --address REPLICA:8001,REPLICA:8001"
@@ -99,6 +103,17 @@ def _requests_refused(pace: Pace) -> str:
     window = pace(300)
     refused = per_s(triton(m.LLM_REQUESTS, m.LLM_REFUSED), _BY, window)
     return f"{ratio(refused, per_s(triton(m.LLM_REQUESTS), _BY, window))} > {_REFUSED:g}"
+
+
+def _gpu_idle(pace: Pace) -> str:
+    """Condition that requests wait on a replica all of whose GPUs hardly work."""
+    window = pace(300)
+    waiting = f"sum by (instance) (avg_over_time({triton(m.PENDING)}[{window}])) > 8"
+    return f"{waiting} and max by (instance) (avg_over_time({triton(m.GPU_SHARE)}[{window}])) < {_GPU_IDLE:g}"
+
+
+def _gpu_memory_full(_: Pace) -> str:
+    return f"{triton(m.GPU_MEMORY_USED)} > {_GPU_FULL:g} * {triton(m.GPU_MEMORY_TOTAL)} > 0"
 
 
 def _full(free: str, size: str) -> str:
@@ -284,6 +299,24 @@ ALERTS: tuple[Alert, ...] = (
         300,
         "Less than a tenth of the shared memory of {{ $labels.instance }} is free",
         "Batches larger than planned, or regions of programs that have ended",
+        _DIAGNOSE,
+    ),
+    Alert(
+        "GpuIdleWhileRequestsWait",
+        Severity.ticket,
+        _gpu_idle,
+        600,
+        "Requests wait on {{ $labels.instance }}, and its GPU is hardly used",
+        "Batches of changing sizes without a CUDA graph for each, copies, or a step before the network that is slow",
+        _DIAGNOSE,
+    ),
+    Alert(
+        "GpuMemoryNearlyFull",
+        Severity.ticket,
+        _gpu_memory_full,
+        900,
+        "A GPU of {{ $labels.instance }} has less than " + f"{100 * (1 - _GPU_FULL):.0f} % of its memory free",
+        "More models or instances than it has room for, or another program; the next model may not load",
         _DIAGNOSE,
     ),
     Alert(

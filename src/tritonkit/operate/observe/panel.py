@@ -12,6 +12,7 @@ __all__ = [
     "COUNT",
     "DAYS",
     "EVENTS_PER_S",
+    "JOULES",
     "MS",
     "PERCENT",
     "PER_S",
@@ -44,6 +45,7 @@ COUNT = Unit("", "short")
 TIMES = Unit("x allowed", "none")
 DAYS = Unit("days", "d")
 WATTS = Unit("W", "watt")
+JOULES = Unit("J", "joule")
 
 
 class Need(StrEnum):

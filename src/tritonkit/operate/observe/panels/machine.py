@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tritonkit import metrics as m
-from tritonkit.operate.observe.panel import BYTES, COUNT, MS, PER_S, PERCENT, WATTS, Need, Panel, Query, Section
+from tritonkit.operate.observe.panel import BYTES, COUNT, MS, PER_S, PERCENT, Need, Panel, Query, Section
 from tritonkit.operate.observe.promql import MODEL, REPLICA, instants, per_s, ratio, triton
 
 __all__ = ["MACHINE", "REPLICAS"]
 
-_GPU = "{{instance}} {{gpu_uuid}}"
 _CHOSEN = (MODEL, REPLICA)
 
 REPLICAS = Section(
@@ -102,35 +101,6 @@ MACHINE = Section(
             "Free bytes of the file system with the model repository.",
             "A full disk stops publishing, and with it every update.",
             Need.gauges,
-        ),
-        Panel(
-            "gpu",
-            "GPU use",
-            PERCENT,
-            (Query(f"100 * {triton(m.GPU_SHARE, REPLICA)}", _GPU),),
-            "The share of time in which some kernel ran, by GPU.",
-            "It measures busy time, not good use: a kernel on one multiprocessor counts as much as on all.",
-            Need.gpu,
-            ((100.0, "all the time"),),
-        ),
-        Panel(
-            "gpu-memory",
-            "GPU memory in use",
-            PERCENT,
-            (Query(ratio(triton(m.GPU_MEMORY_USED, REPLICA), triton(m.GPU_MEMORY_TOTAL, REPLICA), 100), _GPU),),
-            "The share of each GPU's memory that all programs use.",
-            "An update needs memory for two versions of a model.",
-            Need.gpu,
-            ((100.0, "all memory"),),
-        ),
-        Panel(
-            "gpu-power",
-            "GPU power",
-            WATTS,
-            (Query(triton(m.GPU_POWER, REPLICA), _GPU),),
-            "Power by GPU.",
-            "Power reflects real work better than use does.",
-            Need.gpu,
         ),
     ),
 )
